@@ -1,0 +1,1 @@
+//! External agent programs driven as backends of a step.

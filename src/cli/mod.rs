@@ -1,0 +1,1 @@
+//! The command line: arguments, output, errors with hints, exit codes.

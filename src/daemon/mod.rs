@@ -1,0 +1,1 @@
+//! Many issues over time: poll, sweep, schedule, supervise, recover, reload.

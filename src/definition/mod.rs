@@ -1,0 +1,1 @@
+//! Agent definitions and policies: read, migrated and checked before any model is called.

@@ -1,0 +1,1 @@
+//! Nouns and rules, each with one home; no I/O, no async, no logging.

@@ -1,0 +1,1 @@
+//! One run of one flow, seeing the outside through three traits: Model, Tool and Journal.

@@ -1,0 +1,1 @@
+//! Local git through git2, network git through the git program.

@@ -1,0 +1,1 @@
+//! GitHub over REST and GraphQL, through octocrab.

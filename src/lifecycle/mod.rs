@@ -1,0 +1,1 @@
+//! One issue from label to pull request: seven rooms, walked in one direction.

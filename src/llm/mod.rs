@@ -1,0 +1,1 @@
+//! Model providers: the wires behind `engine::Model`.

@@ -1,0 +1,1 @@
+//! C3L prompts: addresses, frontmatter and single-pass `uv-` substitution.

@@ -1,0 +1,1 @@
+//! The state directory: run directories, the hash-chained journal and leases.

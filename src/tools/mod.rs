@@ -1,0 +1,1 @@
+//! The built-in worktree tools that a session may propose to call.
