@@ -1,1 +1,16 @@
 //! Nouns and rules, each with one home; no I/O, no async, no logging.
+
+pub mod budget;
+pub mod canonical;
+pub mod issue;
+pub mod mapping;
+pub mod message;
+pub mod money;
+pub mod name;
+pub mod origin;
+pub mod stop;
+pub mod target;
+pub mod policy;
+pub mod record;
+pub mod event;
+pub mod run;

@@ -1,0 +1,168 @@
+//! Everything that can happen in a run: the closed list that the journal keeps and every record is folded from.
+
+use serde::{Deserialize, Serialize};
+
+use super::budget::{BudgetKind, Spend};
+use super::issue::{Issue, ObjectiveSource};
+use super::mapping::InstanceId;
+use super::name::{BranchName, CommitId};
+use super::origin::Origin;
+use super::record::AccountingEntry;
+use super::run::{Principal, RunId, VisitRecord, Warning};
+use super::stop::Stop;
+
+/// One event; the journal line adds sequence, time, run and hash chain (D40).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "data", rename_all = "snake_case")]
+pub enum Event {
+    /// Room lease: the issue is ours. First event of every run.
+    LeaseTaken(Box<LeaseTaken>),
+    /// Room worktree, before anything is made.
+    WorktreePlanned {
+        /// Relative to the main checkout.
+        path: String,
+        /// The issue's branch.
+        branch: BranchName,
+        /// Commit the branch starts from, if it has to be made.
+        base: CommitId,
+    },
+    /// Room worktree, done.
+    WorktreeReady {
+        /// How it came to be.
+        state: WorktreeState,
+        /// Commit it stands on.
+        head: CommitId,
+    },
+    /// Room instance: everything that fixes how the run will behave, hashed.
+    RunStarted(Box<RunStarted>),
+    /// A visit taken over from a killed predecessor (D61).
+    VisitImported(Box<VisitRecord>),
+    /// A visit begins.
+    VisitStarted {
+        /// 1-based.
+        visit: u32,
+        /// The step.
+        step_id: String,
+    },
+    /// The prompt of a visit was resolved.
+    PromptResolved {
+        /// The visit.
+        visit: u32,
+        /// The step.
+        step_id: String,
+        /// File used, relative to the agent's directory.
+        path: String,
+        /// Whether the adaptation asked for was absent and the edition's file was used (T06).
+        fell_back: bool,
+        /// SHA-256 over system prompt and resolved prompt (D88).
+        prompt_hash: String,
+        /// SHA-256 over both templates (D88).
+        template_hash: String,
+        /// The resolved text, only with `record.include_prompt_text` (P-027).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
+    /// A model request ended.
+    LlmAttempted {
+        /// The ledger line.
+        entry: Box<AccountingEntry>,
+    },
+    /// A tool execution ended.
+    ToolFinished {
+        /// The ledger line.
+        entry: Box<AccountingEntry>,
+    },
+    /// A visit ended; the border at which a crashed run continues.
+    VisitFinished(Box<VisitRecord>),
+    /// The worktree's state at a visit's border, on a ref that is never pushed (D13).
+    Checkpoint {
+        /// The visit it closes.
+        visit: u32,
+        /// Full name of the ref.
+        reference: String,
+        /// The commit.
+        commit: CommitId,
+    },
+    /// A budget passed its soft ratio.
+    BudgetSoftLimit {
+        /// Which.
+        kind: BudgetKind,
+        /// Used, in the budget's own unit (visits, milliseconds, dollars).
+        used: f64,
+        /// Cap, in the same unit.
+        cap: f64,
+    },
+    /// A note for people.
+    Warned(Warning),
+    /// The flow ended.
+    FlowEnded {
+        /// Why.
+        stop: Stop,
+        /// The completion's reason; non-empty iff success.
+        completion_reason: Option<String>,
+        /// What was used.
+        spend: Spend,
+    },
+    /// The run ended; last event of every finished run.
+    RunEnded {
+        /// The final word, after report and publish (D62).
+        stop: Stop,
+    },
+}
+
+/// See [`Event::LeaseTaken`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeaseTaken {
+    /// The run.
+    pub run_id: RunId,
+    /// The instance that holds the lease.
+    pub instance: InstanceId,
+    /// Objective, verbatim but redacted.
+    pub issue: Issue,
+    /// What asked for the run.
+    pub source: ObjectiveSource,
+    /// On whose behalf.
+    pub principal: Principal,
+    /// The frozen origin.
+    pub origin: Origin,
+    /// The branch.
+    pub branch: BranchName,
+    /// The worktree, relative to the main checkout.
+    pub worktree: String,
+    /// The killed run that this one succeeds (D61).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_run: Option<RunId>,
+    /// agentd's version.
+    pub runtime_version: String,
+}
+
+/// How a worktree came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorktreeState {
+    /// Branch and worktree are new.
+    Created,
+    /// Both were there and fit.
+    Reused,
+    /// The branch was there without a worktree (D95).
+    Reattached,
+}
+
+/// See [`Event::RunStarted`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// Agent's name.
+    pub agent: String,
+    /// Hash over the definition's files.
+    pub definition_sha256: String,
+    /// Versions of the policies in force.
+    pub policy_versions: Vec<String>,
+    /// Hash over the effective configuration, secrets left out.
+    pub config_sha256: String,
+    /// The caps.
+    pub budgets: super::budget::Budgets,
+    /// Spent by predecessors (D61).
+    pub inherited: Spend,
+    /// `--meta`.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}

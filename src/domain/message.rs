@@ -1,0 +1,89 @@
+//! The conversation: messages, tool calls, usage. Provider-neutral; wires translate.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Message {
+    /// Instructions; first, and byte-stable for a session.
+    System {
+        /// Text.
+        content: String,
+    },
+    /// What the host says to the model.
+    User {
+        /// Text.
+        content: String,
+    },
+    /// What the model said.
+    Assistant {
+        /// Text, possibly empty.
+        content: String,
+        /// Reasoning blocks as the provider gave them, kept verbatim where the wire asks for them back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning: Option<Value>,
+        /// Calls, in reply order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<ToolCall>,
+    },
+    /// The result of one call.
+    Tool {
+        /// The call it answers.
+        tool_call_id: String,
+        /// Text for the model (contracts §3.6).
+        content: String,
+    },
+}
+
+/// A call as the model wrote it: arguments stay raw text until the gate parses them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The provider's id, unique in the conversation.
+    pub id: String,
+    /// Tool name as offered.
+    pub name: String,
+    /// JSON text, possibly malformed.
+    pub arguments: String,
+}
+
+/// What a tool looks like to a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Name the model calls, at most 64 characters of `[A-Za-z0-9_-]` (D16).
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of its arguments, an object schema.
+    pub parameters: Value,
+}
+
+/// Tokens of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenUsage {
+    /// Uncached input.
+    pub input_tokens: u64,
+    /// Output, reasoning included.
+    pub output_tokens: u64,
+    /// Input read from cache.
+    pub cache_read_input_tokens: u64,
+    /// Input written to cache.
+    pub cache_write_input_tokens: u64,
+    /// Sum of the four.
+    pub total_tokens: u64,
+}
+
+impl TokenUsage {
+    /// Adds the total up.
+    pub fn new(input: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
+        Self {
+            input_tokens: input,
+            output_tokens: output,
+            cache_read_input_tokens: cache_read,
+            cache_write_input_tokens: cache_write,
+            total_tokens: input + output + cache_read + cache_write,
+        }
+    }
+}

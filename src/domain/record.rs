@@ -1,0 +1,138 @@
+//! What is kept of a run beside its events: artifacts and ledger entries.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::TokenUsage;
+use super::money::Money;
+
+/// A file of the run directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Artifact {
+    /// Relative to the run directory.
+    pub path: String,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    /// Size.
+    pub bytes: u64,
+}
+
+/// One line of `accounting.jsonl` (A-072…A-082, contracts §3.7).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountingEntry {
+    /// Llm or tool part.
+    #[serde(flatten)]
+    pub what: AccountingKind,
+    /// Start, in milliseconds since 1970.
+    pub timestamp: i64,
+    /// Whether it succeeded.
+    pub status: AccountingStatus,
+    /// Milliseconds by a monotonic clock.
+    pub latency: u64,
+    /// Why it failed; redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Agent's name.
+    pub agent_id: String,
+    /// Where in the run, e.g. `issue-7:initial.issue:run_command`.
+    pub call_path: String,
+    /// The session (UUIDv7).
+    pub txn_id: String,
+    /// What opened the session: the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_txn_id: Option<String>,
+    /// The run.
+    pub origin_txn_id: String,
+    /// The run.
+    pub run_id: String,
+    /// The step.
+    pub step_id: String,
+    /// 1-based visit.
+    pub step_visit: u32,
+    /// 1-based turn.
+    pub turn: u32,
+    /// 1-based attempt of the turn; absent for tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+/// `ok` or `failed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccountingStatus {
+    /// Succeeded.
+    Ok,
+    /// Failed.
+    Failed,
+}
+
+/// What was accounted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
+pub enum AccountingKind {
+    /// One model request (an attempt).
+    Llm {
+        /// Provider asked.
+        provider: String,
+        /// Model asked.
+        model: String,
+        /// Who really answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        actual_provider: Option<String>,
+        /// Who really answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        actual_model: Option<String>,
+        /// As the provider says; null when it does not.
+        tokens: Option<TokenUsage>,
+        /// Our estimate, when the provider does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        estimated: Option<TokenUsage>,
+        /// US dollars; null when unknown.
+        cost_usd: Option<Money>,
+        /// Where the cost is from.
+        cost_source: CostSource,
+        /// The provider's stop reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<String>,
+        /// HTTP status, where there was an answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        http_status: Option<u16>,
+        /// `requestHash` of the fingerprint.
+        fingerprint: String,
+    },
+    /// One tool execution.
+    Tool {
+        /// Server, or `agentd` for built-ins.
+        mcp_server: String,
+        /// Tool name.
+        command: String,
+        /// Unicode scalars of the serialised arguments.
+        characters_in: u64,
+        /// Unicode scalars of the text given to the model.
+        characters_out: u64,
+        /// Bytes of the original output.
+        bytes_out: u64,
+        /// Id of the call.
+        call_id: String,
+        /// Hash of the proposal.
+        proposal_hash: String,
+        /// Where a large output is kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        handle: Option<String>,
+        /// Of a process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+    },
+}
+
+/// Where a cost figure is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CostSource {
+    /// The provider.
+    Reported,
+    /// The price table.
+    Table,
+    /// Nobody knows.
+    Unknown,
+}

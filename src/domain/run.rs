@@ -1,0 +1,118 @@
+//! A run: one execution of a flow for an instance, its id, its principal and its visits.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::record::Artifact;
+
+/// UUIDv7 of a run; its first milliseconds are the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub Uuid);
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// On whose behalf a run works; made by an authenticator only (S-045).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Principal {
+    /// Stable id: UUIDv5 of what `source` names (`github:<actor id>`, `local:<uid>@<host>`).
+    pub id: Uuid,
+    /// GitHub login or local user name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
+    /// Who authenticated it.
+    pub source: PrincipalSource,
+}
+
+impl Principal {
+    /// The principal that `source` knows under `name`.
+    pub fn new(source: PrincipalSource, name: &str, login: Option<String>) -> Self {
+        let kind = match source {
+            PrincipalSource::Github => "github",
+            PrincipalSource::Local => "local",
+            PrincipalSource::Bearer => "bearer",
+            PrincipalSource::Sweep => "sweep",
+        };
+        Self { id: Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("{kind}:{name}").as_bytes()), login, source }
+    }
+}
+
+/// Who authenticated a principal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PrincipalSource {
+    /// GitHub: the actor of the trigger.
+    Github,
+    /// The operating system: the local operator.
+    Local,
+    /// A bearer token of the HTTP front.
+    Bearer,
+    /// The schedule.
+    Sweep,
+}
+
+/// One finished step visit, as the journal keeps it and a successor run imports it (D61).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VisitRecord {
+    /// 1-based, over the whole run.
+    pub visit: u32,
+    /// The step.
+    pub step_id: String,
+    /// Word for people and JSON: the intent, or why there is none (`next`, `repeat`, `closing`, `failed`, …).
+    pub verdict: String,
+    /// Where it went; `None` = the flow ended here.
+    pub next: Option<String>,
+    /// Accepted turns.
+    pub turns: u32,
+    /// Model requests.
+    pub attempts: u32,
+    /// Why the final turn was forced, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced_final: Option<ForcedFinal>,
+    /// Start.
+    pub started_at: DateTime<Utc>,
+    /// End.
+    pub ended_at: DateTime<Utc>,
+    /// Validated output, as StepContext holds it.
+    pub output: Map<String, Value>,
+    /// SHA-256 over the output's canonical JSON.
+    pub output_sha256: String,
+    /// What `previous_summary` will be.
+    pub summary: String,
+    /// The conversation, where a session ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<Artifact>,
+}
+
+/// Why a session's final turn was forced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ForcedFinal {
+    /// The context guard.
+    Context,
+    /// The last permitted turn.
+    MaxTurns,
+    /// Attempts of a turn were used up by unusable replies.
+    RetryExhaustion,
+    /// A person asked to stop (C-26).
+    UserStop,
+    /// The model says by `agent__task_status` that it is done.
+    TaskStatus,
+}
+
+/// A note that does not end a run: `warnings[]` of the run output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Warning {
+    /// Stable code.
+    pub code: String,
+    /// Milliseconds since 1970.
+    pub at: i64,
+    /// For people.
+    pub text: String,
+}

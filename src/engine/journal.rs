@@ -1,0 +1,28 @@
+//! The seam to the record: events before their effects, bytes beside them.
+
+use futures::future::BoxFuture;
+
+use crate::domain::event::Event;
+use crate::domain::record::Artifact;
+
+/// The write-ahead journal of one run.
+pub trait Journal: Send + Sync {
+    /// Appends an event: after this it survives the death of the process (not yet of the machine). Microseconds.
+    fn append(&self, event: Event) -> Result<(), JournalError>;
+
+    /// Waits until everything appended is on disk. Called before an effect outside the process becomes visible.
+    fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>>;
+
+    /// Keeps bytes under a path relative to the run directory (`tool-output/…`, `conversation/…`), mode 0600.
+    fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>>;
+}
+
+/// The record cannot be written; the run ends with `output_write_failed`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot write {path}: {message}")]
+pub struct JournalError {
+    /// The file.
+    pub path: String,
+    /// The system's words.
+    pub message: String,
+}
