@@ -1,2 +1,3 @@
-#[test]
-fn t() {}
+//! The integration tests, one binary: a test is a sentence about what a person would see.
+
+mod tidy;

@@ -1,0 +1,162 @@
+//! The rules of the house that a machine can check: floors, borders, sizes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Adapters are strangers to each other.
+const ADAPTERS: &[&str] = &["store", "tools", "agents", "mcp", "llm", "github", "git"];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Module name → floor, in the order of the `mod` lines of lib.rs.
+fn floors(map: &str) -> BTreeMap<String, usize> {
+    map.lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .enumerate()
+        .map(|(floor, module)| (module.to_owned(), floor))
+        .collect()
+}
+
+/// The crate's modules that a text imports: `crate::x` anywhere but in comments.
+fn imports(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for (at, _) in code.match_indices("crate::") {
+            let rest = &code[at + "crate::".len()..];
+            let names: Vec<&str> = match rest.strip_prefix('{') {
+                Some(group) => {
+                    group.split(',').map(|part| part.trim().split("::").next().unwrap_or_default()).collect()
+                }
+                None => {
+                    vec![rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default()]
+                }
+            };
+            found.extend(names.into_iter().map(|name| (number + 1, name.to_owned())));
+        }
+    }
+    found
+}
+
+/// Imports of one file that go upstairs, or from adapter to adapter.
+fn upstairs(file: &str, home: &str, text: &str, floors: &BTreeMap<String, usize>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (line, module) in imports(text) {
+        let (Some(here), Some(there)) = (floors.get(home), floors.get(&module)) else { continue };
+        if module == home {
+            continue;
+        }
+        if there > here {
+            wrong
+                .push(format!("{file}:{line}: {home} imports {module}, which stands above it in src/lib.rs"));
+        } else if ADAPTERS.contains(&home) && ADAPTERS.contains(&module.as_str()) {
+            wrong.push(format!(
+                "{file}:{line}: {home} imports {module}; adapters are strangers to each other"
+            ));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn nobody_imports_upstairs() {
+    let floors = floors(&fs::read_to_string(source().join("lib.rs")).unwrap());
+    assert!(floors.len() > 15, "lib.rs is the map");
+    let mut wrong = Vec::new();
+    for file in rust_files(&source()) {
+        let inside = file.strip_prefix(source()).unwrap();
+        let home = inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        wrong.extend(upstairs(
+            &inside.display().to_string(),
+            &home,
+            &fs::read_to_string(&file).unwrap(),
+            &floors,
+        ));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_floor_rule_finds_an_import_that_goes_upstairs_and_one_between_adapters() {
+    let floors = floors("pub mod domain;\npub mod git;\npub mod github;\npub mod cli;\n");
+    assert_eq!(upstairs("domain/x.rs", "domain", "use crate::cli::output;", &floors).len(), 1);
+    assert_eq!(upstairs("github/x.rs", "github", "use crate::{domain::name, git::push};", &floors).len(), 1);
+    assert_eq!(upstairs("cli/x.rs", "cli", "use crate::domain::name; // crate::nothing", &floors).len(), 0);
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_can_be_read_in_one_sitting() {
+    let mut wrong = Vec::new();
+    for file in rust_files(&source()) {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(source()).unwrap().display().to_string();
+        if !text.starts_with("//! ") {
+            wrong.push(format!("{name}: opens with a `//!` sentence on what it is for"));
+        }
+        let lines = text.lines().take_while(|line| !line.starts_with("mod tests")).count();
+        if lines > 700 {
+            wrong.push(format!("{name}: {lines} lines without its tests; find the noun that wants out"));
+        }
+        let stem = file.file_stem().unwrap().to_str().unwrap();
+        if ["utils", "util", "common", "helpers", "helper", "imp", "manager", "misc"].contains(&stem) {
+            wrong.push(format!("{name}: named by a noun of the field"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn serde_derives_stand_where_a_format_is_owned() {
+    let mut wrong = Vec::new();
+    for file in rust_files(&source()) {
+        let inside = file.strip_prefix(source()).unwrap().display().to_string();
+        let stem = file.file_stem().unwrap().to_str().unwrap();
+        let owned = ["_file", "_wire", "_format"].iter().any(|end| stem.ends_with(end));
+        // Domain nouns are what our records are made of; the engine's seams and policy input are records too.
+        if owned || inside.starts_with("domain/") || inside.starts_with("engine/") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("#[derive(")
+                && (line.contains("Deserialize") || line.contains("Serialize"))
+            {
+                wrong.push(format!(
+                    "{inside}:{}: a serde derive outside *_file.rs, *_wire.rs, *_format.rs",
+                    number + 1
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_test_file_is_in_the_test_binary() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let stem = entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(
+            stem == "main" || main.contains(&format!("mod {stem};")),
+            "tests/it/{stem} is not declared in main.rs"
+        );
+    }
+}
