@@ -30,7 +30,9 @@ pub struct Issue {
 }
 
 /// The part of the mapping that tells issues of one repository apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(untagged)]
 pub enum IssueKey {
     /// A tracker's number.

@@ -11,6 +11,7 @@ pub mod origin;
 pub mod stop;
 pub mod target;
 pub mod policy;
+pub mod fingerprint;
 pub mod record;
 pub mod event;
 pub mod run;

@@ -2,6 +2,153 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::issue::IssueKey;
+use super::run::{Principal, PrincipalSource};
+
+/// Tools without effect outside the session: always allowed, by no policy's leave (C-03).
+pub const PROTOCOL_TOOLS: [&str; 3] = ["agent__final_report", "agent__task_status", "tool_output"];
+
+/// What model and people read of a denial that brings no public reason (P-021).
+pub const FALLBACK_PUBLIC_REASON: &str = "Action not allowed.";
+
+/// Reason of a denial that a person can lift by `agentd runs approve` (P-036).
+pub const APPROVAL_REQUIRED: &str = "approval_required";
+
+/// `schema` of every [`PolicyInput`].
+pub const POLICY_INPUT_SCHEMA: &str = "agentd.policy_input.v1";
+
+/// What a policy is asked: one proposal, with no clock and no randomness in it (P-007). Programs read it on stdin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyInput {
+    /// [`POLICY_INPUT_SCHEMA`].
+    pub schema: String,
+    /// Admission, tool call or handoff.
+    pub kind: ProposalKind,
+    /// Agent's name.
+    pub agent: String,
+    /// The step that proposes; empty for an admission.
+    pub step: String,
+    /// Handoff: the step it leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Handoff: the step it enters; its resource name (D72).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Tool call: the tool's name as offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Tool call: arguments as the model wrote them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_arguments: Option<String>,
+    /// Arguments after binding; a handoff's payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Value>,
+    /// RFC 8785 text of `arguments`, `null` where there are none.
+    pub args_canonical_json: String,
+    /// Hash of the proposal (P-035).
+    pub proposal_hash: String,
+    /// On whose behalf.
+    pub principal: PolicyPrincipal,
+    /// `owner/name`.
+    pub repo: String,
+    /// The issue.
+    pub issue: IssueKey,
+    /// The issue's branch.
+    pub branch: String,
+    /// Turn of the session, 0 outside of one.
+    pub turn: u32,
+    /// What the tool can do; `read` for an admission or a handoff.
+    pub risk: Risk,
+}
+
+impl PolicyInput {
+    /// The name rules speak of: the tool, the target step, or the agent that is to run.
+    pub fn resource_name(&self) -> &str {
+        let name = match self.kind {
+            ProposalKind::Tool => self.tool.as_deref(),
+            ProposalKind::Handoff => self.to.as_deref(),
+            ProposalKind::Run => Some(self.agent.as_str()),
+        };
+        name.unwrap_or_default()
+    }
+}
+
+/// On whose behalf, and what GitHub lets them do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyPrincipal {
+    /// Stable id.
+    pub id: Uuid,
+    /// GitHub login or local user name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
+    /// Who authenticated it.
+    pub source: PrincipalSource,
+    /// Permission on the repository, where GitHub was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission: Option<ActorPermission>,
+}
+
+impl PolicyPrincipal {
+    /// A principal with what GitHub says of it; the local operator needs no word of GitHub (D71).
+    pub fn new(principal: &Principal, permission: Option<ActorPermission>) -> Self {
+        Self {
+            id: principal.id,
+            login: principal.login.clone(),
+            source: principal.source,
+            permission: match principal.source {
+                PrincipalSource::Local => Some(ActorPermission::Admin),
+                _ => permission,
+            },
+        }
+    }
+}
+
+/// GitHub's permission of a person on a repository, lowest first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum ActorPermission {
+    /// Nothing.
+    None,
+    /// May look.
+    Read,
+    /// May sort issues.
+    Triage,
+    /// May push.
+    Write,
+    /// May manage.
+    Maintain,
+    /// May do everything.
+    Admin,
+}
+
+impl ActorPermission {
+    /// Every level, lowest first.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin];
+
+    /// The word GitHub and the configuration use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Triage => "triage",
+            Self::Write => "write",
+            Self::Maintain => "maintain",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == word)
+    }
+}
 
 /// What a rule or a decision is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -71,6 +218,36 @@ pub struct PolicyResult {
     /// For the record only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
+}
+
+impl PolicyResult {
+    /// Allows, for a stable reason.
+    pub fn allow(reason: impl Into<String>) -> Self {
+        Self {
+            decision: Decision::Allow,
+            reason: reason.into(),
+            public_reason: None,
+            deny_mode: None,
+            policy_version: None,
+            metadata: None,
+        }
+    }
+
+    /// Denies, for a stable reason, with the mode materialised (P-015).
+    pub fn deny(reason: impl Into<String>, mode: DenyMode) -> Self {
+        Self { decision: Decision::Deny, deny_mode: Some(mode), ..Self::allow(reason) }
+    }
+
+    /// Whether this denial waits for a person's approval (P-036).
+    pub fn asks_for_approval(&self) -> bool {
+        let approval = self.metadata.as_ref().and_then(|metadata| metadata.get("approval"));
+        self.decision == Decision::Deny && approval.and_then(Value::as_str) == Some("required")
+    }
+
+    /// What model and people may see of a denial (P-016, P-021).
+    pub fn public_text(&self) -> &str {
+        self.public_reason.as_deref().unwrap_or(FALLBACK_PUBLIC_REASON)
+    }
 }
 
 /// One decision as recorded (contracts §3.8, decision record).
