@@ -83,6 +83,38 @@ pub enum Event {
         /// The commit.
         commit: CommitId,
     },
+    /// The work was committed, or there was nothing to commit.
+    Committed {
+        /// The branch's head after it.
+        head: CommitId,
+        /// Tree of that commit.
+        tree: String,
+        /// Whether agentd made a commit now (else the head was already there).
+        made: bool,
+        /// What changed since the origin's commit.
+        change: Change,
+    },
+    /// A verify command, run by agentd itself on the final tree (D83).
+    Verified(VerifyCommand),
+    /// An effect outside the worktree will be tried now.
+    EffectPlanned {
+        /// Which.
+        effect: Effect,
+    },
+    /// It is there; trying again finds it.
+    EffectDone {
+        /// Which.
+        effect: Effect,
+        /// Where: a URL, a commit, a list of labels.
+        outcome: String,
+    },
+    /// It could not be done; the run's work is kept.
+    EffectFailed {
+        /// Which.
+        effect: Effect,
+        /// Public text.
+        message: String,
+    },
     /// A budget passed its soft ratio.
     BudgetSoftLimit {
         /// Which.
@@ -165,4 +197,104 @@ pub struct RunStarted {
     pub inherited: Spend,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// An effect outside the worktree, found or created by a stable key (interface §7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// The branch on the remote.
+    Push,
+    /// The pull request of the branch.
+    PullRequest,
+    /// The status comment.
+    Comment,
+    /// The labels.
+    Labels,
+    /// The state.
+    Close,
+}
+
+impl Effect {
+    /// The word in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::PullRequest => "pull request",
+            Self::Comment => "comment",
+            Self::Labels => "labels",
+            Self::Close => "close",
+        }
+    }
+}
+
+/// What a branch changes against the origin's commit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Change {
+    /// Files, sorted by path.
+    pub files: Vec<FileChange>,
+    /// Commits since the origin's commit.
+    pub commits: u32,
+}
+
+impl Change {
+    /// Whether nothing differs (D12).
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Lines added and removed.
+    pub fn lines(&self) -> (u64, u64) {
+        self.files.iter().fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed))
+    }
+}
+
+/// One changed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Relative to the worktree.
+    pub path: String,
+    /// Lines added; 0 for a binary file.
+    pub added: u64,
+    /// Lines removed; 0 for a binary file.
+    pub removed: u64,
+}
+
+/// One verify command and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyCommand {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// `None`: it did not end by itself.
+    pub exit_code: Option<i32>,
+    /// Word for the end without exit code: `timeout`, `signal 9`, `not found`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// Start, in milliseconds since 1970.
+    pub started_at: i64,
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Hash and size of each stream, redacted.
+    pub stdout_sha256: String,
+    /// See `stdout_sha256`.
+    pub stderr_sha256: String,
+    /// Bytes of stdout.
+    pub stdout_bytes: u64,
+    /// Bytes of stderr.
+    pub stderr_bytes: u64,
+    /// End of the output, for the report, redacted.
+    pub tail: String,
+    /// Where the whole output is kept, relative to the run directory.
+    pub output: String,
+    /// Tree before.
+    pub tree_before: String,
+    /// Tree of the tracked files after.
+    pub tree_after: String,
+}
+
+impl VerifyCommand {
+    /// Exit code 0.
+    pub fn passed(&self) -> bool {
+        self.exit_code == Some(0)
+    }
 }
