@@ -14,4 +14,5 @@ pub mod policy;
 pub mod fingerprint;
 pub mod record;
 pub mod event;
+pub mod facts;
 pub mod run;

@@ -1,0 +1,208 @@
+//! The facts of a run, folded from its events: the one source of result, record, report and recovery.
+
+use super::budget::BudgetKind;
+use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
+use super::money::Money;
+use super::name::CommitId;
+use super::record::{AccountingEntry, AccountingKind, AccountingStatus, CostSource};
+use super::run::{VisitRecord, Warning};
+use super::stop::Stop;
+
+/// What the events of one run say. Same events, same facts.
+#[derive(Debug, Clone, Default)]
+pub struct RunFacts {
+    /// Room lease; absent only in a journal that is not one.
+    pub lease: Option<LeaseTaken>,
+    /// Time of the first event, milliseconds since 1970.
+    pub started_at: i64,
+    /// Time of the last event.
+    pub last_at: i64,
+    /// Room worktree.
+    pub worktree: Option<WorktreeState>,
+    /// Commit the worktree stood on when the run began.
+    pub first_head: Option<CommitId>,
+    /// Room instance.
+    pub started: Option<RunStarted>,
+    /// Finished visits, imported ones first.
+    pub visits: Vec<VisitRecord>,
+    /// How many of them were imported from a predecessor.
+    pub imported: usize,
+    /// The visit that began and did not finish.
+    pub unfinished: Option<(u32, String)>,
+    /// Last checkpoint: visit and commit.
+    pub checkpoint: Option<(u32, CommitId)>,
+    /// Every ledger line.
+    pub ledger: Vec<AccountingEntry>,
+    /// Notes.
+    pub warnings: Vec<Warning>,
+    /// Budgets that passed their soft ratio.
+    pub soft_hits: Vec<BudgetKind>,
+    /// The flow's end.
+    pub flow_end: Option<FlowEnd>,
+    /// The branch's state after the commit room.
+    pub committed: Option<Committed>,
+    /// agentd's own verification.
+    pub verification: Vec<VerifyCommand>,
+    /// Effects: the last word on each.
+    pub effects: Vec<(Effect, EffectState)>,
+    /// The run's end.
+    pub end: Option<Stop>,
+    /// Every other event, for folds that need more.
+    pub other: Vec<(i64, Event)>,
+}
+
+/// See [`RunFacts::flow_end`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// Why.
+    pub stop: Stop,
+    /// The completion's reason.
+    pub completion_reason: Option<String>,
+}
+
+/// See [`RunFacts::committed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Head of the branch.
+    pub head: CommitId,
+    /// Its tree.
+    pub tree: String,
+    /// Against the origin's commit.
+    pub change: Change,
+}
+
+/// How far an effect got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EffectState {
+    /// Tried; the process may have died before the answer.
+    Planned,
+    /// There, with its outcome.
+    Done(String),
+    /// Not done, with the public reason.
+    Failed(String),
+}
+
+/// Sums over the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LedgerTotals {
+    /// Model requests.
+    pub llm_requests: u64,
+    /// Of these, failed.
+    pub llm_failed: u64,
+    /// Tool executions.
+    pub tools_run: u64,
+    /// Of these, failed.
+    pub tools_failed: u64,
+    /// Uncached input tokens.
+    pub tokens_in: u64,
+    /// Output tokens.
+    pub tokens_out: u64,
+    /// Tokens read from cache.
+    pub cache_read: u64,
+    /// Tokens written to cache.
+    pub cache_write: u64,
+    /// Known cost.
+    pub cost: Money,
+    /// Whether a request's cost is unknown.
+    pub cost_unknown: bool,
+}
+
+impl RunFacts {
+    /// Folds events with their times (milliseconds since 1970), in journal order.
+    pub fn fold(events: impl IntoIterator<Item = (i64, Event)>) -> Self {
+        let mut facts = Self::default();
+        for (at, event) in events {
+            facts.take(at, event);
+        }
+        facts
+    }
+
+    fn take(&mut self, at: i64, event: Event) {
+        if self.lease.is_none() {
+            self.started_at = at;
+        }
+        self.last_at = at;
+        match event {
+            Event::LeaseTaken(lease) => self.lease = Some(*lease),
+            Event::WorktreeReady { state, head } => {
+                self.worktree = Some(state);
+                self.first_head = Some(head);
+            }
+            Event::RunStarted(started) => self.started = Some(*started),
+            Event::VisitImported(visit) => {
+                self.imported += 1;
+                self.visits.push(*visit);
+            }
+            Event::VisitStarted { visit, step_id } => self.unfinished = Some((visit, step_id)),
+            Event::VisitFinished(visit) => {
+                self.unfinished = None;
+                self.visits.push(*visit);
+            }
+            Event::Checkpoint { visit, commit, .. } => self.checkpoint = Some((visit, commit)),
+            Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
+            Event::Warned(warning) => self.warnings.push(warning),
+            Event::BudgetSoftLimit { kind, .. } => self.soft_hits.push(kind),
+            Event::FlowEnded { stop, completion_reason, .. } => {
+                self.flow_end = Some(FlowEnd { stop, completion_reason });
+            }
+            Event::Committed { head, tree, change, .. } => {
+                self.committed = Some(Committed { head, tree, change })
+            }
+            Event::Verified(command) => self.verification.push(command),
+            Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),
+            Event::EffectDone { effect, outcome } => self.effect(effect, EffectState::Done(outcome)),
+            Event::EffectFailed { effect, message } => self.effect(effect, EffectState::Failed(message)),
+            Event::RunEnded { stop } => self.end = Some(stop),
+            other => self.other.push((at, other)),
+        }
+    }
+
+    fn effect(&mut self, effect: Effect, state: EffectState) {
+        self.effects.retain(|(known, _)| *known != effect);
+        self.effects.push((effect, state));
+    }
+
+    /// Where an effect stands.
+    pub fn effect_state(&self, effect: Effect) -> Option<&EffectState> {
+        self.effects.iter().find(|(known, _)| *known == effect).map(|(_, state)| state)
+    }
+
+    /// Outcome of an effect that is done.
+    pub fn outcome(&self, effect: Effect) -> Option<&str> {
+        match self.effect_state(effect) {
+            Some(EffectState::Done(outcome)) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// Whether every verify command passed, on the tree that was committed. Vacuous where none is configured (D83).
+    pub fn verification_passed(&self) -> bool {
+        self.verification.iter().all(VerifyCommand::passed)
+    }
+
+    /// Sums over the ledger; equal to the sums over `accounting.jsonl` by construction.
+    pub fn totals(&self) -> LedgerTotals {
+        let mut totals = LedgerTotals::default();
+        for entry in &self.ledger {
+            let failed = u64::from(entry.status == AccountingStatus::Failed);
+            match &entry.what {
+                AccountingKind::Llm { tokens, cost_usd, cost_source, .. } => {
+                    totals.llm_requests += 1;
+                    totals.llm_failed += failed;
+                    let tokens = tokens.unwrap_or_default();
+                    totals.tokens_in += tokens.input_tokens;
+                    totals.tokens_out += tokens.output_tokens;
+                    totals.cache_read += tokens.cache_read_input_tokens;
+                    totals.cache_write += tokens.cache_write_input_tokens;
+                    totals.cost += cost_usd.unwrap_or_default();
+                    totals.cost_unknown |= *cost_source == CostSource::Unknown && failed == 0;
+                }
+                AccountingKind::Tool { .. } => {
+                    totals.tools_run += 1;
+                    totals.tools_failed += failed;
+                }
+            }
+        }
+        totals
+    }
+}
