@@ -1,0 +1,457 @@
+//! An agent's definition as everybody uses it: one model, whatever generation of files it was read from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::completion::Completion;
+use super::dot_path::at;
+use super::input_spec::InputSpec;
+pub use super::intent::{ClosureAction, Intent, PermissionMode, StepKind};
+use super::output_schema::StepSchema;
+
+/// Id of a step: the key in the registry, e.g. `initial.issue`.
+pub type StepId = String;
+
+/// An agent: what it is, when it is done, what it may do, and its steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// Folder name and `agentId` of the registry.
+    pub name: String,
+    /// For people.
+    pub display_name: String,
+    /// The file's own version; absent = "1.0" (seed 001).
+    pub version: String,
+    /// For people; possibly empty.
+    pub description: String,
+    /// Declared parameters, in file order.
+    pub parameters: Vec<Parameter>,
+    /// Path of the system prompt relative to the agent's folder.
+    pub system_prompt: String,
+    /// When the run is done.
+    pub completion: Completion,
+    /// Visits after which the run fails with `max_iterations` when nothing completed it (D24); `None` = only budgets.
+    pub max_iterations: Option<u32>,
+    /// What its sessions may do.
+    pub boundaries: Boundaries,
+    /// What closing does on GitHub.
+    pub github: GithubSettings,
+    /// The steps.
+    pub flow: Flow,
+    /// Settings that only agentd knows (`runner.agentd`, D96).
+    pub agentd: AgentdSettings,
+}
+
+impl Definition {
+    /// The mode a step runs in: its own, else its kind's, else the agent's.
+    pub fn permission_mode(&self, step: &Step) -> PermissionMode {
+        step.permission_mode
+            .or(step.kind.map(StepKind::permission_mode))
+            .unwrap_or(self.boundaries.permission_mode)
+    }
+
+    /// What the closing step's output asks to do to the issue: model over definition over `close`, clamped to the
+    /// definition (D64); labels of both are united.
+    pub fn closure(&self, output: Option<&Map<String, Value>>) -> Closure {
+        let asked = output
+            .and_then(|output| {
+                output.get("closure_action").or_else(|| at(output, "next_action.closure_action"))
+            })
+            .and_then(Value::as_str)
+            .and_then(ClosureAction::parse);
+        let allowed = self.github.default_closure_action;
+        let labels = |path: &str, configured: &[String]| {
+            let mut all = configured.to_vec();
+            for word in
+                output.and_then(|output| at(output, path)).and_then(Value::as_array).into_iter().flatten()
+            {
+                if let Some(word) = word.as_str()
+                    && !all.iter().any(|known| known == word)
+                {
+                    all.push(word.to_owned());
+                }
+            }
+            all
+        };
+        Closure {
+            action: asked.unwrap_or(allowed).clamped_to(allowed),
+            asked,
+            add_labels: labels("issue.labels.add", &self.github.completion_add),
+            remove_labels: labels("issue.labels.remove", &self.github.completion_remove),
+            verdict: output
+                .and_then(|output| output.get("verdict"))
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        }
+    }
+
+    /// The parameter of that name.
+    pub fn parameter(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+}
+
+/// A closure effect as planned; the publish room does it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closure {
+    /// What will be done.
+    pub action: ClosureAction,
+    /// What the model asked for, if it did; differs from `action` when it was clamped.
+    pub asked: Option<ClosureAction>,
+    /// Labels to put on.
+    pub add_labels: Vec<String>,
+    /// Labels to take off.
+    pub remove_labels: Vec<String>,
+    /// The step's own word on its outcome.
+    pub verdict: Option<String>,
+}
+
+/// A declared parameter; its value becomes a `uv-` variable (D68).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Key, and name of the variable.
+    pub name: String,
+    /// Type its value must have.
+    pub kind: ParameterKind,
+    /// For people.
+    pub description: String,
+    /// Whether a value must be given.
+    pub required: bool,
+    /// Value where none is given.
+    pub default: Option<Value>,
+    /// `--flag` as the definition writes it.
+    pub cli: String,
+    /// Limits on the value.
+    pub limits: ParameterLimits,
+}
+
+/// Type of a parameter's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterKind {
+    /// Text.
+    String,
+    /// A JSON number.
+    Number,
+    /// `true` or `false`.
+    Boolean,
+    /// A JSON array.
+    Array,
+}
+
+/// Limits on a parameter's value (`validation`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ParameterLimits {
+    /// Smallest number, shortest text or array.
+    pub min: Option<f64>,
+    /// Largest number, longest text or array.
+    pub max: Option<f64>,
+    /// Regular expression that the text must match.
+    pub pattern: Option<String>,
+    /// The only values allowed.
+    pub allowed: Vec<Value>,
+}
+
+/// What an agent's sessions may do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Boundaries {
+    /// Mode of steps without kind.
+    pub permission_mode: PermissionMode,
+    /// As written; reported, not binding (D63).
+    pub allowed_tools: Vec<String>,
+    /// The cage's wishes.
+    pub sandbox: Sandbox,
+}
+
+/// What the definition asks of the cage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Whether sessions run caged.
+    pub enabled: bool,
+    /// Reach of the network.
+    pub network: NetworkMode,
+    /// Hosts, with wildcards, for `trusted` and `custom`.
+    pub trusted_domains: Vec<String>,
+    /// Further paths that may be written.
+    pub allowed_paths: Vec<String>,
+    /// Commands that run outside.
+    pub excluded_commands: Vec<String>,
+    /// Whether anything may run outside.
+    pub allow_unsandboxed_commands: bool,
+}
+
+/// Reach of the network from inside the cage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkMode {
+    /// The well-known hosts of package registries and the listed ones.
+    Trusted,
+    /// None.
+    None,
+    /// Only the listed hosts.
+    Custom,
+}
+
+/// `integrations.github`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GithubSettings {
+    /// Whether the agent's closure may touch the issue at all.
+    pub enabled: bool,
+    /// Named labels (`requirements`, `inProgress`, `blocked`, …).
+    pub labels: BTreeMap<String, String>,
+    /// Labels put on at completion.
+    pub completion_add: Vec<String>,
+    /// Labels taken off at completion.
+    pub completion_remove: Vec<String>,
+    /// What closing does, and the most that a model may ask for.
+    pub default_closure_action: ClosureAction,
+    /// Whether the definition wrote `defaultClosureAction` itself.
+    pub closure_action_set: bool,
+}
+
+/// `runner.agentd`: keys of ours (D12, D4, D96).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentdSettings {
+    /// Claims without which a run is no success, e.g. `change_made`.
+    pub requires: Vec<String>,
+    /// Whether claims without evidence fail the run.
+    pub evidence: EvidenceMode,
+    /// Keep the conversation when a step repeats (D4).
+    pub continue_session: bool,
+    /// Backend that runs the sessions instead of a model provider, by name.
+    pub backend: Option<String>,
+}
+
+/// What happens to claims that nothing backs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvidenceMode {
+    /// A report without verified claims passes.
+    #[default]
+    Optional,
+    /// It does not.
+    Required,
+}
+
+/// The steps of an agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    /// First level of every prompt address, usually `steps`.
+    pub c1: String,
+    /// Where a run starts.
+    pub entry: StepId,
+    /// In file order.
+    pub steps: Vec<Step>,
+    /// Checks by name.
+    pub validators: BTreeMap<String, Validator>,
+    /// What a failed check looks like to the model, by name.
+    pub failure_patterns: BTreeMap<String, FailurePattern>,
+    /// What must hold before closing.
+    pub validation_steps: Vec<ValidationStep>,
+}
+
+impl Flow {
+    /// The step of that id.
+    pub fn step(&self, id: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.id == id)
+    }
+
+    /// What must hold before `step` may close: the validation step of the same id, else the one of the completion type.
+    pub fn validation_for(&self, step: &Step, completion: &Completion) -> Option<&ValidationStep> {
+        let by_id = |id: &str| self.validation_steps.iter().find(|validation| validation.id == id);
+        by_id(&step.id).or_else(|| by_id(completion.validation_step()))
+    }
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Key in the registry.
+    pub id: StepId,
+    /// For people; the id where the file has none.
+    pub name: String,
+    /// For people; possibly empty.
+    pub description: String,
+    /// What it is for; `None` = intents are not restricted.
+    pub kind: Option<StepKind>,
+    /// Where its prompt is.
+    pub address: StepAddress,
+    /// Variables it declares, without `uv-`.
+    pub uv_variables: Vec<String>,
+    /// Whether its prompt takes `{input_text}`.
+    pub uses_stdin: bool,
+    /// Shape of its output.
+    pub output_schema: Option<StepSchema>,
+    /// What it takes from earlier steps.
+    pub inputs: InputSpec,
+    /// How its output is read; `None` = a linear step.
+    pub gate: Option<Gate>,
+    /// Where intents lead.
+    pub transitions: BTreeMap<Intent, Transition>,
+    /// Its own mode.
+    pub permission_mode: Option<PermissionMode>,
+    /// A program that does the step instead of a model.
+    pub runner: Option<Subprocess>,
+}
+
+/// Address of a step's prompt below its `c1`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StepAddress {
+    /// Second level.
+    pub c2: String,
+    /// Third level.
+    pub c3: String,
+    /// Edition, `default` where absent.
+    pub edition: String,
+    /// Adaptation.
+    pub adaptation: Option<String>,
+}
+
+/// How a step's output becomes an intent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// The intents it lets through.
+    pub allowed_intents: Vec<Intent>,
+    /// Dot path of the intent.
+    pub intent_field: String,
+    /// Dot path of a jump's target.
+    pub target_field: Option<String>,
+    /// Dot paths of what later steps may take by a short name.
+    pub handoff_fields: Vec<String>,
+    /// Whether an intent that is not allowed ends the run.
+    pub fail_fast: bool,
+    /// What counts instead, where it does not.
+    pub fallback_intent: Option<Intent>,
+}
+
+/// Where an intent leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transition {
+    /// One step; `None` = the end of the flow.
+    Target(Option<StepId>),
+    /// By the value of a handoff field.
+    Conditional {
+        /// Name of the handoff field.
+        condition: String,
+        /// Value → step; `None` = the end of the flow.
+        targets: BTreeMap<String, Option<StepId>>,
+        /// Step for every other value.
+        default: Option<Option<StepId>>,
+    },
+}
+
+impl Transition {
+    /// Every step it can lead to.
+    pub fn targets(&self) -> Vec<&StepId> {
+        match self {
+            Self::Target(target) => target.iter().collect(),
+            Self::Conditional { targets, default, .. } => {
+                targets.values().chain(default).filter_map(Option::as_ref).collect()
+            }
+        }
+    }
+}
+
+/// A program in place of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subprocess {
+    /// Program.
+    pub command: String,
+    /// Arguments; `${context.key}` takes a variable's value.
+    pub args: Vec<String>,
+    /// Longest run.
+    pub timeout: Duration,
+}
+
+/// A check that a program or the files of the worktree answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Validator {
+    /// How it is asked.
+    pub kind: ValidatorKind,
+    /// When it holds.
+    pub success: SuccessWhen,
+    /// Pattern that explains its failure to the model.
+    pub failure_pattern: Option<String>,
+    /// Parameter of the pattern → extractor.
+    pub extract_params: BTreeMap<String, String>,
+    /// Whether a failure can be repaired.
+    pub recoverable: bool,
+}
+
+/// How a validator is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValidatorKind {
+    /// A shell line, run in the worktree (D90).
+    Command(String),
+    /// A path of the worktree that must exist.
+    File(String),
+    /// A program of the agent.
+    Custom(String),
+    /// A question about the change.
+    Semantic(String),
+}
+
+/// When a validator holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SuccessWhen {
+    /// Nothing on stdout.
+    Empty,
+    /// That exit code.
+    ExitCode(i32),
+    /// Stdout contains the text.
+    Contains(String),
+    /// Stdout matches the regular expression.
+    Matches(String),
+}
+
+/// What a failed check looks like to the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailurePattern {
+    /// For people.
+    pub description: String,
+    /// Edition of the retry prompt.
+    pub edition: String,
+    /// Adaptation of the retry prompt.
+    pub adaptation: Option<String>,
+    /// Parameters the retry prompt takes.
+    pub params: Vec<String>,
+    /// Texts, or `/regular expressions/`, that select the pattern.
+    pub semantic_match: Vec<String>,
+}
+
+/// What must hold before a flow may close.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationStep {
+    /// Key in the registry.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// Second level of the retry prompts' address.
+    pub c2: String,
+    /// Third level of the retry prompts' address.
+    pub c3: String,
+    /// Validators asked, in order, with their parameters.
+    pub conditions: Vec<ValidationCondition>,
+    /// What a failure does.
+    pub on_failure: OnFailure,
+    /// Most attempts.
+    pub max_attempts: u32,
+}
+
+/// One validator asked by a validation step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidationCondition {
+    /// Name of the validator.
+    pub validator: String,
+    /// Values for its command, in file order.
+    pub params: Vec<(String, String)>,
+}
+
+/// What a failed validation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The model hears of it and tries again.
+    Retry,
+    /// The run fails.
+    Abort,
+    /// It is noted.
+    Skip,
+}
