@@ -3,13 +3,19 @@
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
+use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
 use super::mapping::InstanceId;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
+use super::policy::PolicyDecision;
 use super::record::AccountingEntry;
-use super::run::{Principal, RunId, VisitRecord, Warning};
+use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::stop::Stop;
+use super::trace::{
+    ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured, RequestPrepared,
+    SessionClosed, SessionOpened, SuspendedProposal,
+};
 
 /// One event; the journal line adds sequence, time, run and hash chain (D40).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +68,88 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
+    /// A session begins.
+    SessionOpened(Box<SessionOpened>),
+    /// A turn's prompt (P-026).
+    PromptSnapshotTaken(Box<PromptSnapshot>),
+    /// A request is about to be sent (A-013, D41).
+    LlmRequestPrepared(Box<RequestPrepared>),
+    /// The request's hashes (P-028).
+    RequestFingerprinted(Box<Fingerprint>),
+    /// The context guard looked (A-017, D41).
+    ContextGuard(Box<ContextGuardEvaluated>),
+    /// Even the reduced request does not fit; it is sent as best effort.
+    ContextOverAfterShrink {
+        /// 1-based turn.
+        turn: u32,
+        /// Tokens that the request has.
+        projected: u64,
+        /// What fits.
+        limit: u64,
+    },
+    /// A target is not asked (A-025, C-09, D41).
+    TargetSkipped {
+        /// `provider/model`.
+        target: String,
+        /// `context`, `auth_error`, `quota_exceeded`.
+        reason: String,
+    },
+    /// From here on only the final report is accepted.
+    FinalTurnForced {
+        /// 1-based turn that is final.
+        turn: u32,
+        /// Why.
+        reason: ForcedFinal,
+    },
+    /// A reply could not be used; the model is told and asked again.
+    ReplyRejected {
+        /// 1-based turn.
+        turn: u32,
+        /// 1-based attempt.
+        attempt: u32,
+        /// Stable word: `empty`, `reasoning_only`, `text_only`, `refusal`, `malformed_calls`, `invalid_reply`,
+        /// `report_invalid`, `report_schema`, `not_a_report`.
+        reason: String,
+        /// What the model is told; redacted.
+        guidance: String,
+    },
+    /// The policy's word on one proposal (P-025).
+    PolicyDecided(Box<PolicyDecision>),
+    /// A proposal waits for a person (P-036).
+    ProposalSuspended(Box<SuspendedProposal>),
+    /// The host set an argument that the model had set otherwise (S-031, D41).
+    BoundParamOverridden {
+        /// The tool.
+        tool: String,
+        /// The parameter.
+        name: String,
+    },
+    /// A tool is about to run.
+    ToolStarted {
+        /// 1-based turn.
+        turn: u32,
+        /// Id of the call.
+        call_id: String,
+        /// The tool.
+        tool: String,
+        /// Hash of the proposal.
+        proposal_hash: String,
+    },
+    /// An item of the run record (P-030).
+    ItemRecorded {
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn; 0 for the original input and for handoffs.
+        turn: u32,
+        /// The item.
+        item: Box<Item>,
+    },
+    /// An output was looked at before it left (P-043).
+    GuardrailDecided(Box<GuardrailDecision>),
+    /// A session has its report.
+    ReportCaptured(Box<ReportCaptured>),
+    /// A session ended.
+    SessionClosed(Box<SessionClosed>),
     /// A model request ended.
     LlmAttempted {
         /// The ledger line.

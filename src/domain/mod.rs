@@ -13,6 +13,8 @@ pub mod target;
 pub mod policy;
 pub mod fingerprint;
 pub mod record;
+pub mod report;
+pub mod trace;
 pub mod event;
 pub mod facts;
 pub mod run;

@@ -79,4 +79,19 @@ pub struct SessionSettings {
     pub targets: Vec<Target>,
     /// Ask for streamed replies.
     pub stream: bool,
+    /// What refused credentials do (C-09).
+    pub on_auth_error: OnFatalError,
+    /// What a used-up quota does (C-09).
+    pub on_quota: OnFatalError,
+}
+
+/// What an error does that no retry can mend (C-09).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFatalError {
+    /// The session fails at once; the contract's default.
+    #[default]
+    Fail,
+    /// The target is not asked again in this session; the others are.
+    SkipTarget,
 }

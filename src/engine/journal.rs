@@ -15,6 +15,9 @@ pub trait Journal: Send + Sync {
 
     /// Keeps bytes under a path relative to the run directory (`tool-output/…`, `conversation/…`), mode 0600.
     fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>>;
+
+    /// Reads back what this run kept under `path`.
+    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>>;
 }
 
 /// The record cannot be written; the run ends with `output_write_failed`.

@@ -1,0 +1,240 @@
+//! The final report of a session: its formats, its stored form, and the claims a model proposes with it (contracts §3.5).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The closed list of formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum ReportFormat {
+    /// An object in `content_json`.
+    #[serde(rename = "json")]
+    Json,
+    /// Markdown text; the default.
+    #[default]
+    #[serde(rename = "markdown")]
+    Markdown,
+    /// Markdown with Mermaid diagrams.
+    #[serde(rename = "markdown+mermaid")]
+    MarkdownMermaid,
+    /// `{blocks: [...]}` in `content_json` (D53).
+    #[serde(rename = "slack-block-kit")]
+    SlackBlockKit,
+    /// Text with ANSI colours.
+    #[serde(rename = "tty")]
+    Tty,
+    /// Plain text for a pipe.
+    #[serde(rename = "pipe")]
+    Pipe,
+    /// Text for a calling agent.
+    #[serde(rename = "sub-agent")]
+    SubAgent,
+    /// Plain text.
+    #[serde(rename = "text")]
+    Text,
+}
+
+impl ReportFormat {
+    /// Every format, in the contract's order.
+    pub const ALL: [Self; 8] = [
+        Self::Json,
+        Self::Markdown,
+        Self::MarkdownMermaid,
+        Self::SlackBlockKit,
+        Self::Tty,
+        Self::Pipe,
+        Self::SubAgent,
+        Self::Text,
+    ];
+
+    /// The word used in flags and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Markdown => "markdown",
+            Self::MarkdownMermaid => "markdown+mermaid",
+            Self::SlackBlockKit => "slack-block-kit",
+            Self::Tty => "tty",
+            Self::Pipe => "pipe",
+            Self::SubAgent => "sub-agent",
+            Self::Text => "text",
+        }
+    }
+
+    /// Whether the payload is `content_json` (else it is `content`).
+    pub fn is_structured(self) -> bool {
+        matches!(self, Self::Json | Self::SlackBlockKit)
+    }
+}
+
+impl std::fmt::Display for ReportFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for ReportFormat {
+    type Err = UnknownFormat;
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.as_str() == text)
+            .ok_or_else(|| UnknownFormat(text.to_owned()))
+    }
+}
+
+/// A word that names no format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not a report format; use json, markdown, markdown+mermaid, slack-block-kit, tty, pipe, sub-agent or text"
+)]
+pub struct UnknownFormat(pub String);
+
+/// The report as it is stored: exactly one of `content` and `content_json` (A-061…A-065).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FinalReport {
+    /// The session's format, whatever the model wrote.
+    pub format: ReportFormat,
+    /// Text formats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Structured formats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_json: Option<Map<String, Value>>,
+    /// The model's own keys, and agentd's under `agentd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+    /// Milliseconds since 1970.
+    pub ts: i64,
+}
+
+/// Where a report came from (A-058…A-060).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportSource {
+    /// The model called `agent__final_report`.
+    Tool,
+    /// Text of a final turn, or of a chat reply.
+    Text,
+    /// agentd itself, from its own facts.
+    Synthetic,
+}
+
+/// What the model says came of it; diagnostic only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportOutcome {
+    /// The objective is reached.
+    Achieved,
+    /// It is not; counts as an abstention.
+    NotAchieved,
+    /// There is not enough evidence to say.
+    InsufficientEvidence,
+}
+
+/// A statement the model puts forward; only the evidence gate decides what it is worth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProposedClaim {
+    /// One sentence.
+    pub statement: String,
+    /// What kind of statement; fixes which evidence can back it.
+    pub kind: ClaimKind,
+    /// What the model thinks of it.
+    #[serde(default)]
+    pub status: ProposedStatus,
+    /// Where to look.
+    #[serde(default)]
+    pub cites: Vec<Cite>,
+}
+
+/// Kinds of claims (contracts §3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimKind {
+    /// The verify commands pass on the final tree.
+    TestsPass,
+    /// A defect is at a place.
+    DefectLocation,
+    /// A change was made on the run's branch.
+    ChangeMade,
+    /// Something was observed.
+    BehaviorObserved,
+    /// A requirement of the issue is met.
+    RequirementMet,
+    /// Anything else.
+    Other,
+}
+
+/// What a model proposes a claim to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProposedStatus {
+    /// Backed by its cites.
+    #[default]
+    Verified,
+    /// Not backed.
+    Unverified,
+    /// Taken back.
+    Retracted,
+}
+
+/// A pointer to evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum Cite {
+    /// `path:line`, `path:line-line`, a call id or an evidence id.
+    Locator(String),
+    /// Lines of a stored tool output.
+    Output(OutputCite),
+    /// Lines of a file.
+    File(FileCite),
+}
+
+/// See [`Cite::Output`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputCite {
+    /// `session-<uuid>/<file-uuid>`.
+    pub handle: String,
+    /// `12` or `12-20`.
+    pub lines: String,
+}
+
+/// See [`Cite::File`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileCite {
+    /// Relative to the worktree.
+    pub path: String,
+    /// First line, from 1.
+    pub start: u32,
+    /// Last line.
+    pub end: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_061_every_format_is_read_back_from_its_word_and_other_words_are_refused() {
+        for format in ReportFormat::ALL {
+            assert_eq!(format.as_str().parse(), Ok(format));
+            assert_eq!(serde_json::to_value(format).unwrap(), format.as_str());
+        }
+        assert_eq!("html".parse::<ReportFormat>(), Err(UnknownFormat("html".into())));
+    }
+
+    #[test]
+    fn x_008_a_claim_may_cite_by_locator_by_handle_and_by_span() {
+        let claim: ProposedClaim = serde_json::from_value(json!({
+            "statement": "the bug is here", "kind": "defect_location",
+            "cites": ["src/x.rs:42", { "handle": "session-a/b", "lines": "1-3" }, { "path": "a", "start": 1, "end": 2 }],
+        }))
+        .unwrap();
+        assert_eq!(claim.status, ProposedStatus::Verified);
+        assert!(matches!(claim.cites[..], [Cite::Locator(_), Cite::Output(_), Cite::File(_)]));
+    }
+}

@@ -1,0 +1,356 @@
+//! What a session leaves behind beside its ledger lines: openings, prepared requests, items, reports and endings.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::message::ToolSpec;
+use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
+use super::record::Artifact;
+use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
+use super::run::ForcedFinal;
+use super::stop::Stop;
+
+/// Text of a record: as it is, or where it is kept when it is longer than 64 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum RecordText {
+    /// Short enough.
+    Inline(String),
+    /// Kept in the run directory.
+    Kept(Pointer),
+}
+
+/// Where something too large for a record is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pointer {
+    /// Relative to the run directory.
+    #[serde(rename = "$ref")]
+    pub reference: String,
+    /// Lower-case hexadecimal, over the bytes kept.
+    pub sha256: String,
+    /// Size.
+    pub bytes: u64,
+    /// Media type.
+    pub mime: String,
+}
+
+impl Pointer {
+    /// A pointer to an artifact.
+    pub fn new(artifact: Artifact, mime: &str) -> Self {
+        Self {
+            reference: artifact.path,
+            sha256: artifact.sha256,
+            bytes: artifact.bytes,
+            mime: mime.to_owned(),
+        }
+    }
+}
+
+/// One item of the run record, in order (contracts §3.3, P-030).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Item {
+    /// What someone said.
+    Message {
+        /// `user` or `assistant`.
+        role: ItemRole,
+        /// Redacted. A prompt's text is not kept unless asked for (P-027).
+        content: RecordText,
+    },
+    /// What the model wanted to call.
+    ToolCallItem {
+        /// Id of the call.
+        call_id: String,
+        /// As the model wrote it.
+        name: String,
+        /// Redacted; the raw text as a string where it does not parse.
+        arguments: Value,
+        /// Over the raw argument text.
+        raw_sha256: String,
+    },
+    /// What came of it.
+    ToolCallOutputItem {
+        /// Id of the call.
+        call_id: String,
+        /// The gate's answer.
+        output: ToolResultEnvelope,
+        /// What the model read.
+        rendered: Rendered,
+    },
+    /// A transition to another step (C-27).
+    HandoffItem {
+        /// Id of the handoff.
+        call_id: String,
+        /// The step it leaves.
+        from: String,
+        /// The step it enters.
+        to: String,
+        /// The gate's answer.
+        output: ToolResultEnvelope,
+    },
+}
+
+/// Who said a [`Item::Message`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ItemRole {
+    /// The host, or a person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// The text a model read, by size and hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Rendered {
+    /// Unicode scalars.
+    pub chars: u64,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// A session begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionOpened {
+    /// The session (UUIDv7).
+    pub session: Uuid,
+    /// 1-based visit, 0 outside of a flow.
+    pub visit: u32,
+    /// The step.
+    pub step_id: String,
+    /// Agent's name.
+    pub agent: String,
+    /// Items of the original input (P-039).
+    pub input_item_count: u32,
+    /// What the session was given to read.
+    pub inputs: Vec<ManifestInput>,
+    /// Tools offered, in their fixed order; argument schemas left out.
+    pub tools: Vec<String>,
+    /// Over the offered tools, schemas included.
+    pub tools_sha256: String,
+}
+
+/// One input of a session's context manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ManifestInput {
+    /// What it is: `system_prompt`, `prompt`, `history/1`, `tools`.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// Over its text.
+    pub sha256: String,
+    /// Estimate.
+    pub tokens: u64,
+    /// Why it is there.
+    pub why: String,
+}
+
+/// Something the model did not get to see in full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Exclusion {
+    /// Handle of the stored output, or the call's id.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// `size_cap`, `token_budget` or `context_budget_exceeded`.
+    pub why: String,
+}
+
+/// Which prompt a turn ran with (P-026).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptSnapshot {
+    /// Milliseconds since 1970.
+    pub timestamp: i64,
+    /// 1-based turn.
+    pub turn: u32,
+    /// Agent's name.
+    pub agent_name: String,
+    /// Model of the turn's first attempt.
+    pub model: String,
+    /// Template id and version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_version: Option<String>,
+    /// Over system prompt and resolved step prompt (D88).
+    pub prompt_hash: String,
+    /// Only with `record.include_prompt_text` (P-027).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<String>,
+    /// Over both templates (D88).
+    pub template_hash: String,
+    /// The step.
+    pub step_id: String,
+    /// 1-based visit.
+    pub step_visit: u32,
+}
+
+/// A request is about to be sent (A-013…A-016, D41). `expectedTokens` is the sum of the three before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestPrepared {
+    /// `provider/model`.
+    pub target: String,
+    /// Committed conversation.
+    pub ctx_tokens: u64,
+    /// Appended since.
+    pub new_tokens: u64,
+    /// Tool schemas.
+    pub schema_ctx_tokens: u64,
+    /// Sum.
+    pub expected_tokens: u64,
+    /// Capacity of the target.
+    pub context_window: u64,
+    /// 1-based turn.
+    pub turn: u32,
+    /// 1-based attempt of the turn.
+    pub attempt: u32,
+}
+
+/// One evaluation of the context guard. `projected` is the sum of the four behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextGuardEvaluated {
+    /// Tokens that the request would have.
+    pub projected: u64,
+    /// Committed.
+    pub current: u64,
+    /// Not yet committed.
+    pub pending: u64,
+    /// Of the running tool phase, or of guidance.
+    pub new: u64,
+    /// Tool schemas.
+    pub schema: u64,
+    /// What fits.
+    pub limit: u64,
+    /// `provider/model`.
+    pub target: String,
+    /// 1-based turn.
+    pub turn: u32,
+}
+
+/// A proposal that waits for a person (P-036).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SuspendedProposal {
+    /// Tool or handoff.
+    pub kind: ProposalKind,
+    /// What an approval names.
+    pub proposal_hash: String,
+    /// The run.
+    pub run_id: String,
+    /// 1-based turn, 0 outside of a session.
+    pub turn: u32,
+    /// Id of the call.
+    pub call_id: String,
+    /// Agent's name.
+    pub agent_name: String,
+    /// Tool or target step.
+    pub resource: Resource,
+    /// RFC 8785 text of the arguments, redacted.
+    pub canonical_json: String,
+    /// Audit reason.
+    pub reason: String,
+    /// What people may see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_reason: Option<String>,
+    /// Which policy said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<String>,
+    /// Milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
+}
+
+/// A check over an output that is about to leave a session (P-043).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardrailDecision {
+    /// Milliseconds since 1970.
+    pub timestamp: i64,
+    /// 1-based turn.
+    pub turn: u32,
+    /// `secret_leak`, `evidence`.
+    pub guardrail_name: String,
+    /// What it found.
+    pub decision: GuardrailOutcome,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For the record only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// See [`GuardrailDecision::decision`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GuardrailOutcome {
+    /// Nothing found.
+    Pass,
+    /// Something was found and handled.
+    Triggered,
+}
+
+/// A session has its report, from whichever source (A-058…A-060).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReportCaptured {
+    /// The session.
+    pub session: Uuid,
+    /// 1-based visit.
+    pub visit: u32,
+    /// 1-based turn.
+    pub turn: u32,
+    /// Where it came from.
+    pub source: ReportSource,
+    /// Redacted. `None` when it is longer than 64 KiB: see `kept`.
+    pub report: Option<FinalReport>,
+    /// Where a long report is kept, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Pointer>,
+    /// What the model says came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ReportOutcome>,
+    /// What it claims; redacted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ProposedClaim>,
+}
+
+/// A session ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionClosed {
+    /// The session.
+    pub session: Uuid,
+    /// 1-based visit.
+    pub visit: u32,
+    /// Accepted turns.
+    pub turns: u32,
+    /// Model requests.
+    pub attempts: u32,
+    /// Why the final turn was forced, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced_final: Option<ForcedFinal>,
+    /// Why there is no usable report; `None` = there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<SessionFailure>,
+    /// The conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<Artifact>,
+    /// What the model did not get to see in full.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclusions: Vec<Exclusion>,
+}
+
+/// Why a session failed: for people in `stop`, for the record in the rest (P-044).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionFailure {
+    /// Detail and public sentence.
+    pub stop: Stop,
+    /// Typed class: `MaxTurnsExceeded`, `ToolCallPolicyDenied`, `AuthError`, …
+    pub error_name: String,
+    /// Technical text, redacted.
+    pub error_message: String,
+}
+
+/// The tools of a session, hashed as they are offered.
+pub fn tools_sha256(tools: &[ToolSpec]) -> Result<String, super::canonical::NotCanonical> {
+    super::canonical::canonical_sha256(&tools)
+}
