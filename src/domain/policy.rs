@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::canonical::{NotCanonical, canonical_json};
+use super::fingerprint::{ProposalKey, proposal_hash};
 use super::issue::IssueKey;
 use super::run::{Principal, PrincipalSource};
 
@@ -64,7 +66,106 @@ pub struct PolicyInput {
     pub risk: Risk,
 }
 
+/// Where proposals of one session come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProposalContext {
+    /// Agent's name.
+    pub agent: String,
+    /// The step; empty for an admission.
+    pub step: String,
+    /// On whose behalf.
+    pub principal: PolicyPrincipal,
+    /// `owner/name`.
+    pub repo: String,
+    /// The issue.
+    pub issue: IssueKey,
+    /// The issue's branch.
+    pub branch: String,
+}
+
+/// What is proposed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Proposed {
+    /// That the agent runs.
+    Run,
+    /// A tool call.
+    Tool {
+        /// Name as offered.
+        name: String,
+        /// Arguments as the model wrote them.
+        raw_arguments: String,
+        /// Arguments after binding.
+        arguments: Value,
+        /// What the tool can do.
+        risk: Risk,
+    },
+    /// A transition to another step.
+    Handoff {
+        /// The step it leaves.
+        from: String,
+        /// The step it enters.
+        to: String,
+        /// The validated output handed over.
+        payload: Value,
+    },
+}
+
 impl PolicyInput {
+    /// Puts a proposal into the form policies are asked in, its canonical arguments and its hash made.
+    pub fn new(context: &ProposalContext, turn: u32, proposed: Proposed) -> Result<Self, NotCanonical> {
+        let mut input = Self {
+            schema: POLICY_INPUT_SCHEMA.into(),
+            kind: ProposalKind::Run,
+            agent: context.agent.clone(),
+            step: context.step.clone(),
+            from: None,
+            to: None,
+            tool: None,
+            raw_arguments: None,
+            arguments: None,
+            args_canonical_json: String::new(),
+            proposal_hash: String::new(),
+            principal: context.principal.clone(),
+            repo: context.repo.clone(),
+            issue: context.issue.clone(),
+            branch: context.branch.clone(),
+            turn,
+            risk: Risk::Read,
+        };
+        match proposed {
+            Proposed::Run => {}
+            Proposed::Tool { name, raw_arguments, arguments, risk } => {
+                input.kind = ProposalKind::Tool;
+                input.tool = Some(name);
+                input.raw_arguments = Some(raw_arguments);
+                input.arguments = Some(arguments);
+                input.risk = risk;
+            }
+            Proposed::Handoff { from, to, payload } => {
+                input.kind = ProposalKind::Handoff;
+                input.from = Some(from);
+                input.to = Some(to);
+                input.arguments = Some(payload);
+            }
+        }
+        input.seal()?;
+        Ok(input)
+    }
+
+    /// Makes the canonical arguments and the hash anew from the other fields.
+    pub fn seal(&mut self) -> Result<(), NotCanonical> {
+        self.args_canonical_json = canonical_json(&self.arguments)?;
+        self.proposal_hash = proposal_hash(&ProposalKey {
+            kind: self.kind,
+            repo: &self.repo,
+            issue: &self.issue,
+            step: &self.step,
+            name: self.resource_name(),
+            args_canonical_json: &self.args_canonical_json,
+        })?;
+        Ok(())
+    }
+
     /// The name rules speak of: the tool, the target step, or the agent that is to run.
     pub fn resource_name(&self) -> &str {
         let name = match self.kind {

@@ -1,0 +1,507 @@
+//! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (contracts §3.10).
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use hmac::{Hmac, Mac as _};
+use regex::{Captures, Regex, RegexBuilder};
+use serde_json::{Map, Value};
+use sha2::Sha256;
+
+/// Secrets shorter than this are not looked for by value: they would hit ordinary words.
+pub const SHORTEST_SECRET: usize = 8;
+/// Longest text that is redacted in one piece, in bytes; a longer one fails, and what fails is dropped.
+pub const LONGEST_TEXT: usize = 64 * 1024 * 1024;
+/// What a stream holds back, so that a secret in several chunks is seen whole.
+const WINDOW: usize = 16 * 1024;
+/// A single match may hold back this much of a stream before it is replaced as it stands.
+const LONGEST_MATCH: usize = 1024 * 1024;
+
+/// A secret known by its value.
+#[derive(Clone)]
+pub struct KnownSecret {
+    /// What it is, for the replacement: `github_token`, a variable's name.
+    pub kind: String,
+    /// The value.
+    pub value: String,
+}
+
+/// A text could not be redacted; the caller drops it (fail closed).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RedactionFailed {
+    /// Longer than [`LONGEST_TEXT`].
+    #[error("a text of {0} bytes is too long to be redacted in one piece")]
+    TooLong(usize),
+    /// A redaction program failed (run elsewhere).
+    #[error("the redaction program failed: {0}")]
+    Program(String),
+}
+
+/// A pattern of the configuration that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Not a regular expression.
+    #[error("redaction pattern \"{pattern}\" cannot be read: {message}")]
+    Malformed {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Matches nothing at all.
+    #[error("redaction pattern \"{0}\" matches the empty text; make it match at least one character")]
+    Empty(String),
+}
+
+/// Replaces secrets by `[redacted:<kind>:<8 hex>]`; equal secrets have equal marks within a run, and the key that makes
+/// the marks is the run's own.
+pub struct Redactor {
+    key: [u8; 32],
+    exact: Option<Regex>,
+    owners: HashMap<String, usize>,
+    secrets: Vec<KnownSecret>,
+    patterns: Vec<(String, Regex)>,
+    window: usize,
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Redactor({} secrets, {} patterns)", self.secrets.len(), self.patterns.len())
+    }
+}
+
+/// Shapes of keys: kind and expression. Where a group is named `s`, only it is replaced.
+const SHAPES: [(&str, &str); 15] = [
+    ("github_token", r"(?:gh[pousr]_[A-Za-z0-9][A-Za-z0-9_.\-]{18,}[A-Za-z0-9_\-]|github_pat_[A-Za-z0-9_]{20,})"),
+    ("api_key", r"(?:\b|%[0-9A-Fa-f]{2}|_)(?P<s>sk-(?:ant-|proj-|svcacct-|admin-|or-)?[A-Za-z0-9_\-]{20,})"),
+    ("api_key", r"AIza[0-9A-Za-z_\-]{35}"),
+    ("aws_key_id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
+    (
+        "aws_secret_key",
+        r#"(?i)aws_?(?:secret_?)(?:access_?)?key(?:_?id)?["'\s]*[:=]["'\s]*(?P<s>[A-Za-z0-9/+]{40})"#,
+    ),
+    (
+        "private_key",
+        concat!(
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----",
+            r"(?:(?:\s|\\[nrt])*(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)*",
+            r"(?:(?:\s|\\[nrt]|[>|#*])*[A-Za-z0-9+/]{16,}={0,2})+(?:(?:\s|\\[nrt]|[>|#*])*[A-Za-z0-9+/]{1,15}={0,2})?",
+            r"(?:(?:\s|\\[nrt]|[>|#*])*=[A-Za-z0-9+/]{4})?",
+            r"(?:(?:\s|\\[nrt]|[>|#*])*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?",
+        ),
+    ),
+    ("jwt", r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"),
+    ("url_password", r#"[A-Za-z][A-Za-z0-9+.\-]*://[^\s/?#@:'"\[\]]*:(?P<s>[^\s/?#@'"\[\]]+)@"#),
+    ("url_token", r#"[A-Za-z][A-Za-z0-9+.\-]*://(?P<s>[A-Za-z0-9_\-.%]{20,})@"#),
+    (
+        "authorization",
+        r#"(?i)\b(?:authorization|proxy-authorization)["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#,
+    ),
+    ("authorization", r#"(?i)\bx-api-key["']?\s*[:=]\s*["']?(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#),
+    ("gitlab_token", r"glpat-[A-Za-z0-9_\-]{20,}"),
+    ("slack_token", r"xox[abeoprs]-[A-Za-z0-9\-]{10,}"),
+    ("npm_token", r"npm_[A-Za-z0-9]{36}"),
+    ("webhook_url", r"https://hooks\.slack\.com/(?P<s>services/[A-Za-z0-9/]{20,})"),
+];
+
+impl Redactor {
+    /// Takes the secrets of a run, user patterns (regular expressions; a group named `s` narrows what is replaced), and
+    /// the run's random key.
+    pub fn new(key: [u8; 32], secrets: Vec<KnownSecret>, patterns: &[String]) -> Result<Self, PatternError> {
+        let secrets: Vec<KnownSecret> =
+            secrets.into_iter().filter(|secret| secret.value.trim().chars().count() >= SHORTEST_SECRET).collect();
+        let mut owners = HashMap::new();
+        for (index, secret) in secrets.iter().enumerate() {
+            for form in forms(secret.value.trim()) {
+                owners.entry(form).or_insert(index);
+            }
+        }
+        let mut needles: Vec<&String> = owners.keys().collect();
+        // Longest first: the alternation takes the first that fits.
+        needles.sort_by_key(|needle| (std::cmp::Reverse(needle.len()), *needle));
+        let longest = needles.first().map_or(0, |needle| needle.len());
+        let exact = match needles.iter().map(|needle| regex::escape(needle)).collect::<Vec<_>>() {
+            none if none.is_empty() => None,
+            escaped => Some(compile("known secrets", &escaped.join("|"))?),
+        };
+        let shapes = SHAPES.iter().map(|(kind, shape)| Ok(((*kind).to_owned(), compile(shape, shape)?)));
+        let own = patterns.iter().map(|pattern| {
+            let regex = compile(pattern, pattern)?;
+            if regex.is_match("") {
+                return Err(PatternError::Empty(pattern.clone()));
+            }
+            Ok(("pattern".to_owned(), regex))
+        });
+        Ok(Self {
+            key,
+            exact,
+            owners,
+            secrets,
+            patterns: shapes.chain(own).collect::<Result<_, _>>()?,
+            window: WINDOW.max(2 * longest),
+        })
+    }
+
+    /// Replaces every secret in a text. Redacting twice changes nothing more.
+    pub fn redact<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, RedactionFailed> {
+        if text.len() > LONGEST_TEXT {
+            return Err(RedactionFailed::TooLong(text.len()));
+        }
+        Ok(self.replace(text))
+    }
+
+    fn replace<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut out = Cow::Borrowed(text);
+        if let Some(exact) = &self.exact {
+            let mark = |found: &Captures<'_>| self.mark_of(&found[0]);
+            if let Cow::Owned(replaced) = exact.replace_all(&out, mark) {
+                out = Cow::Owned(replaced);
+            }
+        }
+        for (kind, pattern) in &self.patterns {
+            let mark = |found: &Captures<'_>| {
+                let whole = &found[0];
+                let start = found.get(0).map_or(0, |m| m.start());
+                match found.name("s") {
+                    Some(secret) => format!(
+                        "{}{}{}",
+                        &whole[..secret.start() - start],
+                        self.mark(kind, secret.as_str()),
+                        &whole[secret.end() - start..]
+                    ),
+                    None => self.mark(kind, whole),
+                }
+            };
+            if let Cow::Owned(replaced) = pattern.replace_all(&out, mark) {
+                out = Cow::Owned(replaced);
+            }
+        }
+        out
+    }
+
+    fn mark_of(&self, needle: &str) -> String {
+        match self.owners.get(needle).and_then(|index| self.secrets.get(*index)) {
+            Some(secret) => self.mark(&secret.kind, secret.value.trim()),
+            None => self.mark("secret", needle),
+        }
+    }
+
+    fn mark(&self, kind: &str, secret: &str) -> String {
+        let plain: String = kind
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '_' })
+            .collect();
+        let digest = match Hmac::<Sha256>::new_from_slice(&self.key) {
+            Ok(mut mac) => {
+                mac.update(secret.as_bytes());
+                hex::encode(mac.finalize().into_bytes())
+            }
+            // HMAC takes keys of any length.
+            Err(_) => "00000000".into(),
+        };
+        format!("[redacted:{plain}:{}]", &digest[..8])
+    }
+
+    /// Redacts every text of a JSON value, names of members and numbers that are secrets included.
+    pub fn redact_json(&self, value: &Value) -> Result<Value, RedactionFailed> {
+        Ok(match value {
+            Value::Null | Value::Bool(_) => value.clone(),
+            Value::Number(number) => {
+                let text = number.to_string();
+                match self.redact(&text)? {
+                    Cow::Borrowed(_) => value.clone(),
+                    Cow::Owned(mark) => Value::String(mark),
+                }
+            }
+            Value::String(text) => Value::String(self.redact(text)?.into_owned()),
+            Value::Array(items) => {
+                Value::Array(items.iter().map(|item| self.redact_json(item)).collect::<Result<_, _>>()?)
+            }
+            Value::Object(members) => {
+                let mut redacted = Map::new();
+                for (name, value) in members {
+                    redacted.insert(self.redact(name)?.into_owned(), self.redact_json(value)?);
+                }
+                Value::Object(redacted)
+            }
+        })
+    }
+
+    /// A redactor for bytes that arrive in chunks.
+    pub fn stream(&self) -> RedactingStream<'_> {
+        RedactingStream { redactor: self, bytes: Vec::new(), text: String::new() }
+    }
+
+    /// Where secrets stand in a text, unsorted.
+    fn spans(&self, text: &str) -> Vec<Range<usize>> {
+        let all = self.exact.iter().chain(self.patterns.iter().map(|(_, pattern)| pattern));
+        all.flat_map(|pattern| pattern.find_iter(text)).map(|found| found.range()).collect()
+    }
+}
+
+fn compile(name: &str, expression: &str) -> Result<Regex, PatternError> {
+    RegexBuilder::new(expression).size_limit(64 * 1024 * 1024).build().map_err(|error| {
+        PatternError::Malformed { pattern: name.to_owned(), message: error.to_string() }
+    })
+}
+
+/// A stream of bytes on its way through a [`Redactor`]; what comes out lags behind by a window, so that no border of
+/// chunks hides a secret. Bytes that are not UTF-8 come out as replacement characters.
+#[derive(Debug)]
+pub struct RedactingStream<'r> {
+    redactor: &'r Redactor,
+    bytes: Vec<u8>,
+    text: String,
+}
+
+impl RedactingStream<'_> {
+    /// Takes a chunk, gives what is safe to pass on by now (often nothing).
+    pub fn push(&mut self, chunk: &[u8]) -> String {
+        self.bytes.extend_from_slice(chunk);
+        self.decode(false);
+        let window = self.redactor.window;
+        if self.text.len() < 2 * window {
+            return String::new();
+        }
+        let mut cut = self.text.len() - window;
+        let mut spans = self.redactor.spans(&self.text);
+        // From the last span to the first: moving the cut to a span's start may put it into an earlier one.
+        spans.sort_by_key(|span| std::cmp::Reverse(span.start));
+        for span in spans {
+            let held_back = self.text.len() - span.start <= LONGEST_MATCH;
+            if span.start < cut && cut < span.end && held_back {
+                cut = span.start;
+            }
+        }
+        while !self.text.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        let rest = self.text.split_off(cut);
+        let ready = std::mem::replace(&mut self.text, rest);
+        self.redactor.replace(&ready).into_owned()
+    }
+
+    /// The rest.
+    pub fn finish(mut self) -> String {
+        self.decode(true);
+        self.redactor.replace(&self.text).into_owned()
+    }
+
+    fn decode(&mut self, last: bool) {
+        let mut taken = 0;
+        for part in self.bytes.utf8_chunks() {
+            self.text.push_str(part.valid());
+            taken += part.valid().len();
+            let broken = part.invalid();
+            // The end of a chunk may be the beginning of a character.
+            let at_end = taken + broken.len() == self.bytes.len();
+            if broken.is_empty() || (at_end && !last && may_continue(broken)) {
+                break;
+            }
+            self.text.push(char::REPLACEMENT_CHARACTER);
+            taken += broken.len();
+        }
+        self.bytes.drain(..taken);
+    }
+}
+
+fn may_continue(broken: &[u8]) -> bool {
+    std::str::from_utf8(broken).is_err_and(|error| error.error_len().is_none())
+}
+
+/// The forms a secret is found in: as it is, line by line, escaped in JSON, URL-encoded, in hexadecimal, in base64 at each
+/// of the three alignments.
+fn forms(secret: &str) -> Vec<String> {
+    let mut plain = vec![secret.to_owned()];
+    if secret.contains('\n') {
+        plain.extend(secret.lines().map(str::trim).filter(|line| line.len() >= 16).map(str::to_owned));
+    }
+    let mut all = Vec::new();
+    for text in plain {
+        let escaped = Value::from(text.as_str()).to_string();
+        all.push(escaped[1..escaped.len() - 1].to_owned());
+        for upper in [true, false] {
+            all.push(percent_encoded(&text, upper, "%20"));
+            all.push(percent_encoded(&text, upper, "+"));
+        }
+        all.push(hex::encode(&text));
+        all.push(hex::encode_upper(&text));
+        for offset in 0..3 {
+            let core = base64_core(text.as_bytes(), offset);
+            all.push(core.replace('+', "-").replace('/', "_"));
+            all.push(core);
+        }
+        all.push(text);
+    }
+    all.retain(|form| form.chars().count() >= SHORTEST_SECRET);
+    all
+}
+
+/// The base64 characters that depend on the secret alone when `offset` other bytes stand before it.
+fn base64_core(secret: &[u8], offset: usize) -> String {
+    let mut bytes = vec![0; offset];
+    bytes.extend_from_slice(secret);
+    let encoded = STANDARD_NO_PAD.encode(&bytes);
+    let first = (offset * 8).div_ceil(6);
+    let last = bytes.len() * 8 / 6;
+    encoded[first..last].to_owned()
+}
+
+fn percent_encoded(text: &str, upper: bool, space: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            b' ' => space.to_owned(),
+            _ if upper => format!("%{byte:02X}"),
+            _ => format!("%{byte:02x}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+    use serde_json::json;
+
+    use super::*;
+
+    const TOKEN: &str = "s3cr3t/Token+with=odd chars";
+
+    fn redactor() -> Redactor {
+        let known = |kind: &str, value: &str| KnownSecret { kind: kind.into(), value: value.into() };
+        let secrets = vec![known("MY_TOKEN", TOKEN), known("short", "abc"), known("number", "90817263")];
+        Redactor::new([7; 32], secrets, &[r"ticket-(?P<s>\d{4})".to_owned()]).unwrap()
+    }
+
+    fn redacted(text: &str) -> String {
+        redactor().redact(text).unwrap().into_owned()
+    }
+
+    #[test]
+    fn p_031_a_known_secret_is_found_in_every_form() {
+        let mark = redacted(TOKEN);
+        assert!(mark.starts_with("[redacted:my_token:") && mark.ends_with(']'), "{mark}");
+        let forms = [
+            format!("x{TOKEN}y"),
+            "a=s3cr3t%2FToken%2Bwith%3Dodd%20chars&b".to_owned(),
+            "a=s3cr3t%2fToken%2bwith%3dodd+chars&b".to_owned(),
+            hex::encode(TOKEN),
+            STANDARD.encode(TOKEN),
+            STANDARD.encode(format!("u:{TOKEN}")),
+            STANDARD.encode(format!("user:{TOKEN}\n")),
+            URL_SAFE.encode(format!("x{TOKEN}{TOKEN}")),
+        ];
+        for form in forms {
+            let out = redacted(&form);
+            assert!(out.contains(&mark), "{form} -> {out}");
+            assert!(!out.contains(TOKEN));
+        }
+        assert_eq!(redacted("abc and abc"), "abc and abc", "values under eight characters are not looked for");
+    }
+
+    #[test]
+    fn p_031_a_secret_with_line_breaks_is_found_escaped_and_line_by_line() {
+        let value = "first line of a secret\nsecond \"line\" of a secret";
+        let redactor = Redactor::new(
+            [1; 32],
+            vec![KnownSecret { kind: "k".into(), value: value.into() }],
+            &[],
+        )
+        .unwrap();
+        for text in [value.to_owned(), json!({ "v": value }).to_string(), value.lines().nth(1).unwrap().to_owned()] {
+            let out = redactor.redact(&text).unwrap();
+            assert!(!out.contains("of a secret"), "{out}");
+        }
+    }
+
+    #[test]
+    fn p_031_shapes_of_keys_are_found() {
+        let attacks = include_str!("../../tests/data/attacks/key_shapes.txt");
+        let mut seen = 0;
+        for line in attacks.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            let (kind, text) = line.split_once('\t').unwrap();
+            let text = text.replace('⏎', "\n");
+            let out = redacted(&text);
+            if kind == "none" {
+                assert_eq!(out, text, "must stay");
+            } else {
+                assert!(out.contains(&format!("[redacted:{kind}:")), "{kind}: {text} -> {out}");
+                assert!(!out.contains("SENTINEL"), "{kind}: {text} -> {out}");
+            }
+            assert_eq!(redacted(&out), out, "redacting twice changes nothing");
+            seen += 1;
+        }
+        assert!(seen > 25);
+    }
+
+    #[test]
+    fn equal_secrets_have_equal_marks_in_a_run_and_other_marks_in_another() {
+        let (one, two) = (redacted(TOKEN), redacted(&format!("{TOKEN} {TOKEN}")));
+        assert_eq!(two, format!("{one} {one}"));
+        let secrets = vec![KnownSecret { kind: "MY_TOKEN".into(), value: TOKEN.into() }];
+        let other = Redactor::new([8; 32], secrets, &[]).unwrap();
+        assert_ne!(other.redact(TOKEN).unwrap(), one.as_str());
+    }
+
+    #[test]
+    fn p_031_json_is_redacted_in_values_names_and_numbers() {
+        let value = json!({ "a": [format!("x {TOKEN}")], TOKEN: 1, "n": 90_817_263, "t": "ticket-1234", "k": true });
+        let out = redactor().redact_json(&value).unwrap();
+        let text = out.to_string();
+        assert!(!text.contains("s3cr3t") && !text.contains("90817263") && !text.contains("1234"), "{text}");
+        assert_eq!(out["k"], true);
+        assert!(out["t"].as_str().unwrap().starts_with("ticket-[redacted:pattern:"));
+    }
+
+    #[test]
+    fn p_031_a_secret_across_every_chunk_border_is_found() {
+        let redactor = redactor();
+        let pad = "lorem ipsum ".repeat(1500);
+        let text = format!("{pad}{TOKEN}{pad}ghs_12345_eyJhbGciOi.eyJzdWIiOi.SENTINELSENTINEL {pad}");
+        let whole = redactor.redact(&text).unwrap().into_owned();
+        let secret_at = pad.len();
+        for border in (secret_at - 2..secret_at + TOKEN.len() + 2).chain([1, 100, text.len() - 1]) {
+            let mut stream = redactor.stream();
+            let mut out = stream.push(&text.as_bytes()[..border]);
+            out.push_str(&stream.push(&text.as_bytes()[border..]));
+            out.push_str(&stream.finish());
+            assert_eq!(out, whole, "border {border}");
+        }
+        for size in [1, 7, 1000, 16 * 1024, 40_000] {
+            let mut stream = redactor.stream();
+            let mut out = String::new();
+            for chunk in text.as_bytes().chunks(size) {
+                out.push_str(&stream.push(chunk));
+            }
+            out.push_str(&stream.finish());
+            assert_eq!(out, whole, "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn a_stream_keeps_characters_that_chunks_cut_and_replaces_bytes_that_are_none() {
+        let redactor = redactor();
+        let mut stream = redactor.stream();
+        let mut out = String::new();
+        for byte in "a€😀".bytes().chain([0xff, b'z', 0xe2, 0x82]) {
+            out.push_str(&stream.push(&[byte]));
+        }
+        out.push_str(&stream.finish());
+        assert_eq!(out, "a€😀\u{fffd}z\u{fffd}");
+    }
+
+    #[test]
+    fn patterns_that_match_nothing_or_cannot_be_read_are_refused() {
+        assert!(matches!(Redactor::new([0; 32], vec![], &["a*".into()]), Err(PatternError::Empty(_))));
+        assert!(matches!(Redactor::new([0; 32], vec![], &["(".into()]), Err(PatternError::Malformed { .. })));
+    }
+
+    #[test]
+    fn what_is_too_long_fails_instead_of_passing() {
+        let text = " ".repeat(LONGEST_TEXT + 1);
+        assert_eq!(redactor().redact(&text), Err(RedactionFailed::TooLong(text.len())));
+    }
+}
