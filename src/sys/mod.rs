@@ -1,1 +1,12 @@
 //! The operating system, one file a concern: processes, files, paths, locks, clock, shutdown.
+
+pub mod clock;
+pub mod files;
+pub mod process_tree;
+pub mod process;
+pub mod shutdown;
+pub mod host;
+pub mod holder_format;
+pub mod lock;
+pub mod paths;
+pub mod worktree_path;

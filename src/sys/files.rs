@@ -1,0 +1,318 @@
+//! The only place that writes files: atomic, private, durable; and says what it removed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A file operation that failed, with the path it was about.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl FileError {
+    /// Names what was tried and where.
+    pub fn new(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { action, path: path.to_owned(), source }
+    }
+
+    /// The file or directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the operating system said.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// Whether the disk is full (or a quota reached): worth its own advice.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
+/// Makes a directory and its parents; what is new gets mode 0700.
+pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        builder.mode(0o700);
+    }
+    builder.create(path).map_err(|source| FileError::new("create directory", path, source))
+}
+
+/// Makes a directory and its parents with the user's usual mode: for what belongs to the user, not to agentd.
+pub fn create_dir(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(|source| FileError::new("create directory", path, source))
+}
+
+/// Writes a file of agentd's own so that a reader sees the old content or the new one, also after a crash. Mode 0600.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    write_atomic(path, content, None)
+}
+
+/// As [`write_private`], with the mode the user's tools would give (0644): for files that belong to the user.
+pub fn write_public(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    write_atomic(path, content, Some(0o644))
+}
+
+/// As [`write_public`], but never over something that is there. `Ok(false)`: it was there.
+pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
+    let failed = |source| FileError::new("write", path, source);
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => {
+            file.write_all(content).map_err(failed)?;
+            file.sync_all().map_err(failed)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn write_atomic(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), FileError> {
+    let failed = |source| FileError::new("write", path, source);
+    let folder = path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    // The temporary file is made with mode 0600 and removed when anything fails before the rename.
+    let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
+    temporary.write_all(content).map_err(failed)?;
+    set_mode(temporary.as_file(), mode).map_err(failed)?;
+    temporary.as_file().sync_all().map_err(failed)?;
+    temporary.persist(path).map_err(|error| failed(error.error))?;
+    sync_dir(folder).map_err(failed)
+}
+
+#[cfg(unix)]
+fn set_mode(file: &File, mode: Option<u32>) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    mode.map_or(Ok(()), |mode| file.set_permissions(fs::Permissions::from_mode(mode)))
+}
+
+#[cfg(not(unix))]
+fn set_mode(_file: &File, _mode: Option<u32>) -> io::Result<()> {
+    Ok(())
+}
+
+/// Makes a rename or a new name in `folder` durable.
+pub(super) fn sync_dir(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Opens a file of agentd's own for appending, made with mode 0600 where it is missing.
+pub fn open_append(path: &Path) -> Result<File, FileError> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    private_mode(&mut options);
+    options.open(path).map_err(|source| FileError::new("open", path, source))
+}
+
+/// Makes a file of agentd's own (mode 0600) for streaming into; refuses one that is there.
+pub fn create_private_file(path: &Path) -> Result<File, FileError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    private_mode(&mut options);
+    options.open(path).map_err(|source| FileError::new("create", path, source))
+}
+
+/// Opens a lock file for reading and writing, made with mode 0600 where it is missing, never truncated.
+pub(super) fn open_shared(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    private_mode(&mut options);
+    options.open(path)
+}
+
+#[cfg(unix)]
+fn private_mode(options: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.mode(0o600);
+}
+
+#[cfg(not(unix))]
+fn private_mode(_options: &mut OpenOptions) {}
+
+/// Adds a line to a text file that belongs to the user, unless it is there. True: it was added. Mode is kept.
+pub fn ensure_line(path: &Path, line: &str) -> Result<bool, FileError> {
+    let failed = |source| FileError::new("write", path, source);
+    let present = match fs::read(path) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(failed(error)),
+    };
+    if present.split(|byte| *byte == b'\n').any(|known| known.trim_ascii() == line.as_bytes()) {
+        return Ok(false);
+    }
+    let mut addition = Vec::new();
+    if !present.is_empty() && !present.ends_with(b"\n") {
+        addition.push(b'\n');
+    }
+    addition.extend_from_slice(line.as_bytes());
+    addition.push(b'\n');
+    // One append keeps lines whole that others add at the same moment.
+    let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+    file.write_all(&addition).map_err(failed)?;
+    Ok(true)
+}
+
+/// Renames a file or directory out of the way, to the first free of `<name>.<suffix>`, `<name>.<suffix>-2`, …, and
+/// gives the new path. Nothing is deleted.
+pub fn set_aside(path: &Path, suffix: &str) -> Result<PathBuf, FileError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for count in 1..1000 {
+        let candidate = match count {
+            1 => path.with_file_name(format!("{name}.{suffix}")),
+            _ => path.with_file_name(format!("{name}.{suffix}-{count}")),
+        };
+        if candidate.symlink_metadata().is_ok() {
+            continue;
+        }
+        return rename(path, &candidate).map(|()| candidate);
+    }
+    Err(FileError::new("set aside", path, io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Renames within a file system.
+pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that renames")]
+    fs::rename(from, to).map_err(|source| FileError::new("rename", from, source))
+}
+
+/// Removes a file if it is there. True: it was.
+pub fn remove_file(path: &Path) -> Result<bool, FileError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(FileError::new("remove", path, error)),
+    }
+}
+
+/// What [`remove_dir`] removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Removed {
+    /// Files and links.
+    pub files: u64,
+    /// Bytes they held.
+    pub bytes: u64,
+}
+
+/// Removes a directory with all that is in it and says how much that was. Links are removed, not followed.
+pub fn remove_dir(path: &Path) -> Result<Removed, FileError> {
+    let removed = measure(path);
+    #[expect(clippy::disallowed_methods, reason = "this is the place that removes")]
+    match fs::remove_dir_all(path) {
+        Ok(()) => Ok(removed),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Removed::default()),
+        Err(error) => Err(FileError::new("remove directory", path, error)),
+    }
+}
+
+/// Files and bytes below a directory, links not followed; unreadable parts count nothing.
+pub fn measure(path: &Path) -> Removed {
+    let mut sum = Removed::default();
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                Ok(meta) => {
+                    sum.files += 1;
+                    sum.bytes += meta.len();
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    sum
+}
+
+/// Bytes that this user may still write on the file system that holds `path`. `None` where it cannot be told.
+#[cfg(unix)]
+pub fn disk_free(path: &Path) -> Option<u64> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    // The field types differ between systems.
+    #[allow(clippy::unnecessary_cast, clippy::allow_attributes, reason = "needed on some systems only")]
+    Some((stat.blocks_available() as u64).saturating_mul(stat.fragment_size() as u64))
+}
+
+/// Bytes that this user may still write on the file system that holds `path`. `None` where it cannot be told.
+#[cfg(not(unix))]
+pub fn disk_free(_path: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    fn mode(path: &Path) -> u32 {
+        use std::os::unix::fs::PermissionsExt as _;
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_agentd_writes_for_itself_is_private() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a/b");
+        create_private_dir(&folder).unwrap();
+        write_private(&folder.join("x"), b"1").unwrap();
+        write_private(&folder.join("x"), b"22").unwrap();
+        drop(open_append(&folder.join("log")).unwrap());
+        assert_eq!(
+            (mode(&folder), mode(&folder.join("x")), mode(&folder.join("log"))),
+            (0o700, 0o600, 0o600)
+        );
+        assert_eq!(fs::read(folder.join("x")).unwrap(), b"22");
+        let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "no temporary file is left: {names:?}");
+    }
+
+    #[test]
+    fn set_aside_keeps_everything_and_never_overwrites() {
+        let home = tempfile::tempdir().unwrap();
+        for round in ["one", "two", "three"] {
+            let path = home.path().join("issue-7");
+            create_dir(&path).unwrap();
+            write_public(&path.join("f"), round.as_bytes()).unwrap();
+            let aside = set_aside(&path, "aside").unwrap();
+            assert_eq!(fs::read_to_string(aside.join("f")).unwrap(), round);
+        }
+        assert!(home.path().join("issue-7.aside-3/f").exists());
+    }
+
+    #[test]
+    fn removing_says_what_was_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("d/e");
+        create_dir(&path).unwrap();
+        write_public(&path.join("f"), b"12345").unwrap();
+        write_new(&path.join("g"), b"1").unwrap();
+        assert!(!write_new(&path.join("g"), b"2").unwrap());
+        assert_eq!(remove_dir(&home.path().join("d")).unwrap(), Removed { files: 2, bytes: 6 });
+        assert_eq!(remove_dir(&home.path().join("d")).unwrap(), Removed::default());
+    }
+
+    #[test]
+    fn a_line_is_added_once_and_after_an_unfinished_line() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("exclude");
+        File::create(&path).unwrap().write_all(b"*.o").unwrap();
+        assert!(ensure_line(&path, "/.worktrees/").unwrap());
+        assert!(!ensure_line(&path, "/.worktrees/").unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "*.o\n/.worktrees/\n");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_free_space_of_a_disk_is_told() {
+        assert!(disk_free(Path::new("/")).is_some());
+        assert!(disk_free(Path::new("/no/such/place")).is_none());
+    }
+}

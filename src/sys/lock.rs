@@ -1,0 +1,304 @@
+//! Exclusive locks across processes: a file whose lock the kernel lets go when its holder dies.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::clock::Stopwatch;
+use super::files::{self, FileError};
+use super::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
+use super::host::Host;
+
+/// How long the content of a lease is waited for whose holder took it this very moment.
+const WRITING: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A held lease. Dropping it gives it back; a killed holder's is let go by the kernel.
+///
+/// The file is never removed: removing would let two processes lock two files of one name.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    path: PathBuf,
+    content: LeaseRecord,
+    previous: Option<Holder>,
+}
+
+/// Why a lease was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Someone has it.
+    #[error("held by {}", .0.as_ref().map_or_else(|| "a process that has not said who it is".into(), |holder| holder.to_string()))]
+    Busy(Option<Box<Holder>>),
+    /// The file could not be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Lock {
+    /// Takes the lease in the file `path` (made with its directory where missing) for `holder`, or says who has it.
+    /// A dead holder is taken over and named by [`Lock::previous`]. Blocks for at most a third of a second.
+    pub fn try_acquire(
+        path: &Path,
+        holder: Holder,
+        host: &Host,
+        now: DateTime<Utc>,
+    ) -> Result<Self, LockError> {
+        let failed = |source| FileError::new("lock", path, source);
+        let watch = Stopwatch::start();
+        let mut file = loop {
+            if let Some(file) = lock_file(path, None)? {
+                break file;
+            }
+            // Whoever has the lock may not have written yet: then the file is empty or names the dead one before.
+            let named = peek(path).and_then(|content| content.holder);
+            let alive = named.as_ref().is_some_and(|holder| holder.liveness(host, now) != Liveness::Dead);
+            if alive || watch.elapsed() > WRITING {
+                return Err(LockError::Busy(named.map(Box::new)));
+            }
+            std::thread::sleep(PAUSE);
+        };
+        let before = read_record(&mut file).map_err(failed)?;
+        let previous = before.as_ref().and_then(|content| content.holder.clone());
+        // The kernel's word on this machine is enough: a lock that was free has no living holder. Only a holder on
+        // another machine that shares the file may live without the kernel here knowing.
+        if let Some(other) = &previous
+            && other.liveness(host, now) == Liveness::Elsewhere
+            && (other.boot_id != host.boot_id || host.boot_id.is_empty())
+        {
+            return Err(LockError::Busy(previous.map(Box::new)));
+        }
+        let record = before.and_then(|content| content.record);
+        let content = LeaseRecord { schema_version: LEASE_SCHEMA.to_owned(), holder: Some(holder), record };
+        let mut lock = Self { file, path: path.to_owned(), content, previous };
+        lock.write()?;
+        Ok(lock)
+    }
+
+    /// The dead holder that was taken over.
+    pub fn previous(&self) -> Option<&Holder> {
+        self.previous.as_ref()
+    }
+
+    /// What earlier holders recorded about the thing.
+    pub fn record(&self) -> Option<&Value> {
+        self.content.record.as_ref()
+    }
+
+    /// Records something that outlives this holder.
+    pub fn set_record(&mut self, record: Value) -> Result<(), FileError> {
+        self.content.record = Some(record);
+        self.write()
+    }
+
+    /// Moves the expiry, for those who cannot ask this kernel.
+    pub fn renew(&mut self, expires_at: DateTime<Utc>) -> Result<(), FileError> {
+        if let Some(holder) = &mut self.content.holder {
+            holder.expires_at = expires_at;
+        }
+        self.write()
+    }
+
+    /// Gives the lease back; what was recorded stays.
+    pub fn release(mut self) -> Result<(), FileError> {
+        self.content.holder = None;
+        self.write()
+    }
+
+    /// Writes the line over the old one and then cuts: whoever reads between, or after a crash between, sees a whole
+    /// first line.
+    fn write(&mut self) -> Result<(), FileError> {
+        let mut line = serde_json::to_vec(&self.content).unwrap_or_default();
+        line.push(b'\n');
+        let length = line.len() as u64;
+        let write = |file: &mut File| {
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&line)?;
+            file.set_len(length)?;
+            file.sync_data()
+        };
+        write(&mut self.file).map_err(|source| FileError::new("write", &self.path, source))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.content.holder.take().is_some()
+            && let Err(error) = self.write()
+        {
+            tracing::warn!(%error, "a lease was let go without saying so in its file");
+        }
+    }
+}
+
+/// What a lease file says, without taking it: for `status` and for messages. `None` for no file or nothing readable.
+pub fn peek(path: &Path) -> Option<LeaseRecord> {
+    read_record(&mut File::open(path).ok()?).ok().flatten()
+}
+
+/// A lock without a story: held for moments, waited for in turn (one administrative git step per repository).
+#[derive(Debug)]
+pub struct Turn {
+    _file: File,
+}
+
+impl Turn {
+    /// Waits for the lock on `path` for at most `patience`; `None` when it was not free in time. Blocks.
+    pub fn wait(path: &Path, patience: Duration) -> Result<Option<Self>, FileError> {
+        Ok(lock_file(path, Some(patience))?.map(|file| Self { _file: file }))
+    }
+}
+
+/// Locks the file that has this name now, not one that had it when it was opened.
+fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<File>, FileError> {
+    let failed = |source| FileError::new("lock", path, source);
+    if let Some(folder) = path.parent() {
+        files::create_dir(folder)?;
+    }
+    let watch = Stopwatch::start();
+    loop {
+        let file = files::open_shared(path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) if is_named(&file, path) => return Ok(Some(file)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) if patience.is_none_or(|patience| watch.elapsed() >= patience) => {
+                return Ok(None);
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_named(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (file.metadata(), path.metadata()) {
+        (Ok(opened), Ok(named)) => opened.dev() == named.dev() && opened.ino() == named.ino(),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_named(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+fn read_record(file: &mut File) -> io::Result<Option<LeaseRecord>> {
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(1024 * 1024).read_to_end(&mut text)?;
+    // What cannot be read was torn by a crash and holds nothing: the mapping is a pure function and is made again.
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(serde_json::from_slice(line).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeZone as _;
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> DateTime<Utc> {
+        Utc.with_ymd_and_hms(2026, 1, 1, 0, 0, 0).unwrap()
+    }
+
+    fn holder(instance: &str) -> Holder {
+        Holder::here(&Host::current(), instance, now(), now() + chrono::TimeDelta::minutes(5))
+    }
+
+    fn acquire(path: &Path, instance: &str) -> Result<Lock, LockError> {
+        Lock::try_acquire(path, holder(instance), &Host::current(), now())
+    }
+
+    #[test]
+    fn g07_a_second_start_is_told_who_holds_the_lease() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("agentd/issue-7.json");
+        let first = acquire(&path, "agent-issue-7-A").unwrap();
+        let LockError::Busy(Some(held_by)) = acquire(&path, "agent-issue-7-B").unwrap_err() else {
+            panic!("not busy")
+        };
+        assert_eq!(held_by.instance, "agent-issue-7-A");
+        first.release().unwrap();
+        let third = acquire(&path, "agent-issue-7-C").unwrap();
+        assert_eq!(third.previous(), None, "a released lease has no holder to take over");
+    }
+
+    #[test]
+    fn the_record_outlives_its_holders_and_a_shorter_line_leaves_no_rest() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("issue-7.json");
+        let mut lock = acquire(&path, "agent-issue-7-with-a-long-name").unwrap();
+        lock.set_record(json!({"origin": "develop"})).unwrap();
+        drop(lock);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let lock = acquire(&path, "b").unwrap();
+        assert_eq!(lock.record(), Some(&json!({"origin": "develop"})));
+    }
+
+    #[test]
+    fn g08_a_dead_holder_is_taken_over_and_named() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("issue-7.json");
+        let mut dead = holder("agent-issue-7-dead");
+        dead.started += 1;
+        let content = LeaseRecord { schema_version: LEASE_SCHEMA.into(), holder: Some(dead), record: None };
+        files::write_private(&path, &serde_json::to_vec(&content).unwrap()).unwrap();
+        let lock = acquire(&path, "agent-issue-7-next").unwrap();
+        assert_eq!(lock.previous().map(|h| h.instance.as_str()), Some("agent-issue-7-dead"));
+    }
+
+    #[test]
+    fn g08_a_holder_on_another_host_counts_until_its_lease_expires() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("issue-7.json");
+        let mut far = holder("agent-issue-7-far");
+        far.host = "elsewhere".into();
+        far.boot_id = "another".into();
+        let content =
+            LeaseRecord { schema_version: LEASE_SCHEMA.into(), holder: Some(far.clone()), record: None };
+        files::write_private(&path, &serde_json::to_vec(&content).unwrap()).unwrap();
+        assert!(matches!(acquire(&path, "b"), Err(LockError::Busy(Some(_)))));
+        let later = far.expires_at + chrono::TimeDelta::seconds(1);
+        let lock = Lock::try_acquire(&path, holder("b"), &Host::current(), later).unwrap();
+        assert_eq!(lock.previous().map(|h| h.host.as_str()), Some("elsewhere"));
+    }
+
+    #[test]
+    fn a_torn_or_empty_lease_file_is_nobodys() {
+        let home = tempfile::tempdir().unwrap();
+        for text in ["", "{\"schema", "null", "\0\0\0"] {
+            let path = home.path().join("issue-7.json");
+            files::write_private(&path, text.as_bytes()).unwrap();
+            let lock = acquire(&path, "a").unwrap();
+            assert_eq!((lock.previous(), lock.record()), (None, None), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn turns_are_exclusive_and_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("turn");
+        let busy = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let turn = Turn::wait(&path, Duration::from_secs(20)).unwrap().unwrap();
+                    assert!(!busy.swap(true, std::sync::atomic::Ordering::SeqCst));
+                    std::thread::yield_now();
+                    busy.store(false, std::sync::atomic::Ordering::SeqCst);
+                    drop(turn);
+                });
+            }
+        });
+        let _held = Turn::wait(&path, Duration::ZERO).unwrap().unwrap();
+        assert!(Turn::wait(&path, Duration::from_millis(20)).unwrap().is_none());
+    }
+}

@@ -1,0 +1,606 @@
+//! The only place that starts processes: exact environment, own session, bounded output, and nothing left behind.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Stopwatch;
+use super::paths::AbsPath;
+use super::process_tree;
+
+pub use super::process_tree::{LiveChild, kill_strays, live};
+
+/// How long a tree has between being asked to end and being killed.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long output of something that outlived the kill is waited for.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+const DEFAULT_OUTPUT_CAP: usize = 8 * 1024 * 1024;
+
+/// What to start. The environment is exactly what is given here; nothing is inherited.
+#[derive(Debug, Clone)]
+pub struct ProcessSpec {
+    /// A name looked up in the given `PATH`, or a path.
+    pub program: PathBuf,
+    /// Arguments after the program.
+    pub args: Vec<OsString>,
+    /// Working directory.
+    pub cwd: AbsPath,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Fed to it, then closed. Not used by [`spawn_piped`].
+    pub stdin: Vec<u8>,
+    /// The tree is ended after this. `None`: no limit. Not used by [`spawn_piped`].
+    pub timeout: Option<Duration>,
+    /// Bytes of each stream that are kept; the rest is read, counted and hashed. Not used by [`spawn_piped`].
+    pub output_cap: usize,
+}
+
+impl ProcessSpec {
+    /// A program in a directory, without arguments, environment, input or limit.
+    pub fn new(program: impl Into<PathBuf>, cwd: &AbsPath) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            cwd: cwd.clone(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: None,
+            output_cap: DEFAULT_OUTPUT_CAP,
+        }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds a variable; a later one of the same name wins.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds variables.
+    pub fn envs<N: AsRef<OsStr>, V: AsRef<OsStr>>(
+        mut self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let owned = |(name, value): (N, V)| (name.as_ref().to_owned(), value.as_ref().to_owned());
+        self.env.extend(variables.into_iter().map(owned));
+        self
+    }
+
+    /// Sets its input.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Limits its time.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Limits what is kept of each stream, in bytes.
+    pub fn output_cap(mut self, bytes: usize) -> Self {
+        self.output_cap = bytes;
+        self
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone)]
+pub struct Exit {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why it ended.
+    pub ending: Ending,
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// From start to end.
+    pub duration: Duration,
+}
+
+impl Exit {
+    /// Ended by itself with code 0.
+    pub fn success(&self) -> bool {
+        self.code == Some(0) && self.ending == Ending::Itself
+    }
+
+    /// Whether its time ran out.
+    pub fn timed_out(&self) -> bool {
+        self.ending == Ending::TimedOut
+    }
+}
+
+/// Why a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, or by a signal that was not ours.
+    Itself,
+    /// Ended by us after its timeout.
+    TimedOut,
+    /// Ended by us because it was cancelled.
+    Cancelled,
+}
+
+/// What was kept of a stream: its beginning and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// The beginning; everything, unless `truncated`.
+    pub head: Vec<u8>,
+    /// The end, when something between was left out.
+    pub tail: Vec<u8>,
+    /// Bytes that the process wrote.
+    pub total: u64,
+    /// SHA-256 over all of them, in hexadecimal.
+    pub sha256: String,
+    /// Whether bytes between head and tail were left out.
+    pub truncated: bool,
+}
+
+impl Captured {
+    /// As text: invalid UTF-8 replaced, and a line that says how much was left out in the middle.
+    pub fn text(&self) -> String {
+        let head = String::from_utf8_lossy(&self.head);
+        if !self.truncated {
+            return head.into_owned();
+        }
+        let left_out = self.total - self.head.len() as u64 - self.tail.len() as u64;
+        format!("{head}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(&self.tail))
+    }
+}
+
+/// A process that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// No such program.
+    #[error("program \"{}\" was not found; install it or give its full path", .0.display())]
+    NotFound(PathBuf),
+    /// The working directory is not there.
+    #[error("cannot start \"{}\": the directory {} does not exist", program.display(), cwd.display())]
+    NoDirectory {
+        /// The program.
+        program: PathBuf,
+        /// The directory.
+        cwd: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot start \"{}\": {source}", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// Runs a process to its end. It has its own session; on timeout, on cancellation and when the future is dropped, all
+/// of its descendants end with it, and after its own end whatever it left running is killed. Needs a tokio runtime.
+pub async fn run(spec: ProcessSpec, cancel: &CancellationToken) -> Result<Exit, ProcessError> {
+    let watch = Stopwatch::start();
+    let input = spec.stdin.clone();
+    let (timeout, cap) = (spec.timeout, spec.output_cap);
+    let Piped { mut stdin, stdout, stderr, mut guard } = spawn_piped(spec).await?;
+    // A process that does not read its input is no error.
+    let feed = tokio::spawn(async move {
+        drop(stdin.write_all(&input).await);
+    });
+    let stdout = tokio::spawn(capture(stdout, cap));
+    let stderr = tokio::spawn(capture(stderr, cap));
+    let limit = async {
+        match timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let (status, ending) = tokio::select! {
+        status = guard.wait() => (status, Ending::Itself),
+        () = cancel.cancelled() => (guard.stop().await, Ending::Cancelled),
+        () = limit => (guard.stop().await, Ending::TimedOut),
+    };
+    feed.abort();
+    let (stdout, stderr) = (finish(stdout).await, finish(stderr).await);
+    let (code, signal) = status.map_or((None, None), |status| (status.code(), signal_of(status)));
+    Ok(Exit { code, signal, ending, stdout, stderr, duration: watch.elapsed() })
+}
+
+/// A long-lived child with its three streams.
+#[derive(Debug)]
+pub struct Piped {
+    /// Its input.
+    pub stdin: ChildStdin,
+    /// Its output.
+    pub stdout: ChildStdout,
+    /// Its errors.
+    pub stderr: ChildStderr,
+    /// Keeps it alive; dropping this kills it with all its descendants.
+    pub guard: ChildGuard,
+}
+
+/// Starts a child and hands out its streams. Needs a tokio runtime.
+pub async fn spawn_piped(spec: ProcessSpec) -> Result<Piped, ProcessError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound if !spec.cwd.as_path().is_dir() => {
+            ProcessError::NoDirectory { program: spec.program.clone(), cwd: spec.cwd.as_path().to_owned() }
+        }
+        io::ErrorKind::NotFound => ProcessError::NotFound(spec.program.clone()),
+        _ => ProcessError::Spawn { program: spec.program.clone(), source },
+    };
+    let mut child = start(spec.clone()).await.map_err(failed)?;
+    let guard_pid = child.id();
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let guard = ChildGuard { child: Some(child), pid: guard_pid.unwrap_or_default(), status: None };
+    match streams {
+        (Some(stdin), Some(stdout), Some(stderr)) => Ok(Piped { stdin, stdout, stderr, guard }),
+        _ => Err(failed(io::ErrorKind::BrokenPipe.into())),
+    }
+}
+
+/// Kills every child with its descendants, now. For the second Ctrl-C and the last moment of `main`; blocks for some
+/// milliseconds where there is something to kill.
+pub fn kill_all() {
+    for child in live() {
+        process_tree::kill(child.pid);
+        process_tree::kill_leftovers(child.pid);
+    }
+}
+
+/// Holds a child. Dropping it kills the whole tree.
+#[derive(Debug)]
+pub struct ChildGuard {
+    child: Option<Child>,
+    pid: u32,
+    status: Option<ExitStatus>,
+}
+
+impl ChildGuard {
+    /// Its process id; also its process group and session.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits for its end, then kills what it left running. `None` where the system lost track of it.
+    pub async fn wait(&mut self) -> Option<ExitStatus> {
+        if let Some(child) = &mut self.child {
+            self.status = child.wait().await.ok();
+            self.child = None;
+            let pid = self.pid;
+            process_tree::forget(pid);
+            drop(tokio::task::spawn_blocking(move || process_tree::kill_leftovers(pid)).await);
+        }
+        self.status
+    }
+
+    /// Asks the tree to end, and kills what has not after half a second.
+    pub async fn stop(&mut self) -> Option<ExitStatus> {
+        if self.child.is_none() {
+            return self.status;
+        }
+        let pid = self.pid;
+        drop(tokio::task::spawn_blocking(move || process_tree::terminate(pid)).await);
+        if let Ok(status) = tokio::time::timeout(GRACE, self.wait()).await {
+            return status;
+        }
+        drop(tokio::task::spawn_blocking(move || process_tree::kill(pid)).await);
+        self.wait().await
+    }
+}
+
+impl Drop for ChildGuard {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let pid = self.pid;
+        // One call for most of it, should the program end before the thread does; the rest takes milliseconds of
+        // /proc reading, too long for a runtime thread.
+        process_tree::kill_group(pid);
+        let end = move || {
+            process_tree::kill(pid);
+            while let Ok(None) = child.try_wait() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            process_tree::forget(pid);
+            process_tree::kill_leftovers(pid);
+        };
+        if let Err(error) = std::thread::Builder::new().name("agentd-kill".into()).spawn(end) {
+            tracing::warn!(%error, pid, "cannot start a thread to kill a process tree");
+            process_tree::kill(pid);
+        }
+    }
+}
+
+type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<Child>>);
+
+/// Starts the child from a thread that lives as long as the process: the kernel's "die with your parent" means the
+/// thread that started it, and runtime threads come and go.
+async fn start(spec: ProcessSpec) -> io::Result<Child> {
+    static STARTER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (orders, inbox) = std::sync::mpsc::channel::<Order>();
+        let work = move || {
+            for (spec, runtime, reply) in inbox {
+                let _entered = runtime.enter();
+                drop(reply.send(start_here(&spec)));
+            }
+        };
+        std::thread::Builder::new().name("agentd-start".into()).spawn(work).ok().map(|_| orders)
+    });
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    let (reply, answer) = oneshot::channel();
+    let order = (spec, tokio::runtime::Handle::current(), reply);
+    starter.as_ref().ok_or_else(gone)?.send(order).map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())?
+}
+
+fn start_here(spec: &ProcessSpec) -> io::Result<Child> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
+    let mut command = tokio::process::Command::new(&spec.program);
+    command.args(&spec.args).current_dir(spec.cwd.as_path()).env_clear();
+    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    #[cfg(unix)]
+    {
+        let parent = nix::unistd::getpid();
+        #[expect(unsafe_code, reason = "the closure makes three system calls and allocates nothing")]
+        // SAFETY: between fork and exec only async-signal-safe calls are made.
+        unsafe {
+            command.pre_exec(move || become_own_session(parent));
+        }
+    }
+    #[cfg(not(unix))]
+    command.kill_on_drop(true);
+    process_tree::start(&spec.program, || command.spawn(), Child::id)
+}
+
+/// In the child: a session of its own, subreaper of its descendants, killed when agentd dies.
+#[cfg(unix)]
+fn become_own_session(parent: nix::unistd::Pid) -> io::Result<()> {
+    nix::unistd::setsid()?;
+    #[cfg(target_os = "linux")]
+    {
+        nix::sys::prctl::set_child_subreaper(true)?;
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+        if nix::unistd::getppid() != parent {
+            return Err(nix::errno::Errno::ESRCH.into());
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = parent;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn signal_of(status: ExitStatus) -> Option<i32> {
+    std::os::unix::process::ExitStatusExt::signal(&status)
+}
+
+#[cfg(not(unix))]
+fn signal_of(_status: ExitStatus) -> Option<i32> {
+    None
+}
+
+/// Reads a stream to its end; keeps half of `cap` of its beginning and half of its end.
+async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
+    let (head_cap, tail_cap) = (cap - cap / 2, cap / 2);
+    let (mut head, mut tail) = (Vec::new(), Vec::new());
+    let (mut total, mut hash) = (0_u64, Sha256::new());
+    let mut truncated = false;
+    let mut buffer = vec![0; 32 * 1024];
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        let chunk = &buffer[..read];
+        total += read as u64;
+        hash.update(chunk);
+        let (first, rest) = chunk.split_at(read.min(head_cap.saturating_sub(head.len())));
+        head.extend_from_slice(first);
+        tail.extend_from_slice(rest);
+        // Cutting only now and then keeps this linear.
+        if tail.len() > 2 * tail_cap + buffer.len() {
+            truncated = true;
+            tail.drain(..tail.len() - tail_cap);
+        }
+    }
+    if tail.len() > tail_cap {
+        truncated = true;
+        tail.drain(..tail.len() - tail_cap);
+    }
+    if !truncated {
+        head.append(&mut tail);
+    }
+    Captured { head, tail, total, sha256: hex::encode(hash.finalize()), truncated }
+}
+
+/// The stream ends with the tree; where something could not be killed, it is not waited for.
+async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
+    let nothing = || Captured {
+        head: Vec::new(),
+        tail: Vec::new(),
+        total: 0,
+        sha256: hex::encode(Sha256::digest([])),
+        truncated: true,
+    };
+    match tokio::time::timeout(LAST_OUTPUT, &mut reader).await {
+        Ok(captured) => captured.unwrap_or_else(|_| nothing()),
+        Err(_) => {
+            reader.abort();
+            nothing()
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> ProcessSpec {
+        let root = AbsPath::new("/").unwrap();
+        ProcessSpec::new("sh", &root).args(["-c", script]).env("PATH", "/usr/bin:/bin")
+    }
+
+    fn nobody_cancels() -> CancellationToken {
+        CancellationToken::new()
+    }
+
+    /// Processes whose command line has this mark.
+    fn marked(mark: &str) -> Vec<String> {
+        let command = |entry: std::fs::DirEntry| {
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            line.contains(mark).then_some(line)
+        };
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(command).collect()
+    }
+
+    /// Three ways to get away from a process group, none of which ends by itself.
+    fn escapees(mark: &str) -> String {
+        format!(
+            "setsid sleep {mark} & (sleep {mark} &) ; env -i /bin/sh -c 'trap \"\" TERM; setsid /bin/sleep {mark} & wait' &"
+        )
+    }
+
+    async fn until_gone(mark: &str) {
+        for _ in 0..400 {
+            if marked(mark).is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("still running: {:?}", marked(mark));
+    }
+
+    #[tokio::test]
+    async fn the_environment_is_what_was_given_and_input_reaches_the_program() {
+        let spec = shell("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort ; cat").env("A", "1").stdin("in");
+        let exit = run(spec, &nobody_cancels()).await.unwrap();
+        assert_eq!(exit.stdout.text(), "A=1\nPATH=/usr/bin:/bin\nin");
+        assert!(exit.success() && !exit.stdout.truncated);
+        assert_eq!(exit.stdout.sha256, hex::encode(Sha256::digest(exit.stdout.head)));
+    }
+
+    #[tokio::test]
+    async fn exit_codes_and_signals_are_told_apart() {
+        let exit = run(shell("echo no >&2; exit 3"), &nobody_cancels()).await.unwrap();
+        assert_eq!((exit.code, exit.signal, exit.stderr.text().as_str()), (Some(3), None, "no\n"));
+        let exit = run(shell("kill -9 $$"), &nobody_cancels()).await.unwrap();
+        assert_eq!((exit.code, exit.signal, exit.ending), (None, Some(9), Ending::Itself));
+        let missing =
+            run(ProcessSpec { program: "no-such-program".into(), ..shell("") }, &nobody_cancels()).await;
+        assert!(matches!(missing, Err(ProcessError::NotFound(_))));
+    }
+
+    #[tokio::test]
+    async fn output_beyond_the_cap_is_counted_and_hashed_and_its_end_kept() {
+        let exit = run(shell("seq 1 200000").output_cap(1000), &nobody_cancels()).await.unwrap();
+        let (out, whole) = (&exit.stdout, (1..=200_000).map(|n| format!("{n}\n")).collect::<String>());
+        assert_eq!((out.total, out.truncated), (whole.len() as u64, true));
+        assert_eq!(out.sha256, hex::encode(Sha256::digest(&whole)));
+        assert_eq!(out.head, whole.as_bytes()[..500]);
+        assert_eq!(out.tail, whole.as_bytes()[whole.len() - 500..]);
+        let exact = run(shell("printf 12345678").output_cap(8), &nobody_cancels()).await.unwrap();
+        assert_eq!((exact.stdout.text().as_str(), exact.stdout.truncated), ("12345678", false));
+    }
+
+    #[tokio::test]
+    async fn a_032_a_timeout_ends_the_whole_tree_in_time() {
+        let script = format!("{} trap '' TERM; while :; do sleep 31.4151; done", escapees("31.4151"));
+        let exit = run(shell(&script).timeout(Duration::from_millis(200)), &nobody_cancels()).await.unwrap();
+        assert!(exit.timed_out());
+        assert!(exit.duration < Duration::from_millis(1500), "{:?}", exit.duration);
+        assert_eq!(marked("31.4151"), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn what_a_finished_command_leaves_running_is_killed() {
+        let exit = run(shell(&escapees("31.4152")), &nobody_cancels()).await.unwrap();
+        assert!(exit.success());
+        assert_eq!(marked("31.4152"), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn cancelling_ends_the_tree_and_so_does_dropping_the_future() {
+        let cancel = CancellationToken::new();
+        let script = format!("{} echo up; sleep 31.4153", escapees("31.4153"));
+        let running = tokio::spawn({
+            let (spec, cancel) = (shell(&script), cancel.clone());
+            async move { run(spec, &cancel).await.unwrap() }
+        });
+        while marked("sleep 31.4153").len() < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cancel.cancel();
+        let exit = running.await.unwrap();
+        assert_eq!(exit.ending, Ending::Cancelled);
+        assert_eq!(marked("31.4153"), Vec::<String>::new());
+
+        let script = format!("{} sleep 31.4154", escapees("31.4154"));
+        let dropped =
+            tokio::time::timeout(Duration::from_millis(150), run(shell(&script), &nobody_cancels())).await;
+        assert!(dropped.is_err());
+        until_gone("31.4154").await;
+    }
+
+    #[tokio::test]
+    async fn one_finished_command_does_not_touch_another_that_lives() {
+        let long = shell("(setsid sleep 31.4155 &) ; sleep 0.3; cat").env("X", "1");
+        let long = tokio::spawn(async move { run(long, &nobody_cancels()).await.unwrap() });
+        while !marked("sleep 31.4155").iter().any(|line| line.starts_with("sleep")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        run(shell(&escapees("31.4156")), &nobody_cancels()).await.unwrap();
+        let lives = marked("sleep 31.4155").iter().any(|line| line.starts_with("sleep"));
+        assert!(lives, "an orphan of a living command was taken for a leftover");
+        assert!(long.await.unwrap().success());
+        assert_eq!(marked("31.4155").len() + marked("31.4156").len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_long_lived_child_speaks_through_its_streams_and_ends_with_its_guard() {
+        let script = format!("{} read line; echo got $line; sleep 31.4157", escapees("31.4157"));
+        let mut child = spawn_piped(shell(&script)).await.unwrap();
+        child.stdin.write_all(b"hello\n").await.unwrap();
+        let mut answer = [0; 10];
+        child.stdout.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"got hello\n");
+        let pid = child.guard.pid();
+        assert!(live().iter().any(|known| known.pid == pid));
+        drop(child);
+        until_gone("31.4157").await;
+        while live().iter().any(|known| known.pid == pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn strays_are_found_by_their_environment() {
+        let spec = shell("setsid sleep 31.4158 & wait").env("AGENTD_INSTANCE", "agent-issue-7-T");
+        let running = tokio::spawn(async move { run(spec, &nobody_cancels()).await.unwrap() });
+        while marked("sleep 31.4158").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let found =
+            tokio::task::spawn_blocking(|| kill_strays("AGENTD_INSTANCE", "agent-issue-7-T")).await.unwrap();
+        assert!(found >= 2, "{found}");
+        assert_eq!(running.await.unwrap().signal, Some(9));
+        assert_eq!(kill_strays("AGENTD_INSTANCE", "agent-issue-7-T"), 0);
+    }
+}

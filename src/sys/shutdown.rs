@@ -1,0 +1,127 @@
+//! Stopping, in two levels: asked to finish what is under way, or told to drop it.
+
+use std::io;
+
+use tokio_util::sync::CancellationToken;
+
+use super::process;
+
+/// A stop that can be asked for and waited for. Clones are the same stop; children hear their parent, not the reverse.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    stop: CancellationToken,
+    abort: CancellationToken,
+}
+
+impl Shutdown {
+    /// A stop that nobody asked for yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A stop for a part (one run): hears this one, and can be asked for alone.
+    pub fn child(&self) -> Self {
+        Self { stop: self.stop.child_token(), abort: self.abort.child_token() }
+    }
+
+    /// First level: finish the turn, report, pause (D69).
+    pub fn request_stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Second level: cancel at once.
+    pub fn request_abort(&self) {
+        self.stop.cancel();
+        self.abort.cancel();
+    }
+
+    /// Whether a stop was asked for, at any level.
+    pub fn stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Whether everything must end now.
+    pub fn aborting(&self) -> bool {
+        self.abort.is_cancelled()
+    }
+
+    /// Ends when a stop of any level is asked for.
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Ends when everything must end now.
+    pub async fn aborted(&self) {
+        self.abort.cancelled().await;
+    }
+
+    /// Token of the first level.
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Token of the second level, for what runs processes.
+    pub fn abort_token(&self) -> &CancellationToken {
+        &self.abort
+    }
+
+    /// Listens to the process's signals from now on: the first asks to stop, the second aborts and kills every child
+    /// process with its descendants. Needs a tokio runtime.
+    #[cfg(unix)]
+    pub fn on_signals() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let shutdown = Self::new();
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let heard = shutdown.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+                heard.take_signal();
+            }
+        });
+        Ok(shutdown)
+    }
+
+    /// Listens to Ctrl-C from now on. Needs a tokio runtime.
+    #[cfg(not(unix))]
+    pub fn on_signals() -> io::Result<Self> {
+        let shutdown = Self::new();
+        let heard = shutdown.clone();
+        tokio::spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                heard.take_signal();
+            }
+        });
+        Ok(shutdown)
+    }
+
+    fn take_signal(&self) {
+        if self.stopping() {
+            self.request_abort();
+            process::kill_all();
+        } else {
+            self.request_stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_hears_its_parent_and_not_the_reverse() {
+        let all = Shutdown::new();
+        let (one, two) = (all.child(), all.child());
+        one.request_stop();
+        assert!(one.stopping() && !two.stopping() && !all.stopping());
+        all.request_abort();
+        assert!(two.aborting() && two.stopping() && one.aborting());
+    }
+}
