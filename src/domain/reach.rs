@@ -99,7 +99,18 @@ fn plain(key: &str) -> String {
 fn names_path(key: &str) -> bool {
     let key = plain(key);
     let whole = ["source", "destination", "src", "dst", "dest", "cwd", "workdir", "root", "folder"];
-    let ends = ["path", "paths", "file", "files", "filename", "filenames", "dir", "dirs", "directory", "directories"];
+    let ends = [
+        "path",
+        "paths",
+        "file",
+        "files",
+        "filename",
+        "filenames",
+        "dir",
+        "dirs",
+        "directory",
+        "directories",
+    ];
     whole.contains(&key.as_str()) || ends.iter().any(|end| key.ends_with(end))
 }
 
@@ -117,7 +128,8 @@ fn names_bare_host(key: &str) -> bool {
 fn has_scheme(text: &str) -> bool {
     let text = text.trim_start();
     text.split_once("://").is_some_and(|(scheme, _)| {
-        !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-'))
+        !scheme.is_empty()
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-'))
     })
 }
 
@@ -135,11 +147,7 @@ pub fn normalised(text: &str, worktree: Option<&Path>) -> ReachedPath {
     let Some(text) = inside else { return ReachedPath::Unclear };
     let hidden = |c: char| c.is_control() || super::untrusted::is_hidden(c);
     let drive = text.as_bytes().get(1) == Some(&b':');
-    if text.starts_with(['/', '~'])
-        || text.contains('\\')
-        || drive
-        || text.chars().any(hidden)
-    {
+    if text.starts_with(['/', '~']) || text.contains('\\') || drive || text.chars().any(hidden) {
         return ReachedPath::Unclear;
     }
     let mut parts: Vec<&str> = Vec::new();

@@ -75,7 +75,10 @@ impl std::fmt::Debug for Redactor {
 
 /// Shapes of keys: kind and expression. Where a group is named `s`, only it is replaced.
 const SHAPES: [(&str, &str); 15] = [
-    ("github_token", r"(?:gh[pousr]_[A-Za-z0-9][A-Za-z0-9_.\-]{18,}[A-Za-z0-9_\-]|github_pat_[A-Za-z0-9_]{20,})"),
+    (
+        "github_token",
+        r"(?:gh[pousr]_[A-Za-z0-9][A-Za-z0-9_.\-]{18,}[A-Za-z0-9_\-]|github_pat_[A-Za-z0-9_]{20,})",
+    ),
     ("api_key", r"(?:\b|%[0-9A-Fa-f]{2}|_)(?P<s>sk-(?:ant-|proj-|svcacct-|admin-|or-)?[A-Za-z0-9_\-]{20,})"),
     ("api_key", r"AIza[0-9A-Za-z_\-]{35}"),
     ("aws_key_id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
@@ -111,8 +114,10 @@ impl Redactor {
     /// Takes the secrets of a run, user patterns (regular expressions; a group named `s` narrows what is replaced), and
     /// the run's random key.
     pub fn new(key: [u8; 32], secrets: Vec<KnownSecret>, patterns: &[String]) -> Result<Self, PatternError> {
-        let secrets: Vec<KnownSecret> =
-            secrets.into_iter().filter(|secret| secret.value.trim().chars().count() >= SHORTEST_SECRET).collect();
+        let secrets: Vec<KnownSecret> = secrets
+            .into_iter()
+            .filter(|secret| secret.value.trim().chars().count() >= SHORTEST_SECRET)
+            .collect();
         let mut owners = HashMap::new();
         for (index, secret) in secrets.iter().enumerate() {
             for form in forms(secret.value.trim()) {
@@ -243,9 +248,10 @@ impl Redactor {
 }
 
 fn compile(name: &str, expression: &str) -> Result<Regex, PatternError> {
-    RegexBuilder::new(expression).size_limit(64 * 1024 * 1024).build().map_err(|error| {
-        PatternError::Malformed { pattern: name.to_owned(), message: error.to_string() }
-    })
+    RegexBuilder::new(expression)
+        .size_limit(64 * 1024 * 1024)
+        .build()
+        .map_err(|error| PatternError::Malformed { pattern: name.to_owned(), message: error.to_string() })
 }
 
 /// A stream of bytes on its way through a [`Redactor`]; what comes out lags behind by a window, so that no border of
@@ -353,7 +359,9 @@ fn base64_core(secret: &[u8], offset: usize) -> String {
 fn percent_encoded(text: &str, upper: bool, space: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
             b' ' => space.to_owned(),
             _ if upper => format!("%{byte:02X}"),
             _ => format!("%{byte:02x}"),
@@ -399,19 +407,21 @@ mod tests {
             assert!(out.contains(&mark), "{form} -> {out}");
             assert!(!out.contains(TOKEN));
         }
-        assert_eq!(redacted("abc and abc"), "abc and abc", "values under eight characters are not looked for");
+        assert_eq!(
+            redacted("abc and abc"),
+            "abc and abc",
+            "values under eight characters are not looked for"
+        );
     }
 
     #[test]
     fn p_031_a_secret_with_line_breaks_is_found_escaped_and_line_by_line() {
         let value = "first line of a secret\nsecond \"line\" of a secret";
-        let redactor = Redactor::new(
-            [1; 32],
-            vec![KnownSecret { kind: "k".into(), value: value.into() }],
-            &[],
-        )
-        .unwrap();
-        for text in [value.to_owned(), json!({ "v": value }).to_string(), value.lines().nth(1).unwrap().to_owned()] {
+        let redactor =
+            Redactor::new([1; 32], vec![KnownSecret { kind: "k".into(), value: value.into() }], &[]).unwrap();
+        for text in
+            [value.to_owned(), json!({ "v": value }).to_string(), value.lines().nth(1).unwrap().to_owned()]
+        {
             let out = redactor.redact(&text).unwrap();
             assert!(!out.contains("of a secret"), "{out}");
         }
@@ -448,7 +458,8 @@ mod tests {
 
     #[test]
     fn p_031_json_is_redacted_in_values_names_and_numbers() {
-        let value = json!({ "a": [format!("x {TOKEN}")], TOKEN: 1, "n": 90_817_263, "t": "ticket-1234", "k": true });
+        let value =
+            json!({ "a": [format!("x {TOKEN}")], TOKEN: 1, "n": 90_817_263, "t": "ticket-1234", "k": true });
         let out = redactor().redact_json(&value).unwrap();
         let text = out.to_string();
         assert!(!text.contains("s3cr3t") && !text.contains("90817263") && !text.contains("1234"), "{text}");

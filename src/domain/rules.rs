@@ -144,7 +144,10 @@ impl Rule {
         let denies = self.effect == Decision::Deny;
         let when = &self.when;
         when.path.as_ref().is_none_or(|globs| paths_hold(globs, &reach.paths, denies))
-            && when.argv.as_ref().is_none_or(|prefixes| program_holds(prefixes, reach.program.as_ref(), denies))
+            && when
+                .argv
+                .as_ref()
+                .is_none_or(|prefixes| program_holds(prefixes, reach.program.as_ref(), denies))
             && when.host.as_ref().is_none_or(|globs| hosts_hold(globs, &reach.hosts, denies))
             && when.max_bytes.is_none_or(|most| reach.bytes <= most)
             && when.from.as_ref().is_none_or(|globs| input.from.as_deref().is_some_and(|s| globs.exact(s)))
@@ -196,14 +199,38 @@ fn program_holds(prefixes: &[Vec<String>], program: Option<&Program>, denies: bo
 
 /// Programs that start the program named in their arguments.
 const WRAPPERS: [&str; 26] = [
-    "env", "nice", "nohup", "timeout", "time", "setsid", "stdbuf", "sudo", "doas", "xargs", "command", "exec",
-    "busybox", "toybox", "ionice", "chroot", "unshare", "strace", "script", "watch", "find", "npx", "flock",
-    "parallel", "systemd-run", "su",
+    "env",
+    "nice",
+    "nohup",
+    "timeout",
+    "time",
+    "setsid",
+    "stdbuf",
+    "sudo",
+    "doas",
+    "xargs",
+    "command",
+    "exec",
+    "busybox",
+    "toybox",
+    "ionice",
+    "chroot",
+    "unshare",
+    "strace",
+    "script",
+    "watch",
+    "find",
+    "npx",
+    "flock",
+    "parallel",
+    "systemd-run",
+    "su",
 ];
 
 /// Programs that run a text given among their arguments.
 const SHELLS: [&str; 14] = [
-    "sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "python", "python3", "perl", "ruby", "node", "awk", "pwsh",
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "fish", "python", "python3", "perl", "ruby", "node", "awk",
+    "pwsh",
 ];
 
 /// Whether a denied beginning hides in an argument list: behind a path, an assignment, a wrapper, a shell or options.
@@ -235,7 +262,8 @@ fn rest_follows(rest: &[String], arguments: &[String]) -> bool {
     }
     // Skip an option, alone or with the value behind it.
     word.starts_with('-')
-        && (rest_follows(rest, arguments) || arguments.split_first().is_some_and(|(_, more)| rest_follows(rest, more)))
+        && (rest_follows(rest, arguments)
+            || arguments.split_first().is_some_and(|(_, more)| rest_follows(rest, more)))
 }
 
 fn line_mentions(prefix: &[String], line: &str) -> bool {
@@ -299,7 +327,9 @@ impl Globs {
             any_case.add(glob(true)?);
         }
         let built = |builder: &GlobSetBuilder| {
-            builder.build().map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
+            builder
+                .build()
+                .map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
         };
         Ok(Self { exact: built(&exact)?, any_case: built(&any_case)? })
     }

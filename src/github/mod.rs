@@ -1,1 +1,49 @@
-//! GitHub over REST and GraphQL, through octocrab.
+//! GitHub: reads that cost nothing while nothing changes, and effects that are safe to repeat (interface §7).
+
+mod auth;
+mod breaker;
+mod client;
+mod comments;
+mod dependencies;
+mod endpoint;
+mod error;
+mod fields;
+mod graphql;
+mod graphql_wire;
+mod issues;
+mod labels;
+mod listing;
+mod people;
+mod projects;
+mod pulls;
+mod repositories;
+mod request;
+mod rest_wire;
+
+pub mod listing_format;
+
+pub use auth::{Credentials, GitToken};
+pub use breaker::{Budget, Snapshot};
+pub use client::{Client, Settings};
+pub use comments::Comment;
+pub use dependencies::Dependency;
+pub use endpoint::Endpoint;
+pub use error::{Error, ErrorKind};
+pub use issues::Fetched;
+pub use labels::LabelSpec;
+pub use listing::{Filter, Listing};
+pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
+pub use people::{Actor, Permission, Viewer};
+pub use pulls::{Pull, PullSpec};
+pub use repositories::Repository;
+
+/// What a find-or-create did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there.
+    Created,
+    /// It was there and differed.
+    Updated,
+    /// It was there as wanted; nothing was written.
+    Unchanged,
+}

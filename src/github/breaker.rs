@@ -1,0 +1,238 @@
+//! One shared breaker for GitHub's primary and secondary limits: who asks while a limit holds waits, or is told until when.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use http::HeaderMap;
+use tokio::time::Instant;
+
+/// Shortest pause after a limit was hit, so that a clock that is off never makes a tight loop.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Pause after a secondary limit without `Retry-After`; doubles each time in a row, up to [`LONGEST`].
+const SECONDARY: Duration = Duration::from_secs(60);
+/// Longest pause that a doubling reaches.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+
+/// What a limited request has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pause {
+    /// From now.
+    pub wait: Duration,
+    /// By GitHub's clock, if it says so.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// A primary budget as last reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// `core`, `graphql`, …
+    pub resource: String,
+    /// Requests an hour.
+    pub limit: u64,
+    /// Requests left.
+    pub remaining: u64,
+    /// When it is full again.
+    pub reset: Option<DateTime<Utc>>,
+}
+
+/// The breaker's state, for `status`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Primary budgets by resource.
+    pub budgets: Vec<Budget>,
+    /// Until when requests are held back, and by which limit.
+    pub held: Option<Held>,
+    /// Requests that GitHub counted.
+    pub counted: u64,
+    /// Requests answered with 304, which cost nothing.
+    pub unchanged: u64,
+}
+
+/// A limit that holds now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// `primary` or `secondary`.
+    pub limit: &'static str,
+    /// How long still.
+    pub wait: Duration,
+    /// By GitHub's clock.
+    pub until: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    primary: BTreeMap<String, Primary>,
+    secondary: Option<Gate>,
+    in_a_row: u32,
+    counted: u64,
+    unchanged: u64,
+}
+
+#[derive(Debug)]
+struct Primary {
+    limit: u64,
+    remaining: u64,
+    reset: Option<DateTime<Utc>>,
+    closed: Option<Gate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    until: Instant,
+    reset: Option<DateTime<Utc>>,
+}
+
+impl Gate {
+    fn pause(self) -> Option<Pause> {
+        let wait = self.until.saturating_duration_since(Instant::now());
+        (!wait.is_zero()).then_some(Pause { wait, until: self.reset })
+    }
+}
+
+impl Breaker {
+    /// Whether a request for `resource` has to wait.
+    pub fn pause(&self, resource: &str) -> Option<Pause> {
+        let state = self.lock();
+        let primary = state.primary.get(resource).and_then(|primary| primary.closed).and_then(Gate::pause);
+        let secondary = state.secondary.and_then(Gate::pause);
+        [primary, secondary].into_iter().flatten().max_by_key(|pause| pause.wait)
+    }
+
+    /// Takes in an answer's status and headers. True = the answer is a refusal by a limit (`message` is GitHub's, for those
+    /// that say so in words only), so the request had no effect and may be sent again after [`Breaker::pause`].
+    pub fn note(&self, resource: &str, status: u16, headers: &HeaderMap, message: &str) -> bool {
+        let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+        let date = date_of(headers);
+        let reset = number("x-ratelimit-reset")
+            .and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
+        // GitHub's clock against GitHub's clock: ours may be off.
+        let until_reset = match (reset, date) {
+            (Some(reset), Some(date)) => (reset - date).to_std().unwrap_or(SHORTEST).max(SHORTEST),
+            _ => SECONDARY,
+        };
+        let remaining = number("x-ratelimit-remaining");
+        let retry_after = number("retry-after").map(Duration::from_secs);
+        let words = message.to_ascii_lowercase();
+        let said = words.contains("rate limit") || words.contains("abuse detection");
+        let limited = status == 429
+            || (status == 403 && (retry_after.is_some() || remaining == Some(0) || said))
+            || (status == 200 && said);
+        let now = Instant::now();
+        let mut state = self.lock();
+        if status == 304 {
+            state.unchanged += 1;
+        } else if !limited {
+            state.counted += 1;
+        }
+        let resource =
+            headers.get("x-ratelimit-resource").and_then(|name| name.to_str().ok()).unwrap_or(resource);
+        if let (Some(limit), Some(remaining)) = (number("x-ratelimit-limit"), remaining) {
+            let closed = (remaining == 0).then_some(Gate { until: now + until_reset, reset });
+            state.primary.insert(resource.to_owned(), Primary { limit, remaining, reset, closed });
+        }
+        if !limited {
+            state.in_a_row = 0;
+            return false;
+        }
+        if remaining == Some(0) && retry_after.is_none() {
+            return true;
+        }
+        state.in_a_row += 1;
+        let doubled = SECONDARY.saturating_mul(1 << (state.in_a_row - 1).min(10)).min(LONGEST);
+        let wait = retry_after.unwrap_or(doubled).max(SHORTEST);
+        let reset = date.and_then(|date| date.checked_add_signed(TimeDelta::from_std(wait).ok()?));
+        state.secondary = Some(Gate { until: now + wait, reset });
+        true
+    }
+
+    /// For `status`.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.lock();
+        let budgets = state.primary.iter().map(|(resource, primary)| Budget {
+            resource: resource.clone(),
+            limit: primary.limit,
+            remaining: primary.remaining,
+            reset: primary.reset,
+        });
+        let held = |limit, gate: Option<Gate>| {
+            gate.and_then(Gate::pause).map(|pause| Held { limit, wait: pause.wait, until: pause.until })
+        };
+        let primary = state
+            .primary
+            .values()
+            .filter_map(|primary| held("primary", primary.closed))
+            .max_by_key(|held| held.wait);
+        Snapshot {
+            budgets: budgets.collect(),
+            held: held("secondary", state.secondary).or(primary),
+            counted: state.counted,
+            unchanged: state.unchanged,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// The `Date` header: GitHub's clock.
+pub(super) fn date_of(headers: &HeaderMap) -> Option<DateTime<Utc>> {
+    let text = headers.get(http::header::DATE)?.to_str().ok()?;
+    DateTime::parse_from_rfc2822(text).ok().map(|at| at.with_timezone(&Utc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_used_up_primary_budget_holds_its_own_resource_until_the_reset() {
+        let breaker = Breaker::default();
+        let answer = headers(&[
+            ("date", "Sat, 21 Nov 2026 08:00:00 GMT"),
+            ("x-ratelimit-limit", "5000"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", "1795248090"),
+        ]);
+        assert!(!breaker.note("core", 200, &answer, ""), "the last request itself was served");
+        let pause = breaker.pause("core").unwrap();
+        assert_eq!(pause.wait, Duration::from_secs(90));
+        assert_eq!(pause.until.unwrap().timestamp(), 1_795_248_090);
+        assert_eq!(breaker.pause("graphql"), None);
+        tokio::time::advance(Duration::from_secs(91)).await;
+        assert_eq!(breaker.pause("core"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secondary_limit_holds_everything_and_doubles_without_retry_after() {
+        let breaker = Breaker::default();
+        let words = "You have exceeded a secondary rate limit";
+        assert!(breaker.note("core", 403, &headers(&[]), words));
+        assert_eq!(breaker.pause("graphql").unwrap().wait, Duration::from_secs(60));
+        assert!(breaker.note("core", 403, &headers(&[]), words));
+        assert_eq!(breaker.pause("core").unwrap().wait, Duration::from_secs(120));
+        assert!(!breaker.note("core", 200, &headers(&[]), ""));
+        assert!(breaker.note("core", 429, &headers(&[("retry-after", "7")]), ""));
+        assert_eq!(breaker.pause("core").unwrap().wait, Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_permission_is_not_a_limit() {
+        let breaker = Breaker::default();
+        let answer = headers(&[("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "4999")]);
+        assert!(!breaker.note("core", 403, &answer, "Resource not accessible by personal access token"));
+        assert_eq!(breaker.pause("core"), None);
+    }
+}

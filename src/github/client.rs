@@ -1,0 +1,423 @@
+//! The client: every request to GitHub goes through here, and so through one breaker, one clock of back-off, one token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, AUTHORIZATION, IF_NONE_MATCH, LOCATION};
+use http::{HeaderName, HeaderValue, Method, Request};
+use octocrab::Octocrab;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::time::Instant;
+
+use super::auth::{Auth, Credentials, GitToken, Minted};
+use super::breaker::{Breaker, Snapshot};
+use super::endpoint::Endpoint;
+use super::error::{Error, ErrorKind};
+use super::people::Viewer;
+use super::request::{Ask, Reply};
+
+/// The API version that the shapes in `*_wire.rs` were read from.
+const API_VERSION: &str = "2022-11-28";
+/// Redirects followed for one request.
+const REDIRECTS: u32 = 5;
+
+/// What a client needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `github.api_url`.
+    pub api_url: String,
+    /// `github.graphql_url`, where set.
+    pub graphql_url: Option<String>,
+    /// Token or App.
+    pub credentials: Credentials,
+    /// Longest time for one answer.
+    pub timeout: Duration,
+    /// Longest time that one operation waits for a rate limit before it fails with `RateLimited`.
+    pub patience: Duration,
+    /// Requests repeated after a connection failure or 5xx: at most this many times.
+    pub retries: u32,
+    /// Pause before the first repetition; doubles each time.
+    pub retry_delay: Duration,
+    /// Shortest time between two writes (GitHub asks for one second).
+    pub write_gap: Duration,
+}
+
+impl Settings {
+    /// The defaults for a token or App on a GitHub.
+    pub fn new(api_url: impl Into<String>, credentials: Credentials) -> Self {
+        Self {
+            api_url: api_url.into(),
+            graphql_url: None,
+            credentials,
+            timeout: Duration::from_secs(30),
+            patience: Duration::from_secs(60),
+            retries: 3,
+            retry_delay: Duration::from_millis(500),
+            write_gap: Duration::ZERO,
+        }
+    }
+}
+
+/// A GitHub. Clones share the connection, the token and the breaker. Dropping a call's future stops it, its waits included.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    patience: Duration,
+}
+
+struct Shared {
+    crab: Octocrab,
+    endpoint: Endpoint,
+    auth: Auth,
+    breaker: Breaker,
+    timeout: Duration,
+    retries: u32,
+    retry_delay: Duration,
+    write_gap: Duration,
+    last_write: Mutex<Option<Instant>>,
+    viewer: OnceCell<Viewer>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.shared.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Makes a client; no request is sent. Has to be called inside a tokio runtime.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
+        let endpoint = Endpoint::new(&settings.api_url, settings.graphql_url.as_deref())?;
+        let auth = Auth::new(settings.credentials)?;
+        let setup = |error: octocrab::Error| {
+            let problem = "the TLS client could not be set up; install the system's CA certificates (package ca-certificates)";
+            Error::new(
+                ErrorKind::Setup { problem: problem.to_owned() },
+                "setting up the GitHub client",
+                error.to_string(),
+            )
+        };
+        // Only the origin: requests carry whole URLs, because an Enterprise's GraphQL is not below its REST root.
+        let crab = Octocrab::builder()
+            .base_uri(endpoint.origin())
+            .and_then(|builder| {
+                builder
+                    .add_header(HeaderName::from_static("x-github-api-version"), API_VERSION.to_owned())
+                    .set_connect_timeout(Some(settings.timeout))
+                    .build()
+            })
+            .map_err(setup)?;
+        let shared = Shared {
+            crab,
+            endpoint,
+            auth,
+            breaker: Breaker::default(),
+            timeout: settings.timeout,
+            retries: settings.retries,
+            retry_delay: settings.retry_delay,
+            write_gap: settings.write_gap,
+            last_write: Mutex::new(None),
+            viewer: OnceCell::new(),
+        };
+        Ok(Self { shared: Arc::new(shared), patience: settings.patience })
+    }
+
+    /// The same client whose operations wait at most `patience` for a rate limit.
+    pub fn patient(&self, patience: Duration) -> Self {
+        Self { shared: Arc::clone(&self.shared), patience }
+    }
+
+    /// Where it asks.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
+    /// Budgets, limits that hold, and what was asked so far.
+    pub fn limits(&self) -> Snapshot {
+        self.shared.breaker.snapshot()
+    }
+
+    /// What git needs for a remote on this GitHub (D28); with an App, a token that lives for some minutes at least.
+    pub async fn git_token(&self) -> Result<GitToken, Error> {
+        Ok(GitToken { user: "x-access-token", token: self.token().await? })
+    }
+
+    pub(super) fn app_id(&self) -> Option<u64> {
+        self.shared.auth.app_id()
+    }
+
+    pub(super) fn viewer_cell(&self) -> &OnceCell<Viewer> {
+        &self.shared.viewer
+    }
+
+    pub(super) fn retry_delay(&self) -> Duration {
+        self.shared.retry_delay
+    }
+
+    /// Whether an absolute URL is on the API's own host.
+    pub(super) fn is_own(&self, url: &str) -> bool {
+        self.shared.endpoint.is_own(url)
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        self.shared.endpoint.rest(path)
+    }
+
+    async fn token(&self) -> Result<SecretString, Error> {
+        self.shared.auth.token(|| self.mint()).await
+    }
+
+    /// Boxed, because minting is itself a request.
+    fn mint(&self) -> BoxFuture<'_, Result<Minted, Error>> {
+        async {
+            let doing = "minting a token for the GitHub App's installation";
+            let path = self.shared.auth.mint_path().unwrap_or_default();
+            let body = Some(serde_json::json!({}));
+            // An unused token expires by itself, so minting may be repeated.
+            let ask =
+                Ask::write(Method::POST, self.url(&path), body, doing, "the App's installation").repeatable();
+            let reply = self.send_as_app(ask).await?;
+            Minted::read(&reply.body, &reply.headers).map_err(|error| Error::malformed(doing, error))
+        }
+        .boxed()
+    }
+
+    /// Sends a request that the App itself makes, with its JWT.
+    pub(super) async fn send_as_app(&self, ask: Ask) -> Result<Reply, Error> {
+        let jwt =
+            self.shared.auth.app_jwt().ok_or_else(|| Error::malformed(&ask.doing, "not a GitHub App"))??;
+        self.run(ask, Some(jwt)).await
+    }
+
+    /// Sends a request: waits for limits within the patience, repeats what may be repeated, follows redirects on the
+    /// same host, renews an App's token once; what is not success or 304 is an error.
+    pub(super) async fn send(&self, ask: Ask) -> Result<Reply, Error> {
+        self.run(ask, None).await
+    }
+
+    async fn run(&self, mut ask: Ask, app: Option<SecretString>) -> Result<Reply, Error> {
+        let give_up = Instant::now() + self.patience;
+        let (mut failures, mut redirects, mut renewed) = (0, 0, false);
+        loop {
+            self.wait_for_limits(&ask, give_up).await?;
+            let token = match &app {
+                Some(jwt) => jwt.clone(),
+                None => self.token().await?,
+            };
+            if !ask.is_read() && app.is_none() && ask.resource == "core" {
+                self.pace().await;
+            }
+            let outcome = self.once(&ask, &token).await;
+            let reply = match outcome {
+                Ok(reply) => {
+                    let status = reply.status.as_u16();
+                    let words = if status == 403 || status == 429 {
+                        reply.message()
+                    } else {
+                        graphql_limit(&ask, &reply)
+                    };
+                    if self.shared.breaker.note(ask.resource, status, &reply.headers, &words) {
+                        tracing::warn!(doing = %ask.doing, status, "GitHub's rate limit refuses a request");
+                        continue;
+                    }
+                    if status == 401 && app.is_none() && !renewed && self.shared.auth.forget(&token).await {
+                        renewed = true;
+                        continue;
+                    }
+                    if let Some(url) = self.redirect(&ask, &reply)? {
+                        redirects += 1;
+                        if redirects > REDIRECTS {
+                            return Err(Error::malformed(&ask.doing, "too many redirects"));
+                        }
+                        ask.url = url;
+                        continue;
+                    }
+                    reply.check(ask.needs)
+                }
+                Err(error) => Err(error),
+            };
+            match reply {
+                Err(error) if ask.repeatable && error.is_transient() && failures < self.shared.retries => {
+                    let pause = self.shared.retry_delay.saturating_mul(1 << failures.min(10));
+                    tracing::debug!(doing = %ask.doing, detail = error.technical(), "repeating a request to GitHub");
+                    failures += 1;
+                    tokio::time::sleep(pause).await;
+                }
+                other => return other.map_err(|error| self.scrub(error, &token)),
+            }
+        }
+    }
+
+    async fn wait_for_limits(&self, ask: &Ask, give_up: Instant) -> Result<(), Error> {
+        while let Some(pause) = self.shared.breaker.pause(ask.resource) {
+            if Instant::now() + pause.wait > give_up {
+                let kind = ErrorKind::RateLimited { until: pause.until, wait: pause.wait };
+                return Err(Error::new(kind, &ask.doing, "held back by the breaker"));
+            }
+            tokio::time::sleep(pause.wait).await;
+        }
+        Ok(())
+    }
+
+    /// Keeps the asked distance between writes.
+    async fn pace(&self) {
+        if self.shared.write_gap.is_zero() {
+            return;
+        }
+        let mut last = self.shared.last_write.lock().await;
+        if let Some(last) = *last {
+            tokio::time::sleep_until(last + self.shared.write_gap).await;
+        }
+        *last = Some(Instant::now());
+    }
+
+    async fn once(&self, ask: &Ask, token: &SecretString) -> Result<Reply, Error> {
+        let doing = &ask.doing;
+        let broken = |error: &dyn std::fmt::Display| Error::malformed(doing, error);
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
+            .map_err(|error| broken(&error))?;
+        bearer.set_sensitive(true);
+        let mut builder = Request::builder()
+            .method(ask.method.clone())
+            .uri(&ask.url)
+            .header(AUTHORIZATION, bearer)
+            .header(ACCEPT, "application/vnd.github+json");
+        if let Some(etag) = &ask.etag {
+            builder = builder.header(IF_NONE_MATCH, etag);
+        }
+        let crab = &self.shared.crab;
+        let request = crab.build_request(builder, ask.body.as_ref()).map_err(|error| broken(&error))?;
+        let unreachable = |detail: String| Error::new(ErrorKind::Unreachable, doing, detail);
+        let exchange = async {
+            let response = crab.send(request).await.map_err(|error| unreachable(chain(&error)))?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let body = crab.body_to_string(response).await.map_err(|error| match error {
+                octocrab::Error::InvalidUtf8 { .. } => broken(&"the body is not UTF-8"),
+                error => unreachable(chain(&error)),
+            })?;
+            Ok(Reply { status, headers, body, doing: doing.clone() })
+        };
+        tokio::time::timeout(self.shared.timeout, exchange).await.unwrap_or_else(|_| {
+            Err(unreachable(format!("no answer within {} s", self.shared.timeout.as_secs_f32())))
+        })
+    }
+
+    /// Where a redirect leads, if it is one that may be followed: on the same host, keeping the method.
+    fn redirect(&self, ask: &Ask, reply: &Reply) -> Result<Option<String>, Error> {
+        let follow = match reply.status.as_u16() {
+            301 | 302 => ask.is_read(),
+            307 | 308 => true,
+            _ => false,
+        };
+        if !follow {
+            return Ok(None);
+        }
+        let location = reply.header(LOCATION.as_str()).unwrap_or_default();
+        let url = if location.starts_with('/') {
+            format!("{}{location}", self.shared.endpoint.origin())
+        } else {
+            location.to_owned()
+        };
+        if self.is_own(&url) {
+            Ok(Some(url))
+        } else {
+            Err(Error::malformed(&ask.doing, "redirected to another host"))
+        }
+    }
+
+    /// Takes the token out of a technical text, should some proxy have echoed it.
+    fn scrub(&self, error: Error, token: &SecretString) -> Error {
+        let secret = token.expose_secret();
+        if error.technical().contains(secret) {
+            let clean = error.technical().replace(secret, "[token]");
+            return Error::new(error.kind, error.doing, clean);
+        }
+        error
+    }
+
+    /// A GET whose body is JSON of our own shape.
+    pub(super) async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        doing: &str,
+        needs: &'static str,
+    ) -> Result<T, Error> {
+        self.send(Ask::get(self.url(path), doing, needs)).await?.json()
+    }
+
+    /// Every page of a list, in order; a page that fails fails the whole (S24).
+    pub(super) async fn pages<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        doing: &str,
+        needs: &'static str,
+    ) -> Result<Vec<T>, Error> {
+        let mut items = Vec::new();
+        let mut url = self.url(path);
+        loop {
+            let reply = self.send(Ask::get(url.clone(), doing, needs)).await?;
+            items.extend(reply.json::<Vec<T>>()?);
+            match self.next_page(&reply, &url)? {
+                Some(next) => url = next,
+                None => return Ok(items),
+            }
+        }
+    }
+
+    /// The URL of the page after `url`; one that leads off the host or back to itself is an error.
+    pub(super) fn next_page(&self, reply: &Reply, url: &str) -> Result<Option<String>, Error> {
+        match reply.next() {
+            Some(next) if !self.is_own(&next) => {
+                Err(Error::malformed(&reply.doing, "the next page is on another host"))
+            }
+            Some(next) if next == url => {
+                Err(Error::malformed(&reply.doing, "a page names itself as the next"))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A write with a JSON body.
+    pub(super) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        doing: &str,
+        needs: &'static str,
+    ) -> Result<Reply, Error> {
+        self.send(Ask::write(method, self.url(path), body, doing, needs)).await
+    }
+}
+
+/// GraphQL says with status 200 that a limit is used up.
+fn graphql_limit(ask: &Ask, reply: &Reply) -> String {
+    if ask.resource != "graphql" || !reply.body.contains("RATE_LIMIT") {
+        return String::new();
+    }
+    let errors = serde_json::from_str::<Value>(&reply.body).unwrap_or_default();
+    let limited = |error: &Value| {
+        error["type"].as_str().is_some_and(|kind| kind == "RATE_LIMITED" || kind == "RATE_LIMIT")
+    };
+    let hit = errors["errors"].as_array().is_some_and(|errors| errors.iter().any(limited));
+    if hit { "rate limit".to_owned() } else { String::new() }
+}
+
+/// An error with its causes: the first alone says only "client error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    // Some of octocrab's errors print a backtrace.
+    text.lines().next().unwrap_or_default().to_owned()
+}

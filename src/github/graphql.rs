@@ -1,0 +1,94 @@
+//! GraphQL with our own types: an error's `type` is kept, and so is the data that came with it (D59).
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::error::{Error, ErrorKind};
+use super::graphql_wire::{AnswerWire, ErrorWire};
+use super::request::Ask;
+
+/// A query or mutation.
+pub(super) struct Query {
+    text: String,
+    variables: Value,
+    doing: String,
+    needs: &'static str,
+    repeatable: bool,
+}
+
+impl Query {
+    /// A query.
+    pub fn read(
+        text: impl Into<String>,
+        variables: Value,
+        doing: impl Into<String>,
+        needs: &'static str,
+    ) -> Self {
+        Self { text: text.into(), variables, doing: doing.into(), needs, repeatable: true }
+    }
+
+    /// A mutation that sets a state, so that doing it twice is the same as once.
+    pub fn set(
+        text: impl Into<String>,
+        variables: Value,
+        doing: impl Into<String>,
+        needs: &'static str,
+    ) -> Self {
+        Self::read(text, variables, doing, needs)
+    }
+}
+
+/// An answer, possibly partial.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub data: Value,
+    pub errors: Vec<ErrorWire>,
+    doing: String,
+    needs: &'static str,
+}
+
+impl Answer {
+    /// The data, if nothing of it is missing.
+    pub fn whole(self) -> Result<Value, Error> {
+        match self.errors.first() {
+            None => Ok(self.data),
+            Some(error) => Err(self.error(error)),
+        }
+    }
+
+    /// Our form of one of the errors.
+    pub fn error(&self, error: &ErrorWire) -> Error {
+        let kind = match error.kind.as_deref() {
+            Some("NOT_FOUND") => ErrorKind::NotFound,
+            Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => {
+                ErrorKind::Forbidden { needs: self.needs.to_owned() }
+            }
+            Some("UNPROCESSABLE") => ErrorKind::Validation,
+            _ if error.message.contains("not accessible") => {
+                ErrorKind::Forbidden { needs: self.needs.to_owned() }
+            }
+            _ => ErrorKind::Malformed,
+        };
+        let place: Vec<String> = error.path.iter().flatten().map(Value::to_string).collect();
+        let detail =
+            format!("{}: {} at {}", error.kind.as_deref().unwrap_or("error"), error.message, place.join("."));
+        Error::new(kind, &self.doing, detail)
+    }
+}
+
+impl Client {
+    pub(super) async fn graphql(&self, query: Query) -> Result<Answer, Error> {
+        let url = self.endpoint().graphql().to_owned();
+        let body = json!({"query": query.text, "variables": query.variables});
+        let mut ask = Ask::write(http::Method::POST, url, Some(body), query.doing, query.needs);
+        ask.repeatable = query.repeatable;
+        ask.resource = "graphql";
+        let doing = ask.doing.clone();
+        let reply = self.send(ask).await?;
+        let body: AnswerWire = reply.json()?;
+        if body.data.is_null() && body.errors.is_empty() {
+            return Err(Error::malformed(&doing, "neither data nor errors"));
+        }
+        Ok(Answer { data: body.data, errors: body.errors, doing, needs: query.needs })
+    }
+}

@@ -1,0 +1,159 @@
+//! People and Apps: who we are, who someone is to a repository.
+
+use super::client::Client;
+use super::error::{Error, ErrorKind};
+use super::graphql::Query;
+use super::listing::encode;
+use super::request::Ask;
+use super::rest_wire::{AppWire, PermissionWire, UserWire};
+use crate::domain::name::RepoName;
+
+/// An account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// Login; an App's ends with `[bot]`.
+    pub login: String,
+    /// Database id; 0 = not said.
+    pub id: u64,
+    /// Whether it is an App or another machine account that says so.
+    pub bot: bool,
+}
+
+impl From<UserWire> for Actor {
+    fn from(user: UserWire) -> Self {
+        Self { bot: user.kind == "Bot" || user.login.ends_with("[bot]"), login: user.login, id: user.id }
+    }
+}
+
+/// Who the credentials are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Viewer {
+    /// The account.
+    pub actor: Actor,
+    /// Scopes of a classic token; `None` = the token is of another kind.
+    pub scopes: Option<Vec<String>>,
+}
+
+/// What someone may do in a repository, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Permission {
+    /// Nothing.
+    None,
+    /// Read.
+    Read,
+    /// Manage issues.
+    Triage,
+    /// Push.
+    Write,
+    /// Manage the repository.
+    Maintain,
+    /// Everything.
+    Admin,
+}
+
+impl Permission {
+    /// Reads GitHub's word (`github.min_permission` uses the same); custom roles have none.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word.trim().to_ascii_lowercase().as_str() {
+            "none" => Self::None,
+            "read" | "pull" => Self::Read,
+            "triage" => Self::Triage,
+            "write" | "push" => Self::Write,
+            "maintain" => Self::Maintain,
+            "admin" => Self::Admin,
+            _ => return None,
+        })
+    }
+
+    /// GitHub's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Triage => "triage",
+            Self::Write => "write",
+            Self::Maintain => "maintain",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl std::fmt::Display for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Client {
+    /// What `login` may do in the repository; an account that GitHub does not know may do nothing.
+    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Permission, Error> {
+        let doing = format!("reading what {login} may do in {repo}");
+        let path = format!("/repos/{repo}/collaborators/{}/permission", encode(login));
+        let wire: PermissionWire = match self.get(&path, &doing, "metadata: read, with push access").await {
+            Ok(wire) => wire,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(Permission::None),
+            Err(error) => return Err(error),
+        };
+        // `permission` knows four levels; `role_name` tells maintain and triage apart, and names custom roles.
+        let coarse = Permission::parse(&wire.permission).unwrap_or(Permission::None);
+        Ok(match Permission::parse(&wire.role_name) {
+            Some(fine @ (Permission::Maintain | Permission::Triage)) => fine,
+            _ => coarse,
+        })
+    }
+
+    /// Who the credentials are; asked once and kept.
+    pub async fn viewer(&self) -> Result<&Viewer, Error> {
+        self.viewer_cell().get_or_try_init(|| self.ask_viewer()).await
+    }
+
+    async fn ask_viewer(&self) -> Result<Viewer, Error> {
+        let doing = "reading whose credentials these are";
+        if self.app_id().is_some() {
+            let reply = self.send_as_app(Ask::get(self.url("/app"), doing, "the App's own key")).await?;
+            let app: AppWire = reply.json()?;
+            if app.slug.is_empty() {
+                return Err(Error::malformed(doing, "the App has no slug"));
+            }
+            let actor = Actor { login: format!("{}[bot]", app.slug), id: 0, bot: true };
+            return Ok(Viewer { actor, scopes: None });
+        }
+        let reply = match self.send(Ask::get(self.url("/user"), doing, "a user's token")).await {
+            Ok(reply) => reply,
+            // An installation token, as workflows get it, has no user; GraphQL still knows whose it is.
+            Err(error) if matches!(error.kind, ErrorKind::Forbidden { .. }) => {
+                return self.ask_viewer_by_graphql().await;
+            }
+            Err(error) => return Err(error),
+        };
+        let scopes = reply.header("x-oauth-scopes").map(|scopes| {
+            scopes.split(',').map(|scope| scope.trim().to_owned()).filter(|scope| !scope.is_empty()).collect()
+        });
+        let user: UserWire = reply.json()?;
+        if user.login.is_empty() {
+            return Err(Error::malformed(doing, "the user has no login"));
+        }
+        Ok(Viewer { actor: Actor::from(user), scopes })
+    }
+
+    async fn ask_viewer_by_graphql(&self) -> Result<Viewer, Error> {
+        let doing = "reading whose credentials these are";
+        let query = Query::read(
+            "query { viewer { login databaseId } }",
+            serde_json::json!({}),
+            doing,
+            "metadata: read",
+        );
+        let data = self.graphql(query).await?.whole()?;
+        let login = data["viewer"]["login"].as_str().unwrap_or_default().to_owned();
+        if login.is_empty() {
+            return Err(Error::malformed(doing, "the viewer has no login"));
+        }
+        let actor = Actor {
+            bot: login.ends_with("[bot]"),
+            id: data["viewer"]["databaseId"].as_u64().unwrap_or(0),
+            login,
+        };
+        Ok(Viewer { actor, scopes: None })
+    }
+}

@@ -1,0 +1,210 @@
+//! Pull requests: one per head branch, found or made, and brought to what they should be.
+
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::Change;
+use super::client::Client;
+use super::comments::same_text;
+use super::error::{Error, ErrorKind};
+use super::graphql::Query;
+use super::listing::encode;
+use super::people::Actor;
+use super::rest_wire::PullWire;
+use crate::domain::name::{BranchName, RepoName};
+
+const NEEDS: &str = "pull requests: write";
+
+/// A pull request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pull {
+    /// Number.
+    pub number: u64,
+    /// Node id, for draft and ready.
+    pub node_id: Option<String>,
+    /// Web address.
+    pub url: String,
+    /// Title.
+    pub title: String,
+    /// Markdown.
+    pub body: String,
+    /// Whether it is open.
+    pub open: bool,
+    /// Whether it was merged.
+    pub merged: bool,
+    /// Whether it is a draft.
+    pub draft: bool,
+    /// Head branch.
+    pub head: String,
+    /// Commit of the head.
+    pub head_sha: String,
+    /// Base branch.
+    pub base: String,
+    /// Whether it can be merged; `None` = GitHub does not know yet.
+    pub mergeable: Option<bool>,
+    /// Who opened it.
+    pub author: Option<Actor>,
+}
+
+/// A pull request as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullSpec {
+    /// Head branch, in the same repository.
+    pub head: BranchName,
+    /// Base branch: the origin.
+    pub base: BranchName,
+    /// Title.
+    pub title: String,
+    /// Markdown.
+    pub body: String,
+    /// Draft or ready (D14).
+    pub draft: bool,
+}
+
+fn pull(wire: PullWire) -> Pull {
+    let (head, head_sha) = wire.head.map(|head| (head.name, head.sha)).unwrap_or_default();
+    Pull {
+        number: wire.number,
+        node_id: wire.node_id,
+        url: wire.html_url.unwrap_or_default(),
+        title: wire.title,
+        body: wire.body,
+        open: wire.state == "open",
+        merged: wire.merged_at.is_some(),
+        draft: wire.draft,
+        head,
+        head_sha,
+        base: wire.base.map(|base| base.name).unwrap_or_default(),
+        mergeable: wire.mergeable,
+        author: wire.user.map(Actor::from),
+    }
+}
+
+impl Client {
+    /// Reads one pull request.
+    pub async fn pull(&self, repo: &RepoName, number: u64) -> Result<Pull, Error> {
+        let doing = format!("reading pull request {number} of {repo}");
+        let path = format!("/repos/{repo}/pulls/{number}");
+        Ok(pull(self.get::<PullWire>(&path, &doing, "pull requests: read").await?))
+    }
+
+    /// The open pull request of a branch of this repository; against `base` if there are several, else the newest.
+    pub async fn find_pull(
+        &self,
+        repo: &RepoName,
+        head: &BranchName,
+        base: Option<&BranchName>,
+    ) -> Result<Option<Pull>, Error> {
+        let doing = format!("looking for the pull request of {head} in {repo}");
+        let name = encode(head.as_str());
+        let path = format!("/repos/{repo}/pulls?state=open&head={}:{name}&per_page=100", repo.owner());
+        let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
+        // GitHub ignores a head filter it does not understand and lists everything, forks' branches too.
+        let own = wires.into_iter().filter(|wire| {
+            wire.head.as_ref().is_some_and(|side| {
+                let here =
+                    side.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()));
+                side.name == head.as_str() && here
+            })
+        });
+        let mut found: Vec<Pull> = own.map(pull).collect();
+        found.sort_by_key(|pull| (base.is_some_and(|base| base.as_str() == pull.base), pull.number));
+        Ok(found.pop())
+    }
+
+    /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be.
+    /// `NoCommits` = there is nothing to ask for. A repository that knows no drafts gets it ready instead.
+    pub async fn settle_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
+        let mut uncertain: Option<Error> = None;
+        let mut draft = spec.draft;
+        for attempt in 0..4 {
+            if let Some(found) = self.find_pull(repo, &spec.head, Some(&spec.base)).await? {
+                let (pull, change) = self.adapt_pull(repo, found, spec, draft).await?;
+                let made = uncertain.is_some() && change == Change::Unchanged;
+                return Ok((pull, if made { Change::Created } else { change }));
+            }
+            match self.open_pull(repo, spec, draft).await {
+                Ok(pull) => return Ok((pull, Change::Created)),
+                Err(error) if error.kind == ErrorKind::Validation && draft && no_drafts(&error) => {
+                    draft = false
+                }
+                // Somebody was faster, or our own lost request was not lost.
+                Err(error) if error.kind == ErrorKind::AlreadyExists || error.is_ambiguous() => {
+                    uncertain = Some(error);
+                    tokio::time::sleep(self.retry_delay().saturating_mul(1 << attempt)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let doing = format!("opening a pull request in {repo}");
+        Err(uncertain.unwrap_or_else(|| Error::malformed(&doing, "it is neither found nor made")))
+    }
+
+    async fn open_pull(&self, repo: &RepoName, spec: &PullSpec, draft: bool) -> Result<Pull, Error> {
+        let doing = format!("opening a pull request from {} to {} in {repo}", spec.head, spec.base);
+        let body = json!({
+            "title": spec.title,
+            "head": spec.head.as_str(),
+            "base": spec.base.as_str(),
+            "body": spec.body,
+            "draft": draft,
+        });
+        let reply =
+            self.write(Method::POST, &format!("/repos/{repo}/pulls"), Some(body), &doing, NEEDS).await?;
+        Ok(pull(reply.json::<PullWire>()?))
+    }
+
+    async fn adapt_pull(
+        &self,
+        repo: &RepoName,
+        found: Pull,
+        spec: &PullSpec,
+        draft: bool,
+    ) -> Result<(Pull, Change), Error> {
+        let mut change = Change::Unchanged;
+        let mut current = found;
+        let mut body = Map::new();
+        if current.title != spec.title {
+            body.insert("title".to_owned(), json!(spec.title));
+        }
+        if !same_text(&current.body, &spec.body) {
+            body.insert("body".to_owned(), json!(spec.body));
+        }
+        if current.base != spec.base.as_str() {
+            body.insert("base".to_owned(), json!(spec.base.as_str()));
+        }
+        if !body.is_empty() {
+            let doing = format!("updating pull request {} of {repo}", current.number);
+            let path = format!("/repos/{repo}/pulls/{}", current.number);
+            let reply = self.write(Method::PATCH, &path, Some(Value::Object(body)), &doing, NEEDS).await?;
+            current = pull(reply.json::<PullWire>()?);
+            change = Change::Updated;
+        }
+        if current.draft != draft && self.set_draft(repo, &current, draft).await? {
+            current.draft = draft;
+            change = Change::Updated;
+        }
+        Ok((current, change))
+    }
+
+    /// Makes a pull request a draft, or ready for review. False = the repository knows no drafts.
+    pub async fn set_draft(&self, repo: &RepoName, of: &Pull, draft: bool) -> Result<bool, Error> {
+        let word = if draft { "a draft" } else { "ready" };
+        let doing = format!("making pull request {} of {repo} {word}", of.number);
+        let Some(id) = &of.node_id else { return Err(Error::malformed(&doing, "it has no node id")) };
+        let mutation = if draft { "convertPullRequestToDraft" } else { "markPullRequestReadyForReview" };
+        let text = format!(
+            "mutation($id: ID!) {{ {mutation}(input: {{pullRequestId: $id}}) {{ pullRequest {{ isDraft }} }} }}"
+        );
+        match self.graphql(Query::set(text, json!({"id": id}), doing, NEEDS)).await?.whole() {
+            Ok(_) => Ok(true),
+            Err(error) if draft && no_drafts(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Private repositories of some plans have no draft pull requests.
+fn no_drafts(error: &Error) -> bool {
+    error.technical().to_ascii_lowercase().contains("draft pull requests are not supported")
+}

@@ -1,0 +1,50 @@
+//! Repositories: default branch, and what the credentials may do there.
+
+use super::client::Client;
+use super::error::Error;
+use super::people::Permission;
+use super::rest_wire::RepositoryWire;
+use crate::domain::name::RepoName;
+
+/// What GitHub says of a repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repository {
+    /// The name as GitHub spells it now; differs from the one asked for after a rename.
+    pub full_name: String,
+    /// The default branch.
+    pub default_branch: String,
+    /// Not public.
+    pub private: bool,
+    /// Read-only.
+    pub archived: bool,
+    /// HTTP address for git.
+    pub clone_url: Option<String>,
+    /// What the credentials may do; `None` = GitHub does not say.
+    pub permission: Option<Permission>,
+}
+
+impl Client {
+    /// Reads a repository.
+    pub async fn repository(&self, repo: &RepoName) -> Result<Repository, Error> {
+        let doing = format!("reading the repository {repo}");
+        let wire: RepositoryWire = self.get(&format!("/repos/{repo}"), &doing, "metadata: read").await?;
+        let permission = wire.permissions.map(|may| {
+            let levels = [
+                (may.admin, Permission::Admin),
+                (may.maintain, Permission::Maintain),
+                (may.push, Permission::Write),
+                (may.triage, Permission::Triage),
+                (may.pull, Permission::Read),
+            ];
+            levels.into_iter().find(|(held, _)| *held).map_or(Permission::None, |(_, level)| level)
+        });
+        Ok(Repository {
+            full_name: wire.full_name,
+            default_branch: wire.default_branch,
+            private: wire.private,
+            archived: wire.archived,
+            clone_url: wire.clone_url,
+            permission,
+        })
+    }
+}
