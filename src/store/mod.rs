@@ -1,1 +1,5 @@
-//! The state directory: run directories, the hash-chained journal and leases.
+//! The state directory: run directories and the hash-chained journal.
+
+pub mod journal_file;
+pub mod journal_format;
+pub mod run_dir;

@@ -1,0 +1,249 @@
+//! Texts for people, rendered from a run's output and facts by the templates: report, pull request, status comment.
+
+use std::fmt::Write as _;
+
+use minijinja::{Environment, Value, context};
+
+use crate::domain::event::{Change, Effect};
+use crate::domain::facts::{EffectState, RunFacts};
+use crate::domain::money::Money;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{StopDetail, StopReason};
+
+/// A template that does not render: a defect of agentd, caught by its tests.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot render {template}: {message}")]
+pub struct RenderError {
+    template: &'static str,
+    message: String,
+}
+
+/// What the pages show beside the run's output.
+#[derive(Debug, Clone, Default)]
+pub struct Links {
+    /// The pull request, once it is there.
+    pub pull_request: Option<String>,
+    /// Why the pull request is a draft, if it is.
+    pub draft_reason: Option<String>,
+    /// The label that starts a run.
+    pub trigger_label: String,
+}
+
+/// `report.md`.
+pub fn report(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("report.md", include_str!("../../templates/report.md.j2"), run, facts, links)
+}
+
+/// Body of the pull request (D14).
+pub fn pull_request(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("pull-request.md", include_str!("../../templates/pull-request.md.j2"), run, facts, links)
+}
+
+/// The issue's status comment, without its marker (D84).
+pub fn status_comment(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("status-comment.md", include_str!("../../templates/status-comment.md.j2"), run, facts, links)
+}
+
+fn render(
+    template: &'static str,
+    source: &str,
+    run: &RunOutput,
+    facts: &RunFacts,
+    links: &Links,
+) -> Result<String, RenderError> {
+    let failed = |error: minijinja::Error| RenderError { template, message: error.to_string() };
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::SemiStrict);
+    environment.set_trim_blocks(false);
+    environment.add_template(template, source).map_err(failed)?;
+    let no_change = Change::default();
+    let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
+    let (headline, sentence) = headline(run, change);
+    let (verified, unverified): (Vec<_>, Vec<_>) =
+        run.claims.iter().partition(|claim| claim.is_verified());
+    let totals = facts.totals();
+    let values = context! {
+        run => Value::from_serialize(run),
+        headline, sentence,
+        summary => summary(run),
+        objective_body => run.objective.body.trim(),
+        change => Value::from_serialize(change),
+        change_line => change_line(change),
+        cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
+        cost_used => amount(totals.cost, totals.cost_unknown),
+        cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
+        time_line => duration(run.budgets.wall_time_used_ms),
+        wall_used => duration(run.budgets.wall_time_used_ms),
+        wall_cap => duration(run.budgets.max_wall_time_ms),
+        verification => facts.verification.iter().map(|command| context! {
+            line => command.argv.join(" "),
+            exit_code => command.exit_code,
+            end => command.end.clone().unwrap_or_default(),
+            duration => duration(command.duration_ms),
+        }).collect::<Vec<_>>(),
+        verified => Value::from_serialize(verified),
+        unverified => Value::from_serialize(unverified),
+        next_steps => next_steps(run, facts),
+        pr_url => links.pull_request.clone(),
+        draft_reason => links.draft_reason.clone(),
+        trigger_label => links.trigger_label.clone(),
+        closes => run.objective.issue.as_ref().map(|issue| issue.number),
+        version => env!("CARGO_PKG_VERSION"),
+    };
+    let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;
+    Ok(squeeze(&page))
+}
+
+/// What happened, in a word and a sentence.
+fn headline(run: &RunOutput, change: &Change) -> (&'static str, String) {
+    let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+    match run.stop_reason {
+        StopReason::ObjectiveAchieved if change.is_empty() => {
+            ("Done, without a change.", "The agent reports that nothing needs to be changed.".to_owned())
+        }
+        StopReason::ObjectiveAchieved => ("Done.", format!("{}.", change_line(change))),
+        StopReason::BudgetExceeded => ("Stopped at a limit.", message),
+        StopReason::NoEvidence => ("Ended without enough evidence.", message),
+        StopReason::HumanRequested => ("Stopped on request.", message),
+        StopReason::SystemError => ("Failed.", message),
+    }
+}
+
+fn summary(run: &RunOutput) -> String {
+    run.summary.trim().to_owned()
+}
+
+/// `3 files, +20 −4 lines, 2 commits`.
+pub fn change_line(change: &Change) -> String {
+    if change.is_empty() {
+        return "no change".to_owned();
+    }
+    let (added, removed) = change.lines();
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{}, +{added} −{removed} lines, {}",
+        plural(change.files.len(), "file"),
+        plural(change.commits as usize, "commit")
+    )
+}
+
+/// `$0.0123 (4,300 tokens in, 210 out)`.
+pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) -> String {
+    format!("{} ({} tokens in, {} out)", amount(cost, unknown), thousands(tokens_in), thousands(tokens_out))
+}
+
+fn amount(cost: Money, unknown: bool) -> String {
+    match (cost, unknown) {
+        (Money::ZERO, true) => "unknown cost".to_owned(),
+        (cost, true) => format!("at least {cost}"),
+        (cost, false) => cost.to_string(),
+    }
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Milliseconds for people: `850 ms`, `12.4 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..60 => format!("{}.{} s", seconds, milliseconds % 1000 / 100),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// What a person can do next, by how the run ended.
+fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
+    let mut steps = Vec::new();
+    let again = match run.objective.issue.as_ref() {
+        Some(issue) => format!("`agentd run --issue {}`", issue.number),
+        None => "`agentd run --issue-file FILE`".to_owned(),
+    };
+    for (effect, state) in &facts.effects {
+        if let EffectState::Failed(message) = state {
+            steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
+            if *effect == Effect::Push
+                && let Some(mapping) = &run.mapping
+            {
+                let mut step = String::new();
+                let _infallible = write!(
+                    step,
+                    "The work is on the local branch `{}`; publish it with `git push <remote> {}`, or run again: {again}.",
+                    mapping.branch, mapping.branch
+                );
+                steps.push(step);
+            }
+        }
+    }
+    match run.stop_detail {
+        StopDetail::Completed | StopDetail::CompletedForcedFinal => {}
+        StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost => {
+            steps.push(format!(
+                "Raise the budget (`[budgets]` in agentd.toml, or `--max-steps`, `--max-wall-time`, `--max-cost`) and run again: {again}; the branch is continued."
+            ));
+        }
+        StopDetail::MaxTurnsExhausted => {
+            steps.push(format!("Raise `session.max_turns`, or split the step, and run again: {again}."));
+        }
+        StopDetail::GuidanceNeeded => steps.push(format!("Answer on the issue, then run again: {again}.")),
+        StopDetail::AuthError => steps.push("Check the provider's key: `agentd doctor`.".to_owned()),
+        StopDetail::PolicyDenied => {
+            steps.push("See the refused call in `agentd runs events latest`; allow it in the policy if it should be.".to_owned());
+        }
+        _ => steps.push(format!("Run again: {again}; the branch is continued.")),
+    }
+    steps
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
+}
+
+/// No more than one empty line in a row, one newline at the end.
+fn squeeze(page: &str) -> String {
+    let mut out = String::with_capacity(page.len());
+    let mut empty = 0;
+    for line in page.lines().map(str::trim_end) {
+        empty = if line.is_empty() { empty + 1 } else { 0 };
+        if empty < 2 && !(out.is_empty() && line.is_empty()) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    while out.ends_with("\n\n") {
+        out.pop();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_short_and_true() {
+        assert_eq!(duration(850), "850 ms");
+        assert_eq!(duration(12_440), "12.4 s");
+        assert_eq!(duration(200_000), "3 min 20 s");
+        assert_eq!(duration(7_500_000), "2 h 5 min");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(amount(Money::ZERO, true), "unknown cost");
+    }
+
+    #[test]
+    fn pages_have_no_holes() {
+        assert_eq!(squeeze("\n\na \n\n\n\nb\n\n"), "a\n\nb\n");
+    }
+}
