@@ -1,1 +1,18 @@
 //! Model providers: the wires behind `engine::Model`.
+//!
+//! One file a wire, each with a `*_wire.rs` twin that holds the provider's own shapes. What they share: `transport` sends
+//! and reads within limits, `sse` cuts a stream into events, `failure` maps what providers say when they refuse,
+//! `calls` and `reasoning` carry what must survive unharmed from a reply to the next request.
+
+pub mod providers;
+mod transport;
+mod failure;
+mod sse;
+mod calls;
+mod reasoning;
+mod anthropic;
+mod anthropic_wire;
+mod openai;
+mod openai_wire;
+
+pub use providers::{ProviderConfig, ProviderError, ProviderKind, Providers};

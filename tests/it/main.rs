@@ -1,3 +1,4 @@
 //! The integration tests, one binary: a test is a sentence about what a person would see.
 
+mod llm;
 mod tidy;

@@ -1,0 +1,324 @@
+//! Anthropic Messages: requests with a cached prefix, thinking blocks sent back as they came.
+
+use serde_json::{Value, json};
+
+use super::anthropic_wire::{
+    Block, CacheControl, Reply, Request, Role, StreamEvent, Tool, ToolChoice as Choice, Turn, Usage,
+};
+use super::calls::{self, RawCall};
+use super::failure::{Refusal, invalid};
+use super::reasoning;
+use super::sse::Event;
+use super::transport::cut_off;
+use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+
+const WIRE: &str = "anthropic";
+
+/// Path below the base URL, which may already end in `/v1` (D51).
+pub(super) fn path(base_url: &str) -> &'static str {
+    if base_url.ends_with("/v1") { "/messages" } else { "/v1/messages" }
+}
+
+/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
+pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+    let (tools, tool_choice) = tools(request);
+    let mut system = Vec::new();
+    for message in &request.messages {
+        if let Message::System { content } = message
+            && !content.is_empty()
+        {
+            system.push(Block::Text { text: content, cache_control: None });
+        }
+    }
+    let mut messages = turns(request);
+    // Two breakpoints: after tools and system, which stay the same for a session, and after the whole conversation, of
+    // which the next request is a continuation.
+    mark(system.last_mut());
+    mark(messages.last_mut().and_then(|turn| turn.content.last_mut()));
+    serde_json::to_vec(&Request {
+        model: &request.target.model,
+        max_tokens: request.target.max_output_tokens,
+        tools,
+        tool_choice,
+        system,
+        messages,
+        temperature: request.target.temperature,
+        stream: request.stream,
+    })
+}
+
+fn mark(block: Option<&mut Block<'_>>) {
+    if let Some(Block::Text { cache_control, .. } | Block::ToolResult { cache_control, .. }) = block {
+        *cache_control = Some(CacheControl::Ephemeral);
+    }
+}
+
+fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for message in &request.messages {
+        let (role, content) = match message {
+            Message::System { .. } => continue,
+            Message::User { content } => (Role::User, text(content)),
+            Message::Tool { tool_call_id, content } => {
+                let tool_use_id = calls::portable_id(tool_call_id).into_owned();
+                (Role::User, vec![Block::ToolResult { tool_use_id, content, cache_control: None }])
+            }
+            Message::Assistant { content, reasoning, tool_calls } => {
+                let kept = reasoning::recall(reasoning.as_ref(), WIRE, &request.target.model);
+                (Role::Assistant, assistant(content, kept.unwrap_or_default(), tool_calls))
+            }
+        };
+        // Roles alternate on this wire: results of one reply, and what the host says after them, are one turn.
+        match turns.last_mut() {
+            Some(last) if last.role == role => last.content.extend(content),
+            _ if content.is_empty() => {}
+            _ => turns.push(Turn { role, content }),
+        }
+    }
+    turns
+}
+
+/// Empty text blocks are refused by the API.
+fn text(text: &str) -> Vec<Block<'_>> {
+    if text.trim().is_empty() { Vec::new() } else { vec![Block::Text { text, cache_control: None }] }
+}
+
+/// Text and calls, with the thinking blocks between them where they stood.
+fn assistant<'a>(content: &'a str, kept: &'a [Value], tool_calls: &'a [ToolCall]) -> Vec<Block<'a>> {
+    let mut blocks = Vec::new();
+    let mut said = false;
+    let mut called = vec![false; tool_calls.len()];
+    for block in kept {
+        match block["type"].as_str() {
+            Some("text") if !said => {
+                blocks.extend(text(content));
+                said = true;
+            }
+            Some("text") => {}
+            Some("tool_use") => {
+                let place = tool_calls.iter().position(|call| block["id"].as_str() == Some(&call.id));
+                if let Some(place) = place.filter(|place| !called[*place]) {
+                    blocks.push(tool_use(&tool_calls[place]));
+                    called[place] = true;
+                }
+            }
+            _ => blocks.push(Block::Verbatim(block)),
+        }
+    }
+    if !said {
+        blocks.extend(text(content));
+    }
+    blocks.extend(tool_calls.iter().zip(called).filter(|(_, done)| !done).map(|(call, _)| tool_use(call)));
+    blocks
+}
+
+fn tool_use(call: &ToolCall) -> Block<'_> {
+    Block::ToolUse {
+        id: calls::portable_id(&call.id).into_owned(),
+        name: &call.name,
+        input: calls::arguments_object(&call.arguments),
+    }
+}
+
+fn tools(request: &ModelRequest) -> (Vec<Tool<'_>>, Option<Choice>) {
+    if !request.tools.is_empty() {
+        let choice = match request.tool_choice {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(Choice::Any),
+            ToolChoice::None => Some(Choice::None),
+        };
+        return (request.tools.iter().map(tool).collect(), choice);
+    }
+    // The API refuses a conversation with calls in it that names no tools, so those it holds are named, and barred.
+    let mut tools: Vec<Tool<'_>> = Vec::new();
+    for message in &request.messages {
+        let Message::Assistant { tool_calls, .. } = message else { continue };
+        for call in tool_calls {
+            if !tools.iter().any(|tool| tool.name == call.name) {
+                let input_schema = json!({ "type": "object" });
+                tools.push(Tool { name: &call.name, description: "", input_schema });
+            }
+        }
+    }
+    let choice = (!tools.is_empty()).then_some(Choice::None);
+    (tools, choice)
+}
+
+fn tool(spec: &ToolSpec) -> Tool<'_> {
+    let mut input_schema = spec.parameters.clone();
+    if let Value::Object(schema) = &mut input_schema {
+        // Refused at the top level by the API; the gate holds the whole schema against the call all the same.
+        schema.retain(|key, _| !matches!(key.as_str(), "oneOf" | "allOf" | "anyOf"));
+    }
+    Tool { name: &spec.name, description: &spec.description, input_schema }
+}
+
+/// Reads a whole reply.
+pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    if value["type"] == "error" || value.get("error").is_some_and(|error| !error.is_null()) {
+        return Err(Refusal::value(&value).into_error());
+    }
+    let reply: Reply = serde_json::from_value(value)
+        .map_err(|error| invalid(format!("not a reply of the Messages API: {error}")))?;
+    let blocks =
+        reply.content.into_iter().map(|block| StreamedBlock { block, json: String::new() }).collect();
+    Ok(settle(request, blocks, reply.stop_reason, reply.usage, reply.model))
+}
+
+/// A reply that is put together from a stream's events.
+#[derive(Default)]
+pub(super) struct Fold {
+    blocks: Vec<StreamedBlock>,
+    model: Option<String>,
+    stop_reason: Option<String>,
+    usage: Option<Usage>,
+    stopped: bool,
+}
+
+/// A block, and the argument text that came in pieces.
+struct StreamedBlock {
+    block: Value,
+    json: String,
+}
+
+impl Fold {
+    /// Takes one event; true when the reply is complete.
+    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+        if event.data == "[DONE]" {
+            // Gateways that translate add it.
+            return Ok(true);
+        }
+        let event: StreamEvent = serde_json::from_str(&event.data)
+            .map_err(|error| invalid(format!("not an event of the Messages API: {error}")))?;
+        match event {
+            StreamEvent::MessageStart { message } => {
+                self.model = message["model"].as_str().map(str::to_owned);
+                self.usage = serde_json::from_value(message["usage"].clone()).ok();
+            }
+            StreamEvent::ContentBlockStart { index, content_block } => {
+                if index != self.blocks.len() {
+                    return Err(invalid(format!("content block {index} came out of order")));
+                }
+                self.blocks.push(StreamedBlock { block: content_block, json: String::new() });
+            }
+            StreamEvent::ContentBlockDelta { index, delta } => self.delta(index, &delta)?,
+            StreamEvent::MessageDelta { delta, usage } => {
+                if let Some(reason) = delta["stop_reason"].as_str() {
+                    self.stop_reason = Some(reason.to_owned());
+                }
+                if let Some(new) = usage {
+                    let old = self.usage.unwrap_or_default();
+                    self.usage = Some(Usage {
+                        input_tokens: new.input_tokens.or(old.input_tokens),
+                        output_tokens: new.output_tokens.or(old.output_tokens),
+                        cache_read_input_tokens: new.cache_read_input_tokens.or(old.cache_read_input_tokens),
+                        cache_creation_input_tokens: new
+                            .cache_creation_input_tokens
+                            .or(old.cache_creation_input_tokens),
+                    });
+                }
+            }
+            StreamEvent::MessageStop => self.stopped = true,
+            StreamEvent::Error { error } => return Err(Refusal::value(&error).into_error()),
+            StreamEvent::Other => {}
+        }
+        Ok(self.stopped)
+    }
+
+    fn delta(&mut self, index: usize, delta: &Value) -> Result<(), ModelError> {
+        let Some(StreamedBlock { block, json }) = self.blocks.get_mut(index) else {
+            return Err(invalid(format!("a piece of content block {index}, which was never begun")));
+        };
+        let mut append = |key: &str| {
+            let piece = delta[key].as_str().unwrap_or_default();
+            match block.get_mut(key) {
+                Some(Value::String(so_far)) => so_far.push_str(piece),
+                _ => block[key] = json!(piece),
+            }
+        };
+        match delta["type"].as_str() {
+            Some("text_delta") => append("text"),
+            Some("thinking_delta") => append("thinking"),
+            Some("signature_delta") => append("signature"),
+            Some("input_json_delta") => json.push_str(delta["partial_json"].as_str().unwrap_or_default()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The reply, once the stream is over.
+    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+        if !self.stopped && self.stop_reason.is_none() {
+            return Err(cut_off());
+        }
+        Ok(settle(request, self.blocks, self.stop_reason, self.usage, self.model))
+    }
+}
+
+fn settle(
+    request: &ModelRequest,
+    blocks: Vec<StreamedBlock>,
+    stop_raw: Option<String>,
+    usage: Option<Usage>,
+    actual_model: Option<String>,
+) -> ModelReply {
+    let stop = match stop_raw.as_deref() {
+        Some("end_turn" | "stop_sequence") => ReplyStop::End,
+        Some("tool_use") => ReplyStop::ToolCalls,
+        Some("max_tokens" | "model_context_window_exceeded") => ReplyStop::Length,
+        Some("refusal") => ReplyStop::Refusal,
+        _ => ReplyStop::Other,
+    };
+    let mut text = String::new();
+    let mut raw = Vec::new();
+    let mut kept = Vec::new();
+    for StreamedBlock { block, json } in blocks {
+        match block["type"].as_str() {
+            Some("text") => {
+                text.push_str(block["text"].as_str().unwrap_or_default());
+                kept.push(json!({ "type": "text" }));
+            }
+            Some("tool_use") => {
+                let whole = &block["input"];
+                let arguments = match whole {
+                    _ if !json.is_empty() => json,
+                    Value::Null => String::new(),
+                    Value::Object(object) if object.is_empty() => String::new(),
+                    input => input.to_string(),
+                };
+                let id = block["id"].as_str().map(str::to_owned);
+                let name = block["name"].as_str().unwrap_or_default().to_owned();
+                raw.push(RawCall { id, name, arguments });
+                kept.push(json!({ "type": "tool_use" }));
+            }
+            Some("thinking" | "redacted_thinking") => kept.push(block),
+            _ => {}
+        }
+    }
+    let tool_calls = calls::settle(raw, stop, request);
+    let thought = kept.iter().any(|block| !matches!(block["type"].as_str(), Some("text" | "tool_use")));
+    let mut ids = tool_calls.iter();
+    for block in kept.iter_mut().filter(|block| block["type"] == "tool_use") {
+        block["id"] = json!(ids.next().map(|call| call.id.as_str()));
+    }
+    ModelReply {
+        text,
+        reasoning: if thought { reasoning::keep(WIRE, &request.target.model, kept) } else { None },
+        tool_calls,
+        stop,
+        stop_raw,
+        usage: usage.map(|usage| {
+            TokenUsage::new(
+                usage.input_tokens.unwrap_or_default(),
+                usage.output_tokens.unwrap_or_default(),
+                usage.cache_read_input_tokens.unwrap_or_default(),
+                usage.cache_creation_input_tokens.unwrap_or_default(),
+            )
+        }),
+        cost: None,
+        actual_provider: None,
+        actual_model,
+    }
+}

@@ -1,0 +1,142 @@
+//! Tool calls between the wires and the engine: ids that are unique, arguments that stay as the model wrote them.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::domain::message::{Message, ToolCall};
+use crate::engine::model::{ModelRequest, ReplyStop};
+
+/// A call as a wire gave it; some servers leave the id out, or give the same one twice.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct RawCall {
+    pub id: Option<String>,
+    pub name: String,
+    pub arguments: String,
+}
+
+/// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none.
+/// An id that is made up depends on the place in the conversation alone, so that the same replies give the same ids.
+/// Nothing is repaired (C-15): a reply that was cut off keeps its empty arguments, which the gate then drops.
+pub(super) fn settle(raw: Vec<RawCall>, stop: ReplyStop, request: &ModelRequest) -> Vec<ToolCall> {
+    let mut taken: HashSet<String> = HashSet::new();
+    for message in &request.messages {
+        if let Message::Assistant { tool_calls, .. } = message {
+            taken.extend(tool_calls.iter().map(|call| call.id.clone()));
+        }
+    }
+    let place = request.messages.len();
+    let mut calls = Vec::with_capacity(raw.len());
+    for (index, call) in raw.into_iter().enumerate() {
+        let given = call.id.filter(|id| !id.is_empty() && !taken.contains(id));
+        let id = given.unwrap_or_else(|| free_id(&taken, place, index));
+        taken.insert(id.clone());
+        let nothing = call.arguments.trim().is_empty() && stop != ReplyStop::Length;
+        let arguments = if nothing { "{}".to_owned() } else { call.arguments };
+        calls.push(ToolCall { id, name: call.name, arguments });
+    }
+    calls
+}
+
+fn free_id(taken: &HashSet<String>, place: usize, index: usize) -> String {
+    let plain = format!("call_{place}_{index}");
+    if !taken.contains(&plain) {
+        return plain;
+    }
+    (1u32..).map(|n| format!("{plain}_{n}")).find(|id| !taken.contains(id)).unwrap_or(plain)
+}
+
+/// The arguments as an object, for wires that have no text form. What is not a JSON object is sent back inside one, so
+/// that the model sees what it wrote (A-049) and no server chokes on it.
+pub(super) fn arguments_object(raw: &str) -> Value {
+    match serde_json::from_str::<Map<String, Value>>(raw) {
+        Ok(object) => Value::Object(object),
+        Err(_) => json!({ "malformed_arguments": raw }),
+    }
+}
+
+/// The arguments as JSON text, verbatim where they are an object.
+pub(super) fn arguments_text(raw: &str) -> Cow<'_, str> {
+    match serde_json::from_str::<std::collections::BTreeMap<String, IgnoredAny>>(raw) {
+        Ok(_) => Cow::Borrowed(raw),
+        Err(_) => Cow::Owned(arguments_object(raw).to_string()),
+    }
+}
+
+/// An id that every wire accepts: kept where it has only `[A-Za-z0-9_-]` and at most 64 of them, else a stable stand-in.
+/// Needed when a conversation goes on with another provider than the one that made the id.
+pub(super) fn portable_id(id: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !id.is_empty() && id.len() <= 64 && id.chars().all(plain) {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(format!("call_{}", &hex::encode(Sha256::digest(id.as_bytes()))[..24]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::providers::tests::request;
+
+    fn raw(id: Option<&str>, arguments: &str) -> RawCall {
+        RawCall { id: id.map(str::to_owned), name: "echo".into(), arguments: arguments.into() }
+    }
+
+    #[test]
+    fn a_missing_or_repeated_id_gets_a_stable_one_of_its_own() {
+        let calls = || {
+            settle(
+                vec![raw(None, "{}"), raw(Some("a"), "{}"), raw(Some("a"), "{}"), raw(Some(""), "{}")],
+                ReplyStop::ToolCalls,
+                &request(),
+            )
+        };
+        let ids: Vec<String> = calls().into_iter().map(|call| call.id).collect();
+        assert_eq!(ids, ["call_2_0", "a", "call_2_2", "call_2_3"]);
+        assert_eq!(calls(), calls());
+    }
+
+    #[test]
+    fn an_id_of_an_earlier_reply_is_not_used_again() {
+        let mut request = request();
+        let earlier = ToolCall { id: "call_3_0".into(), name: "echo".into(), arguments: "{}".into() };
+        request.messages.push(Message::Assistant {
+            content: String::new(),
+            reasoning: None,
+            tool_calls: vec![earlier],
+        });
+        let calls = settle(vec![raw(Some("call_3_0"), "{}")], ReplyStop::ToolCalls, &request);
+        assert_eq!(calls[0].id, "call_3_0_1");
+    }
+
+    #[test]
+    fn a_047_malformed_arguments_stay_as_they_were_written() {
+        let calls = settle(vec![raw(Some("a"), r#"{"a":"#)], ReplyStop::ToolCalls, &request());
+        assert_eq!(calls[0].arguments, r#"{"a":"#);
+    }
+
+    #[test]
+    fn a_call_without_arguments_has_empty_ones_unless_the_reply_was_cut() {
+        let settled = |stop| settle(vec![raw(Some("a"), " ")], stop, &request()).remove(0).arguments;
+        assert_eq!(settled(ReplyStop::ToolCalls), "{}");
+        assert_eq!(settled(ReplyStop::Length), " ");
+    }
+
+    #[test]
+    fn malformed_arguments_go_back_inside_an_object_and_sound_ones_verbatim() {
+        assert_eq!(arguments_text(r#"{ "a" : 1.0, "a": 2 }"#), r#"{ "a" : 1.0, "a": 2 }"#);
+        assert_eq!(arguments_text(r#"{"a":"#), r#"{"malformed_arguments":"{\"a\":"}"#);
+        assert_eq!(arguments_object("[1]"), json!({ "malformed_arguments": "[1]" }));
+    }
+
+    #[test]
+    fn an_id_with_foreign_characters_gets_a_portable_stand_in() {
+        assert_eq!(portable_id("toolu_01-x"), "toolu_01-x");
+        let stand_in = portable_id("functions.echo:0");
+        assert!(stand_in.starts_with("call_") && stand_in.len() == 29, "{stand_in}");
+        assert_eq!(stand_in, portable_id("functions.echo:0"));
+    }
+}

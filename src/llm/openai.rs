@@ -1,0 +1,306 @@
+//! OpenAI chat completions, and every server that speaks them: strict in what is sent, lenient in what is read.
+
+use serde_json::{Map, Value, json};
+
+use super::calls::{self, RawCall};
+use super::failure::{Refusal, invalid};
+use super::openai_wire::{
+    Call, CallFunction, Choice, Function, Reply, Request, Said, SaidCall, StreamOptions, Tool, Turn, Usage,
+};
+use super::reasoning;
+use super::sse::Event;
+use super::transport::cut_off;
+use crate::domain::message::{Message, TokenUsage};
+use crate::domain::money::Money;
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+
+const WIRE: &str = "openai";
+
+/// Path below the base URL, which ends in `/v1` (D51).
+pub(super) const PATH: &str = "/chat/completions";
+
+/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
+///
+/// The limit of a reply is sent as `max_tokens`, which every server knows, except to OpenAI itself, whose newer models
+/// take `max_completion_tokens` alone.
+pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+    let limit = Some(request.target.max_output_tokens);
+    let newer = is_openai(base_url);
+    let with_tools = !request.tools.is_empty();
+    serde_json::to_vec(&Request {
+        model: &request.target.model,
+        messages: request.messages.iter().map(|message| turn(message, &request.target.model)).collect(),
+        tools: request
+            .tools
+            .iter()
+            .map(|spec| Tool {
+                kind: "function",
+                function: Function {
+                    name: &spec.name,
+                    description: &spec.description,
+                    parameters: &spec.parameters,
+                },
+            })
+            .collect(),
+        tool_choice: match request.tool_choice {
+            ToolChoice::Required if with_tools => Some("required"),
+            ToolChoice::None if with_tools => Some("none"),
+            _ => None,
+        },
+        max_tokens: limit.filter(|_| !newer),
+        max_completion_tokens: limit.filter(|_| newer),
+        temperature: request.target.temperature,
+        stream: request.stream,
+        stream_options: request.stream.then_some(StreamOptions { include_usage: true }),
+    })
+}
+
+fn is_openai(base_url: &str) -> bool {
+    let host = reqwest::Url::parse(base_url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| host == "api.openai.com" || host.ends_with(".openai.azure.com"))
+}
+
+fn turn<'a>(message: &'a Message, model: &str) -> Turn<'a> {
+    match message {
+        Message::System { content } => Turn::System { content },
+        Message::User { content } => Turn::User { content },
+        Message::Tool { tool_call_id, content } => Turn::Tool { tool_call_id, content },
+        Message::Assistant { content, reasoning, tool_calls } => {
+            let kept = reasoning::recall(reasoning.as_ref(), WIRE, model);
+            let mut reasoning =
+                kept.and_then(|blocks| blocks.first()?.as_object()).cloned().unwrap_or_default();
+            if reasoning.contains_key("reasoning_details") {
+                // The details are the whole of it; the text beside them is their copy.
+                reasoning.retain(|key, _| key == "reasoning_details");
+            }
+            Turn::Assistant {
+                content: (!content.is_empty() || tool_calls.is_empty()).then_some(content),
+                tool_calls: tool_calls
+                    .iter()
+                    .map(|call| Call {
+                        id: &call.id,
+                        kind: "function",
+                        function: CallFunction {
+                            name: &call.name,
+                            arguments: calls::arguments_text(&call.arguments),
+                        },
+                    })
+                    .collect(),
+                reasoning,
+            }
+        }
+    }
+}
+
+/// Reads a whole reply.
+pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    let mut fold = Fold { done: true, ..Fold::default() };
+    fold.value(value)?;
+    fold.finish(request)
+}
+
+/// A reply put together from a stream's chunks, or from the one chunk that a whole reply is.
+#[derive(Default)]
+pub(super) struct Fold {
+    began: bool,
+    done: bool,
+    text: String,
+    refused: bool,
+    calls: Vec<(Option<usize>, RawCall)>,
+    reasoning: Map<String, Value>,
+    finish_reason: Option<String>,
+    usage: Option<Usage>,
+    model: Option<String>,
+    provider: Option<String>,
+}
+
+impl Fold {
+    /// Takes one event; true when the reply is complete.
+    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+        if event.data.trim() == "[DONE]" {
+            self.done = true;
+            return Ok(true);
+        }
+        let value: Value = serde_json::from_str(&event.data)
+            .map_err(|error| invalid(format!("a chunk is not JSON: {error}")))?;
+        self.value(value)?;
+        Ok(false)
+    }
+
+    fn value(&mut self, value: Value) -> Result<(), ModelError> {
+        let error = value.get("error").is_some_and(|error| !error.is_null());
+        if error || value["object"] == "error" {
+            return Err(Refusal::value(&value).into_error());
+        }
+        let reply: Reply = serde_json::from_value(value)
+            .map_err(|error| invalid(format!("not a chat completion: {error}")))?;
+        self.model = self.model.take().or(reply.model.filter(|model| !model.is_empty()));
+        if let Some(Value::String(provider)) = reply.provider {
+            self.provider = Some(provider);
+        }
+        if let Some(usage) = reply.usage.and_then(|usage| serde_json::from_value(usage).ok()) {
+            self.usage = Some(usage);
+        }
+        let first = |choice: &Choice| choice.index.unwrap_or_default() == 0;
+        for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
+            self.began = true;
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            for said in [choice.message, choice.delta].into_iter().flatten() {
+                self.said(said);
+            }
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, said: Said) {
+        match said.content {
+            Some(Value::String(text)) => self.text.push_str(&text),
+            Some(Value::Array(parts)) => {
+                for part in parts.iter().filter(|part| part["type"] == "text") {
+                    self.text.push_str(part["text"].as_str().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+        self.refused |= said.refusal.is_some_and(|refusal| !refusal.is_empty());
+        for call in said.tool_calls.unwrap_or_default() {
+            self.call(call);
+        }
+        for (field, value) in [("reasoning_content", said.reasoning_content), ("reasoning", said.reasoning)] {
+            if let Some(Value::String(piece)) = value
+                && !piece.is_empty()
+            {
+                append(&mut self.reasoning, field, &piece);
+            }
+        }
+        if let Some(Value::Array(details)) = said.reasoning_details
+            && !details.is_empty()
+        {
+            let all = self.reasoning.entry("reasoning_details").or_insert_with(|| json!([]));
+            if let Value::Array(all) = all {
+                details.into_iter().for_each(|detail| merge_detail(all, detail));
+            }
+        }
+    }
+
+    /// Pieces of a call belong together by index; servers that leave it out, or repeat it, tell calls apart by id.
+    fn call(&mut self, said: SaidCall) {
+        let id = match said.id {
+            Some(Value::String(id)) if !id.is_empty() => Some(id),
+            Some(Value::Number(id)) => Some(id.to_string()),
+            _ => None,
+        };
+        let function = said.function.unwrap_or_default();
+        let place = match said.index {
+            Some(index) => self.calls.iter().rposition(|(at, call)| {
+                *at == Some(index) && (id.is_none() || call.id.is_none() || call.id == id)
+            }),
+            None if self.done || id.is_some() => {
+                // Whole calls, or the first piece of one.
+                id.as_ref()
+                    .filter(|_| !self.done)
+                    .and_then(|id| self.calls.iter().rposition(|(_, call)| call.id.as_ref() == Some(id)))
+            }
+            None => {
+                let continues = function.name.as_deref().unwrap_or_default().is_empty();
+                self.calls.len().checked_sub(1).filter(|_| continues)
+            }
+        };
+        let place = place.unwrap_or_else(|| {
+            self.calls.push((said.index, RawCall::default()));
+            self.calls.len() - 1
+        });
+        let Some((_, call)) = self.calls.get_mut(place) else { return };
+        call.id = call.id.take().or(id);
+        if call.name.is_empty() {
+            call.name = function.name.unwrap_or_default();
+        }
+        match function.arguments {
+            Some(Value::String(piece)) => call.arguments.push_str(&piece),
+            None | Some(Value::Null) => {}
+            Some(whole) => call.arguments.push_str(&whole.to_string()),
+        }
+    }
+
+    /// The reply, once the stream is over.
+    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+        if !self.done && self.finish_reason.is_none() {
+            return Err(cut_off());
+        }
+        if !self.began {
+            return Err(invalid("a chat completion without choices"));
+        }
+        let stop = match self.finish_reason.as_deref() {
+            _ if self.refused => ReplyStop::Refusal,
+            Some("stop" | "eos" | "end_turn" | "stop_sequence") => ReplyStop::End,
+            Some("tool_calls" | "function_call" | "tool_use") => ReplyStop::ToolCalls,
+            Some("length" | "max_tokens") => ReplyStop::Length,
+            Some("content_filter" | "refusal") => ReplyStop::Refusal,
+            _ => ReplyStop::Other,
+        };
+        let named = |call: &RawCall| !call.name.is_empty();
+        let any = !self.calls.is_empty();
+        let calls: Vec<RawCall> = self.calls.into_iter().map(|(_, call)| call).filter(named).collect();
+        if any && calls.is_empty() {
+            return Err(invalid("a tool call without a name"));
+        }
+        let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
+        Ok(ModelReply {
+            text: self.text,
+            reasoning: reasoning::keep(WIRE, &request.target.model, blocks),
+            tool_calls: calls::settle(calls, stop, request),
+            stop,
+            stop_raw: self.finish_reason,
+            cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),
+            usage: self.usage.as_ref().and_then(tokens),
+            actual_provider: self.provider,
+            actual_model: self.model,
+        })
+    }
+}
+
+fn append(object: &mut Map<String, Value>, key: &str, piece: &str) {
+    match object.get_mut(key) {
+        Some(Value::String(so_far)) => so_far.push_str(piece),
+        _ => {
+            object.insert(key.to_owned(), json!(piece));
+        }
+    }
+}
+
+/// Streamed details with the same index are pieces of one; their texts are joined, the last of other fields stays.
+fn merge_detail(all: &mut Vec<Value>, detail: Value) {
+    let same = |other: &&mut Value| {
+        detail.get("index").is_some()
+            && other.get("index") == detail.get("index")
+            && other.get("type") == detail.get("type")
+    };
+    let Some(Value::Object(so_far)) = all.iter_mut().find(same) else {
+        all.push(detail);
+        return;
+    };
+    let Value::Object(detail) = detail else { return };
+    for (key, value) in detail {
+        match value {
+            Value::String(piece) if matches!(key.as_str(), "text" | "summary" | "data") => {
+                append(so_far, &key, &piece);
+            }
+            Value::Null => {}
+            value => {
+                so_far.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Prompt tokens include cached ones on this wire; output includes reasoning, also where only the total says so.
+fn tokens(usage: &Usage) -> Option<TokenUsage> {
+    let prompt = usage.prompt_tokens?;
+    let details = usage.prompt_tokens_details.clone().unwrap_or_default();
+    let read = details.cached_tokens.or(usage.prompt_cache_hit_tokens).unwrap_or_default().min(prompt);
+    let write = details.cache_write_tokens.unwrap_or_default().min(prompt - read);
+    let rest = usage.total_tokens.unwrap_or_default().saturating_sub(prompt);
+    let output = usage.completion_tokens.unwrap_or_default().max(rest);
+    Some(TokenUsage::new(prompt - read - write, output, read, write))
+}

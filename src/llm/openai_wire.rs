@@ -1,0 +1,147 @@
+//! The shapes of OpenAI chat completions, read leniently: many servers speak it with an accent.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Serialize)]
+pub(super) struct Request<'a> {
+    pub model: &'a str,
+    pub messages: Vec<Turn<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_options: Option<StreamOptions>,
+}
+
+#[derive(Serialize)]
+pub(super) struct StreamOptions {
+    pub include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub(super) enum Turn<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+        /// Reasoning fields, under the names the server gave them.
+        #[serde(flatten)]
+        reasoning: Map<String, Value>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+pub(super) struct Call<'a> {
+    pub id: &'a str,
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub function: CallFunction<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct CallFunction<'a> {
+    pub name: &'a str,
+    pub arguments: Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Tool<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub function: Function<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Function<'a> {
+    pub name: &'a str,
+    pub description: &'a str,
+    pub parameters: &'a Value,
+}
+
+/// A whole reply, or one chunk of a stream.
+#[derive(Deserialize, Default)]
+pub(super) struct Reply {
+    pub model: Option<String>,
+    /// A router's word for who answered.
+    pub provider: Option<Value>,
+    pub choices: Option<Vec<Choice>>,
+    /// A [`Usage`], if it can be read as one.
+    pub usage: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Choice {
+    pub index: Option<u64>,
+    /// In a whole reply.
+    pub message: Option<Said>,
+    /// In a chunk.
+    pub delta: Option<Said>,
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Said {
+    /// Text, null, or an array of parts.
+    pub content: Option<Value>,
+    pub refusal: Option<String>,
+    pub tool_calls: Option<Vec<SaidCall>>,
+    pub reasoning_content: Option<Value>,
+    pub reasoning: Option<Value>,
+    pub reasoning_details: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct SaidCall {
+    pub index: Option<usize>,
+    /// Text; some servers count.
+    pub id: Option<Value>,
+    pub function: Option<SaidFunction>,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct SaidFunction {
+    pub name: Option<String>,
+    /// JSON text; some servers give the object itself.
+    pub arguments: Option<Value>,
+}
+
+#[derive(Deserialize, Default, Clone)]
+pub(super) struct Usage {
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    pub total_tokens: Option<u64>,
+    pub prompt_tokens_details: Option<PromptDetails>,
+    /// Where the server has no details.
+    pub prompt_cache_hit_tokens: Option<u64>,
+    /// US dollars, where a router tells.
+    pub cost: Option<f64>,
+}
+
+#[derive(Deserialize, Default, Clone)]
+pub(super) struct PromptDetails {
+    pub cached_tokens: Option<u64>,
+    pub cache_write_tokens: Option<u64>,
+}
