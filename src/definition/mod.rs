@@ -1,1 +1,3 @@
 //! Agent definitions and policies: read, migrated and checked before any model is called.
+
+pub mod policy_file;

@@ -1,4 +1,5 @@
 //! The integration tests, one binary: a test is a sentence about what a person would see.
 
 mod llm;
+mod policy_attacks;
 mod tidy;
