@@ -154,11 +154,8 @@ pub fn normalised(text: &str, worktree: Option<&Path>) -> ReachedPath {
     for part in text.split('/') {
         match part {
             "" | "." => {}
-            ".." => {
-                if parts.pop().is_none() {
-                    return ReachedPath::Unclear;
-                }
-            }
+            // Behind a link, ".." leads elsewhere than its text says.
+            ".." => return ReachedPath::Unclear,
             // File systems that ignore case, trailing dots and spaces, or keep short names, open .git by these too.
             _ if is_git_directory(part) => return ReachedPath::Unclear,
             _ => parts.push(part),

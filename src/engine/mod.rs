@@ -3,3 +3,5 @@
 pub mod model;
 pub mod tool;
 pub mod journal;
+pub mod policy_program;
+pub mod policy;

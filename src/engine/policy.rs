@@ -1,0 +1,165 @@
+//! The policy in force: rules and, or, one program, asked for every admission, tool call and handoff (P-002…P-007, P-038).
+
+use std::time::Duration;
+
+use crate::domain::policy::{
+    Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
+};
+use crate::domain::reach::{Program, Reach, ReachedPath};
+use crate::domain::rules::{RuleSet, RuleVerdict};
+use crate::sys::clock::Stopwatch;
+use crate::sys::worktree_path::WorktreeRoot;
+
+use super::policy_program::PolicyProgram;
+
+/// Version of decisions that no policy file or program made.
+pub const BUILTIN_VERSION: &str = "builtin";
+
+/// What a policy says, and how long it took to say it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyVerdict {
+    /// The seed's result; a denial's mode is materialised (P-015).
+    pub result: PolicyResult,
+    /// The declarative rule that decided or took part, if one did.
+    pub rule_id: Option<String>,
+    /// Time it took.
+    pub duration: Duration,
+}
+
+/// Everything that decides on proposals; read once at the start of a run and frozen.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    rules: RuleSet,
+    program: Option<PolicyProgram>,
+    worktree: Option<WorktreeRoot>,
+    plan: Option<Vec<Vec<String>>>,
+}
+
+impl Policy {
+    /// Rules and, or, one program; neither = everything but protocol tools and admissions is denied.
+    pub fn new(rules: RuleSet, program: Option<PolicyProgram>) -> Self {
+        Self { rules, program, worktree: None, plan: None }
+    }
+
+    /// Lets path rules see through symbolic links of this worktree, and take absolute paths below it.
+    pub fn in_worktree(self, worktree: WorktreeRoot) -> Self {
+        Self { worktree: Some(worktree), ..self }
+    }
+
+    /// Permission mode `plan`: writers are softly denied, commands too, except exactly the given verify commands (D78).
+    pub fn planning(self, verify_commands: &[Vec<String>]) -> Self {
+        Self { plan: Some(verify_commands.to_vec()), ..self }
+    }
+
+    /// Versions of the rule files, for the record of the run's start.
+    pub fn versions(&self) -> Vec<String> {
+        let mut versions: Vec<String> =
+            self.rules.rules().iter().map(|rule| rule.policy_version.clone()).collect();
+        versions.dedup();
+        versions
+    }
+
+    /// Decides on a proposal. The same input has the same answer as long as the program, if any, answers alike (P-007).
+    pub async fn decide(&self, input: &PolicyInput) -> PolicyVerdict {
+        let watch = Stopwatch::start();
+        let RuleVerdict { mut result, rule_id } = self.judge(input).await;
+        result.deny_mode = match result.decision {
+            Decision::Allow => None,
+            Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
+        };
+        PolicyVerdict { result, rule_id, duration: watch.elapsed() }
+    }
+
+    async fn judge(&self, input: &PolicyInput) -> RuleVerdict {
+        if is_protocol_tool(input) {
+            return builtin(PolicyResult::allow("protocol_tool"));
+        }
+        let reach = self.reach(input).await;
+        if let Some(denial) = self.plan_denial(input, &reach) {
+            return builtin(denial);
+        }
+        let by_rule = self.rules.covers(input.kind).then(|| self.rules.decide(input, &reach));
+        match (by_rule, &self.program) {
+            // Admission is decided before; rules and program may only narrow it (D71).
+            (None, None) if input.kind == ProposalKind::Run => builtin(PolicyResult::allow("admitted")),
+            (None, None) => builtin(PolicyResult::deny("policy_not_configured", DenyMode::Throw)),
+            (Some(verdict), None) => verdict,
+            (Some(verdict), Some(_)) if is_final_denial(&verdict.result) => verdict,
+            (by_rule, Some(program)) => {
+                let by_program = program.ask(input).await;
+                compose(by_rule, by_program)
+            }
+        }
+    }
+
+    async fn reach(&self, input: &PolicyInput) -> Reach {
+        let mut reach = Reach::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
+        if let (Some(root), false) = (self.worktree.clone(), reach.paths.is_empty()) {
+            let named = reach.paths.clone();
+            let followed = tokio::task::spawn_blocking(move || {
+                named.iter().map(|path| follow_links(&root, path)).collect::<Vec<_>>()
+            });
+            let followed = followed.await.unwrap_or_else(|_| vec![ReachedPath::Unclear]);
+            for path in followed {
+                if !reach.paths.contains(&path) {
+                    reach.paths.push(path);
+                }
+            }
+        }
+        reach
+    }
+
+    fn plan_denial(&self, input: &PolicyInput, reach: &Reach) -> Option<PolicyResult> {
+        let verify_commands = self.plan.as_ref()?;
+        let changes = match input.risk {
+            Risk::Read | Risk::Network => false,
+            Risk::Write | Risk::Vcs => true,
+            Risk::Exec => !matches!(&reach.program, Some(Program::Argv(argv))
+                if input.tool.as_deref() == Some("run_command") && verify_commands.contains(argv)),
+        };
+        (input.kind == ProposalKind::Tool && changes).then(|| PolicyResult {
+            public_reason: Some(
+                "This agent only plans: it may read and run the verify commands, but change nothing. Describe the change instead."
+                    .into(),
+            ),
+            ..PolicyResult::deny("plan_mode", DenyMode::ToolResult)
+        })
+    }
+}
+
+fn is_protocol_tool(input: &PolicyInput) -> bool {
+    input.kind == ProposalKind::Tool && PROTOCOL_TOOLS.contains(&input.resource_name())
+}
+
+fn builtin(mut result: PolicyResult) -> RuleVerdict {
+    result.policy_version = Some(BUILTIN_VERSION.into());
+    RuleVerdict { result, rule_id: None }
+}
+
+fn is_final_denial(result: &PolicyResult) -> bool {
+    result.decision == Decision::Deny && !result.asks_for_approval()
+}
+
+/// The program may narrow what the rules say: its denial beats their allowance, and a denial that no approval can lift
+/// beats one that an approval can (D46).
+fn compose(by_rule: Option<RuleVerdict>, by_program: PolicyResult) -> RuleVerdict {
+    match by_rule {
+        Some(rule) if rule.result.decision == Decision::Deny && !is_final_denial(&by_program) => rule,
+        Some(rule) if by_program.decision == Decision::Allow => {
+            let policy_version = by_program.policy_version.clone().or(rule.result.policy_version);
+            RuleVerdict { result: PolicyResult { policy_version, ..by_program }, rule_id: rule.rule_id }
+        }
+        _ => RuleVerdict { result: by_program, rule_id: None },
+    }
+}
+
+/// Where a path leads when its links are followed.
+fn follow_links(root: &WorktreeRoot, path: &ReachedPath) -> ReachedPath {
+    match path {
+        ReachedPath::Inside(named) => match root.resolve(named) {
+            Ok(real) => ReachedPath::Inside(real.relative()),
+            Err(_) => ReachedPath::Unclear,
+        },
+        ReachedPath::Unclear => ReachedPath::Unclear,
+    }
+}
