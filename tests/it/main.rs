@@ -2,4 +2,5 @@
 
 mod llm;
 mod policy_attacks;
+mod policy_decisions;
 mod tidy;
