@@ -88,24 +88,32 @@ struct Gate {
 }
 
 impl Gate {
-    fn pause(self) -> Option<Pause> {
-        let wait = self.until.saturating_duration_since(Instant::now());
+    fn pause(self, now: Instant) -> Option<Pause> {
+        let wait = self.until.saturating_duration_since(now);
         (!wait.is_zero()).then_some(Pause { wait, until: self.reset })
     }
 }
 
 impl Breaker {
-    /// Whether a request for `resource` has to wait.
-    pub fn pause(&self, resource: &str) -> Option<Pause> {
+    /// Whether a request for `resource` that would be sent at `now` has to wait.
+    pub fn pause(&self, resource: &str, now: Instant) -> Option<Pause> {
         let state = self.lock();
-        let primary = state.primary.get(resource).and_then(|primary| primary.closed).and_then(Gate::pause);
-        let secondary = state.secondary.and_then(Gate::pause);
+        let primary =
+            state.primary.get(resource).and_then(|primary| primary.closed).and_then(|gate| gate.pause(now));
+        let secondary = state.secondary.and_then(|gate| gate.pause(now));
         [primary, secondary].into_iter().flatten().max_by_key(|pause| pause.wait)
     }
 
-    /// Takes in an answer's status and headers. True = the answer is a refusal by a limit (`message` is GitHub's, for those
+    /// Takes in an answer's status and headers, come at `now`. True = the answer is a refusal by a limit (`message` is GitHub's, for those
     /// that say so in words only), so the request had no effect and may be sent again after [`Breaker::pause`].
-    pub fn note(&self, resource: &str, status: u16, headers: &HeaderMap, message: &str) -> bool {
+    pub fn note(
+        &self,
+        resource: &str,
+        status: u16,
+        headers: &HeaderMap,
+        message: &str,
+        now: Instant,
+    ) -> bool {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
         let date = date_of(headers);
         let reset = number("x-ratelimit-reset")
@@ -122,7 +130,6 @@ impl Breaker {
         let limited = status == 429
             || (status == 403 && (retry_after.is_some() || remaining == Some(0) || said))
             || (status == 200 && said);
-        let now = Instant::now();
         let mut state = self.lock();
         if status == 304 {
             state.unchanged += 1;
@@ -151,7 +158,7 @@ impl Breaker {
     }
 
     /// For `status`.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
         let state = self.lock();
         let budgets = state.primary.iter().map(|(resource, primary)| Budget {
             resource: resource.clone(),
@@ -160,7 +167,11 @@ impl Breaker {
             reset: primary.reset,
         });
         let held = |limit, gate: Option<Gate>| {
-            gate.and_then(Gate::pause).map(|pause| Held { limit, wait: pause.wait, until: pause.until })
+            gate.and_then(|gate| gate.pause(now)).map(|pause| Held {
+                limit,
+                wait: pause.wait,
+                until: pause.until,
+            })
         };
         let primary = state
             .primary
@@ -197,42 +208,41 @@ mod tests {
             .collect()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_used_up_primary_budget_holds_its_own_resource_until_the_reset() {
-        let breaker = Breaker::default();
+    #[test]
+    fn a_used_up_primary_budget_holds_its_own_resource_until_the_reset() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
         let answer = headers(&[
             ("date", "Sat, 21 Nov 2026 08:00:00 GMT"),
             ("x-ratelimit-limit", "5000"),
             ("x-ratelimit-remaining", "0"),
             ("x-ratelimit-reset", "1795248090"),
         ]);
-        assert!(!breaker.note("core", 200, &answer, ""), "the last request itself was served");
-        let pause = breaker.pause("core").unwrap();
+        assert!(!breaker.note("core", 200, &answer, "", now), "the last request itself was served");
+        let pause = breaker.pause("core", now).unwrap();
         assert_eq!(pause.wait, Duration::from_secs(90));
         assert_eq!(pause.until.unwrap().timestamp(), 1_795_248_090);
-        assert_eq!(breaker.pause("graphql"), None);
-        tokio::time::advance(Duration::from_secs(91)).await;
-        assert_eq!(breaker.pause("core"), None);
+        assert_eq!(breaker.pause("graphql", now), None);
+        assert_eq!(breaker.pause("core", now + Duration::from_secs(91)), None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_secondary_limit_holds_everything_and_doubles_without_retry_after() {
-        let breaker = Breaker::default();
+    #[test]
+    fn a_secondary_limit_holds_everything_and_doubles_without_retry_after() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
         let words = "You have exceeded a secondary rate limit";
-        assert!(breaker.note("core", 403, &headers(&[]), words));
-        assert_eq!(breaker.pause("graphql").unwrap().wait, Duration::from_secs(60));
-        assert!(breaker.note("core", 403, &headers(&[]), words));
-        assert_eq!(breaker.pause("core").unwrap().wait, Duration::from_secs(120));
-        assert!(!breaker.note("core", 200, &headers(&[]), ""));
-        assert!(breaker.note("core", 429, &headers(&[("retry-after", "7")]), ""));
-        assert_eq!(breaker.pause("core").unwrap().wait, Duration::from_secs(7));
+        assert!(breaker.note("core", 403, &headers(&[]), words, now));
+        assert_eq!(breaker.pause("graphql", now).unwrap().wait, Duration::from_secs(60));
+        assert!(breaker.note("core", 403, &headers(&[]), words, now));
+        assert_eq!(breaker.pause("core", now).unwrap().wait, Duration::from_secs(120));
+        assert!(!breaker.note("core", 200, &headers(&[]), "", now));
+        assert!(breaker.note("core", 429, &headers(&[("retry-after", "7")]), "", now));
+        assert_eq!(breaker.pause("core", now).unwrap().wait, Duration::from_secs(7));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_missing_permission_is_not_a_limit() {
-        let breaker = Breaker::default();
+    #[test]
+    fn a_missing_permission_is_not_a_limit() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
         let answer = headers(&[("x-ratelimit-limit", "5000"), ("x-ratelimit-remaining", "4999")]);
-        assert!(!breaker.note("core", 403, &answer, "Resource not accessible by personal access token"));
-        assert_eq!(breaker.pause("core"), None);
+        assert!(!breaker.note("core", 403, &answer, "Resource not accessible by personal access token", now));
+        assert_eq!(breaker.pause("core", now), None);
     }
 }

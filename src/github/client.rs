@@ -138,7 +138,7 @@ impl Client {
 
     /// Budgets, limits that hold, and what was asked so far.
     pub fn limits(&self) -> Snapshot {
-        self.shared.breaker.snapshot()
+        self.shared.breaker.snapshot(Instant::now())
     }
 
     /// What git needs for a remote on this GitHub (D28); with an App, a token that lives for some minutes at least.
@@ -220,7 +220,8 @@ impl Client {
                     } else {
                         graphql_limit(&ask, &reply)
                     };
-                    if self.shared.breaker.note(ask.resource, status, &reply.headers, &words) {
+                    if self.shared.breaker.note(ask.resource, status, &reply.headers, &words, Instant::now())
+                    {
                         tracing::warn!(doing = %ask.doing, status, "GitHub's rate limit refuses a request");
                         continue;
                     }
@@ -253,7 +254,7 @@ impl Client {
     }
 
     async fn wait_for_limits(&self, ask: &Ask, give_up: Instant) -> Result<(), Error> {
-        while let Some(pause) = self.shared.breaker.pause(ask.resource) {
+        while let Some(pause) = self.shared.breaker.pause(ask.resource, Instant::now()) {
             if Instant::now() + pause.wait > give_up {
                 let kind = ErrorKind::RateLimited { until: pause.until, wait: pause.wait };
                 return Err(Error::new(kind, &ask.doing, "held back by the breaker"));

@@ -136,6 +136,11 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
+        // One last look: the last try may have come through as well.
+        if let Some(found) = self.find_pull(repo, &spec.head, Some(&spec.base)).await? {
+            let (pull, _) = self.adapt_pull(repo, found, spec, draft).await?;
+            return Ok((pull, Change::Created));
+        }
         let doing = format!("opening a pull request in {repo}");
         Err(uncertain.unwrap_or_else(|| Error::malformed(&doing, "it is neither found nor made")))
     }

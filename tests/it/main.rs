@@ -1,5 +1,7 @@
 //! The integration tests, one binary: a test is a sentence about what a person would see.
 
+mod double;
+mod github;
 mod llm;
 mod policy_attacks;
 mod policy_decisions;
