@@ -1,1 +1,32 @@
-//! agentd.toml: layers, placeholders, and one resolved value that knows the source of each key.
+//! agentd.toml: layers, placeholders, one resolved value that knows the source of each of its values.
+//!
+//! The way of a value: [`layer`] reads a file, `tree` lays the files over each other, `load` resolves placeholders and
+//! types, `check` judges, [`settings`] is what the rest of agentd sees.
+
+pub mod config_file;
+pub mod duration;
+pub mod env;
+pub mod error;
+pub mod explain;
+pub mod layer;
+pub mod load;
+pub mod placeholder;
+pub mod session;
+pub mod settings;
+pub mod tools_file;
+pub mod trust;
+
+mod check;
+mod known_keys;
+mod not_yet;
+mod secret;
+mod tree;
+
+pub use config_file::{Auto, Permission, ProviderKind, Publish};
+pub use duration::Span;
+pub use env::Env;
+pub use error::{ConfigError, Source};
+pub use known_keys::schema;
+pub use load::{Flag, Request};
+pub use placeholder::Placeholder;
+pub use settings::{Config, Credentials, McpServer, McpTransport, Provider, Repository, RestTool, Session};

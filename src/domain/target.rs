@@ -86,7 +86,7 @@ pub struct SessionSettings {
 }
 
 /// What an error does that no retry can mend (C-09).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFatalError {
     /// The session fails at once; the contract's default.

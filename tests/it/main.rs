@@ -6,3 +6,4 @@ mod llm;
 mod policy_attacks;
 mod policy_decisions;
 mod tidy;
+mod config;

@@ -1,0 +1,345 @@
+//! What types cannot say: ranges, and values that must fit each other.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path};
+use std::str::FromStr as _;
+
+use super::config_file::{ConfigFile, RepositoryTable, SessionTable};
+use super::error::ConfigError;
+use super::session::DEFAULT_QUEUE;
+use super::tools_file::{McpServerTable, RestToolTable};
+use super::tree::Tree;
+use crate::domain::money::Money;
+use crate::domain::redaction::Redactor;
+
+/// What an agent may be called; follows a quoted name in a message.
+pub(super) const AGENT_NAME_RULE: &str =
+    "is not an agent's name; use lower-case letters, digits and hyphens, beginning with a letter";
+
+/// Whether a name is an agent's: it becomes a folder's name.
+pub(super) fn is_agent_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Checks a file whose types are right; tells everything at once.
+pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
+    let mut checker = Checker { tree, found: Vec::new() };
+    checker.budgets(file);
+    checker.session(&file.session);
+    checker.daemon(file);
+    for (index, repository) in file.repositories.iter().enumerate() {
+        checker.repository(repository, &format!("repositories[{index}]"));
+    }
+    checker.distinct_repositories(file);
+    checker.github(file);
+    for (name, server) in &file.mcp.servers {
+        checker.mcp_server(server, name, file);
+    }
+    for (name, tool) in &file.rest.tools {
+        checker.rest_tool(tool, name, file);
+    }
+    checker.commands(file);
+    checker.paths(file);
+    checker.texts(file);
+    ConfigError::all(checker.found)
+}
+
+struct Checker<'a> {
+    tree: &'a Tree,
+    found: Vec<ConfigError>,
+}
+
+impl Checker<'_> {
+    fn require(&mut self, holds: bool, key: &str, message: impl Into<String>) {
+        if !holds {
+            self.found.push(ConfigError::Invalid {
+                at: self.tree.source(key),
+                key: key.to_owned(),
+                message: message.into(),
+            });
+        }
+    }
+
+    fn at_least_one(&mut self, value: u64, key: &str) {
+        self.require(value >= 1, key, format!("must be at least 1, but is {value}"));
+    }
+
+    fn positive(&mut self, value: super::duration::Span, key: &str) {
+        self.require(!value.0.is_zero(), key, format!("must be longer than {value}"));
+    }
+
+    fn amount(&mut self, dollars: f64, key: &str) {
+        let fits = Money::from_dollars(dollars).is_some();
+        self.require(fits, key, format!("must be an amount of US dollars, zero or more, but is {dollars}"));
+    }
+
+    fn argv(&mut self, argv: &[String], key: &str) {
+        let fits = argv.first().is_some_and(|program| !program.trim().is_empty());
+        self.require(fits, key, "must be a program and its arguments, for example [\"cargo\", \"test\"]");
+    }
+
+    fn budgets(&mut self, file: &ConfigFile) {
+        let budgets = &file.budgets;
+        self.at_least_one(budgets.max_steps.into(), "budgets.max_steps");
+        self.positive(budgets.max_wall_time, "budgets.max_wall_time");
+        self.amount(budgets.max_cost, "budgets.max_cost");
+        self.amount(budgets.max_cost_per_day, "budgets.max_cost_per_day");
+        let ratio = budgets.soft_ratio;
+        let fits = ratio > 0.0 && ratio <= 1.0;
+        self.require(fits, "budgets.soft_ratio", format!("must be above 0 and at most 1, but is {ratio}"));
+    }
+
+    fn session(&mut self, session: &SessionTable) {
+        self.at_least_one(session.max_turns.into(), "session.max_turns");
+        self.at_least_one(session.max_tool_calls_per_turn.into(), "session.max_tool_calls_per_turn");
+        // attempts in total.
+        self.require(
+            session.max_retries >= 1,
+            "session.max_retries",
+            format!("must be at least 1 (attempts in total; 1 = no retry), but is {}", session.max_retries),
+        );
+        self.positive(session.llm_timeout, "session.llm_timeout");
+        self.positive(session.tool_timeout, "session.tool_timeout");
+        self.at_least_one(session.tool_response_max_bytes, "session.tool_response_max_bytes");
+        self.at_least_one(session.max_output_tokens, "session.max_output_tokens");
+        self.at_least_one(session.read_page_lines.into(), "session.read_page_lines");
+        self.at_least_one(session.inline_payload_max_bytes, "session.inline_payload_max_bytes");
+        self.at_least_one(session.loop_guard.window.into(), "session.loop_guard.window");
+        self.at_least_one(session.loop_guard.threshold.into(), "session.loop_guard.threshold");
+        self.require(
+            session.retry_backoff <= session.retry_backoff_max,
+            "session.retry_backoff",
+            format!("must not be longer than retry_backoff_max ({})", session.retry_backoff_max),
+        );
+        self.temperature(session.temperature, "session.temperature");
+        for (name, queue) in &session.queues {
+            self.at_least_one(queue.concurrent.into(), &format!("session.queues.{name}.concurrent"));
+        }
+        for (index, target) in session.targets.iter().enumerate() {
+            let key = format!("session.targets[{index}]");
+            self.require(!target.model.trim().is_empty(), &format!("{key}.model"), "is empty");
+            self.temperature(target.temperature, &format!("{key}.temperature"));
+            if let Some(tokens) = target.max_output_tokens {
+                self.at_least_one(tokens, &format!("{key}.max_output_tokens"));
+            }
+            let prices = target
+                .price
+                .map(|price| [Some(price.input), Some(price.output), price.cache_read, price.cache_write]);
+            for dollars in prices.into_iter().flatten().flatten() {
+                self.amount(dollars, &format!("{key}.price"));
+            }
+        }
+    }
+
+    fn temperature(&mut self, temperature: Option<f64>, key: &str) {
+        if let Some(value) = temperature {
+            let fits = (0.0..=2.0).contains(&value);
+            self.require(fits, key, format!("must be between 0 and 2, but is {value}"));
+        }
+    }
+
+    fn daemon(&mut self, file: &ConfigFile) {
+        let daemon = &file.daemon;
+        let second = std::time::Duration::from_secs(1);
+        self.require(
+            daemon.poll_interval.0 >= second,
+            "daemon.poll_interval",
+            format!("must be at least 1s, but is {}", daemon.poll_interval),
+        );
+        self.at_least_one(daemon.max_concurrent_runs.into(), "daemon.max_concurrent_runs");
+        self.at_least_one(daemon.max_runs_per_repository.into(), "daemon.max_runs_per_repository");
+        let listen = daemon.listen.trim();
+        self.require(
+            listen.is_empty() || listen.parse::<std::net::SocketAddr>().is_ok(),
+            "daemon.listen",
+            format!("\"{listen}\" is not an address and port; write for example \"127.0.0.1:7878\""),
+        );
+    }
+
+    fn repository(&mut self, table: &RepositoryTable, key: &str) {
+        let at = |field: &str| format!("{key}.{field}");
+        self.require(
+            is_agent_name(&table.agent),
+            &at("agent"),
+            format!("\"{}\" {AGENT_NAME_RULE}", table.agent),
+        );
+        self.require(!table.remote.trim().is_empty(), &at("remote"), "is empty");
+        self.require(
+            table.path.is_some() || table.name.is_some(),
+            key,
+            "needs `path` (the main checkout), or `name` for a clone that agentd manages",
+        );
+        if let Some(cron) = table.sweep.as_deref().filter(|cron| !cron.trim().is_empty()) {
+            let fields = cron.split_whitespace().count();
+            let error = croner::Cron::from_str(cron).err().map(|error| error.to_string());
+            let message = match (&error, fields) {
+                (Some(error), _) => error.clone(),
+                (None, fields) => format!("it has {fields} fields"),
+            };
+            self.require(
+                error.is_none() && fields == 5,
+                &at("sweep"),
+                format!("\"{cron}\" is not a cron expression of five fields ({message})"),
+            );
+        }
+        self.require(
+            table.timezone.parse::<chrono_tz::Tz>().is_ok(),
+            &at("timezone"),
+            format!("\"{}\" is not a time zone; write for example \"Europe/Berlin\"", table.timezone),
+        );
+    }
+
+    fn distinct_repositories(&mut self, file: &ConfigFile) {
+        let mut seen = BTreeSet::new();
+        for (index, table) in file.repositories.iter().enumerate() {
+            if let Some(name) = &table.name {
+                let new = seen.insert(name.to_string().to_ascii_lowercase());
+                self.require(
+                    new,
+                    &format!("repositories[{index}].name"),
+                    format!("{name} stands here twice"),
+                );
+            }
+        }
+    }
+
+    fn github(&mut self, file: &ConfigFile) {
+        let github = &file.github;
+        let urls = [("api_url", Some(&github.api_url)), ("graphql_url", github.graphql_url.as_ref())];
+        for (field, url) in urls.into_iter().filter_map(|(field, url)| Some((field, url?))) {
+            let fits = url.starts_with("https://") || url.starts_with("http://");
+            self.require(fits, &format!("github.{field}"), format!("\"{url}\" is not an http(s) address"));
+        }
+        let labels = &github.labels;
+        let all = [
+            ("trigger", &labels.trigger),
+            ("queued", &labels.queued),
+            ("running", &labels.running),
+            ("done", &labels.done),
+            ("failed", &labels.failed),
+            ("attention", &labels.attention),
+            ("no_evidence", &labels.no_evidence),
+        ];
+        let mut seen = BTreeSet::new();
+        for (field, label) in all {
+            let key = format!("github.labels.{field}");
+            self.require(!label.trim().is_empty(), &key, "is empty");
+            let new = seen.insert(label.to_lowercase());
+            self.require(new, &key, format!("\"{label}\" is already the name of another label"));
+        }
+    }
+
+    fn queue(&mut self, queue: Option<&String>, key: &str, file: &ConfigFile) {
+        if let Some(queue) = queue {
+            let known = queue == DEFAULT_QUEUE || file.session.queues.contains_key(queue);
+            self.require(known, key, format!("\"{queue}\" is not declared; add [session.queues.{queue}]"));
+        }
+    }
+
+    fn tool_name(&mut self, name: &str, key: &str) {
+        let fits = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+            && !name.contains("__");
+        let rule = "must be letters, digits, `-` and single `_`: models see it in tool names";
+        self.require(fits, key, rule);
+    }
+
+    fn mcp_server(&mut self, server: &McpServerTable, name: &str, file: &ConfigFile) {
+        let key = format!("mcp.servers.{name}");
+        self.tool_name(name, &key);
+        self.require(
+            server.command.is_some() != server.url.is_some(),
+            &key,
+            "needs either `command` (a program to start) or `url` (an HTTP server)",
+        );
+        for (field, globs) in [("allow", &server.allow), ("deny", &server.deny)] {
+            for glob in globs {
+                let fits = globset::Glob::new(glob).is_ok();
+                self.require(fits, &format!("{key}.{field}"), format!("\"{glob}\" is not a glob"));
+            }
+        }
+        self.queue(server.queue.as_ref(), &format!("{key}.queue"), file);
+    }
+
+    fn rest_tool(&mut self, tool: &RestToolTable, name: &str, file: &ConfigFile) {
+        let key = format!("rest.tools.{name}");
+        self.tool_name(name, &key);
+        self.require(!tool.url.trim().is_empty(), &format!("{key}.url"), "is empty");
+        self.require(
+            !tool.description.trim().is_empty(),
+            &format!("{key}.description"),
+            "is empty; models choose tools by it",
+        );
+        if let Some(timeout) = tool.timeout {
+            self.positive(timeout, &format!("{key}.timeout"));
+        }
+        self.queue(tool.queue.as_ref(), &format!("{key}.queue"), file);
+    }
+
+    fn commands(&mut self, file: &ConfigFile) {
+        let lists = [
+            ("verify.commands", &file.verify.commands),
+            ("worktree.setup", &file.worktree.setup),
+            ("record.sinks", &file.record.sinks),
+        ];
+        for (key, list) in lists {
+            for (index, argv) in list.iter().enumerate() {
+                self.argv(argv, &format!("{key}[{index}]"));
+            }
+        }
+        for (key, argv) in
+            [("policy.program", &file.policy.program), ("redaction.program", &file.redaction.program)]
+        {
+            if !argv.is_empty() {
+                self.argv(argv, key);
+            }
+        }
+    }
+
+    fn paths(&mut self, file: &ConfigFile) {
+        let worktree = &file.worktree;
+        self.inside(&worktree.root, "worktree.root");
+        for path in &worktree.copy {
+            self.inside(path, "worktree.copy");
+        }
+        for path in &worktree.sparse {
+            self.inside(Path::new(path), "worktree.sparse");
+        }
+        self.positive(worktree.setup_timeout, "worktree.setup_timeout");
+    }
+
+    fn inside(&mut self, path: &Path, key: &str) {
+        let fits = !path.as_os_str().is_empty()
+            && path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+            && path.components().any(|part| matches!(part, Component::Normal(_)));
+        let message = format!("\"{}\" must be a relative path inside the main checkout", path.display());
+        self.require(fits, key, message);
+    }
+
+    fn texts(&mut self, file: &ConfigFile) {
+        if let Err(error) = Redactor::new([0; 32], Vec::new(), &file.redaction.patterns) {
+            // The parser draws a picture of several lines; the last one says what is wrong.
+            let told = error.to_string();
+            let told = [told.lines().next(), told.lines().skip(1).last()].map(Option::unwrap_or_default);
+            self.require(false, "redaction.patterns", told.join(" ").trim().to_owned());
+        }
+        for trailer in &file.commit.trailers {
+            let fits = trailer.split_once(": ").is_some_and(|(key, value)| {
+                !key.is_empty()
+                    && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+                    && !value.trim().is_empty()
+                    && !value.contains('\n')
+            });
+            self.require(
+                fits,
+                "commit.trailers",
+                format!("\"{trailer}\" is not a trailer; write \"Key: value\""),
+            );
+        }
+        let chat = &file.chat;
+        self.at_least_one(chat.max_iterations.into(), "chat.max_iterations");
+        self.at_least_one(chat.max_output_tokens, "chat.max_output_tokens");
+        self.positive(chat.turn_timeout, "chat.turn_timeout");
+    }
+}

@@ -1,0 +1,170 @@
+//! What can be wrong with a configuration: each message says what, where, and what to do next.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Source {
+    /// A command-line flag.
+    Flag {
+        /// As typed, `--max-steps`.
+        name: String,
+    },
+    /// A line of a layer's file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// 1-based.
+        line: usize,
+    },
+    /// An environment variable that is a key's default.
+    Env {
+        /// The variable.
+        name: String,
+    },
+    /// Built in.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag { name } => write!(f, "{name}"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Env { name } => write!(f, "environment variable {name}"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A configuration that cannot be used; always exit code 4.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file of `--config` is not there.
+    #[error("--config {}: no such file", path.display())]
+    Missing {
+        /// As given, made absolute.
+        path: PathBuf,
+    },
+    /// A layer cannot be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A layer is not TOML.
+    #[error("{at}: not valid TOML: {message}")]
+    Syntax {
+        /// File and line.
+        at: Source,
+        /// From the parser.
+        message: String,
+    },
+    /// A line of an `.agentd.env` is not `NAME=value`.
+    #[error("{at}: not a line of the form NAME=value")]
+    EnvSyntax {
+        /// File and line.
+        at: Source,
+    },
+    /// A key that agentd does not know.
+    #[error("{at}: unknown key `{key}`{}", nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
+    UnknownKey {
+        /// File and line.
+        at: Source,
+        /// Full path of the key.
+        key: String,
+        /// The known key of that table that is most like it.
+        nearest: Option<String>,
+    },
+    /// A value of the wrong type or out of its range.
+    #[error("{at}: `{key}`: {message}")]
+    Invalid {
+        /// File and line, flag or variable.
+        at: Source,
+        /// Full path of the key.
+        key: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// A layer of another major version.
+    #[error("{at}: version \"{found}\" is not supported; this agentd reads version 1.x")]
+    Version {
+        /// File and line.
+        at: Source,
+        /// As written.
+        found: String,
+    },
+    /// A placeholder without a value.
+    #[error(
+        "{at}: `{key}` needs the variable {variable}, which is {}; set it in {env_file} or in the environment",
+        if *empty { "empty" } else { "not set" }
+    )]
+    MissingVariable {
+        /// Name of the variable.
+        variable: String,
+        /// The key whose value names it.
+        key: String,
+        /// The layer that holds the key, with the line.
+        at: String,
+        /// Where a value is looked up first.
+        env_file: String,
+        /// Whether it is set to nothing, where something is needed.
+        empty: bool,
+    },
+    /// `${…}` that does not hold a variable's name.
+    #[error(
+        "{at}: `{key}`: ${{{found}}} is not a placeholder; write ${{NAME}}, or $${{ for the characters themselves"
+    )]
+    BadPlaceholder {
+        /// What stands between the braces.
+        found: String,
+        /// The key.
+        key: String,
+        /// The layer, with the line.
+        at: String,
+    },
+    /// A secret written into a file (S-046).
+    #[error(
+        "{at}: `{key}` holds a literal secret; write \"${{{suggested}}}\" and put the value into {env_file} or the environment"
+    )]
+    LiteralSecret {
+        /// File and line.
+        at: Source,
+        /// The key.
+        key: String,
+        /// A variable's name to use.
+        suggested: String,
+        /// The file for it.
+        env_file: String,
+    },
+    /// A key whose feature this version does not have.
+    #[error("{at}: `{key}` is not supported by this version of agentd ({what}); remove it")]
+    NotYet {
+        /// File and line.
+        at: Source,
+        /// The key.
+        key: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// Several at once; never empty.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Several(Vec<Self>),
+}
+
+impl ConfigError {
+    /// `Ok` if nothing was found, else the one or the several.
+    pub(super) fn all(mut found: Vec<Self>) -> Result<(), Self> {
+        match found.len() {
+            0 => Ok(()),
+            1 => Err(found.remove(0)),
+            _ => Err(Self::Several(found)),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The layers of configuration: where they are looked for, and one file read with the line of every value.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeArray, DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use super::env::Env;
+use super::error::{ConfigError, Source};
+use super::placeholder::{ENV_FILE, Scope};
+use super::{known_keys, secret};
+
+/// Name of a layer's file.
+pub const FILE_NAME: &str = "agentd.toml";
+
+/// The format that this agentd reads: any minor version of this major one.
+const MAJOR: &str = "1";
+
+/// A layer that was found and is right by itself.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// The file.
+    pub path: PathBuf,
+    /// What stands in it.
+    pub(super) table: Table,
+    /// 1-based line of each key and array element, by path.
+    pub(super) lines: BTreeMap<String, usize>,
+    /// Where its placeholders are looked up.
+    pub(super) scope: Scope,
+}
+
+impl Layer {
+    /// Reads a file: TOML, known keys only, a supported version, no literal secrets. All that is wrong is told at once.
+    ///
+    /// # Errors
+    /// Whatever of these does not hold, with file and line.
+    pub fn read(path: &Path, env: &Env) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let scope = Scope::of_file(path, env)?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let syntax = |error: toml::de::Error| ConfigError::Syntax {
+            at: Source::File { path: path.to_owned(), line: line_at(text, error.span().unwrap_or(0..0)) },
+            message: error.message().to_owned(),
+        };
+        let spanned = DeTable::parse(text).map_err(syntax)?;
+        let table: Table = toml::from_str(text).map_err(syntax)?;
+        let mut lines = BTreeMap::new();
+        note_table(spanned.get_ref(), "", text, &mut lines);
+        let layer = Self { path: path.to_owned(), table, lines, scope };
+        layer.check()?;
+        Ok(layer)
+    }
+
+    /// Source of the value at `path`, or of the nearest table around it.
+    pub(super) fn source(&self, path: &str) -> Source {
+        Source::File { path: self.path.clone(), line: self.lines.get(path).copied().unwrap_or(1) }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let mut found = Vec::new();
+        if let Some(version) = self.table.get("version").and_then(Value::as_str)
+            && !is_supported(version)
+        {
+            // Another major version may know other keys: nothing else is worth telling.
+            return Err(ConfigError::Version { at: self.source("version"), found: version.to_owned() });
+        }
+        for unknown in known_keys::unknown(&self.table) {
+            found.push(ConfigError::UnknownKey {
+                at: self.source(&unknown.key),
+                key: unknown.key,
+                nearest: unknown.nearest,
+            });
+        }
+        for (key, value) in &self.table {
+            self.check_secrets(value, key, &mut vec![key], &mut found);
+        }
+        ConfigError::all(found)
+    }
+
+    fn check_secrets<'a>(
+        &self,
+        value: &'a Value,
+        key: &str,
+        path: &mut Vec<&'a str>,
+        found: &mut Vec<ConfigError>,
+    ) {
+        match value {
+            Value::String(text) if secret::is_literal_secret(path, text) => {
+                found.push(ConfigError::LiteralSecret {
+                    at: self.source(key),
+                    key: key.to_owned(),
+                    suggested: secret::suggested_variable(path),
+                    env_file: self.path.with_file_name(ENV_FILE).display().to_string(),
+                });
+            }
+            Value::Table(table) => {
+                for (name, value) in table {
+                    path.push(name);
+                    self.check_secrets(value, &join(key, name), path, found);
+                    path.pop();
+                }
+            }
+            Value::Array(array) => {
+                for (index, value) in array.iter().enumerate() {
+                    path.push("[]");
+                    self.check_secrets(value, &format!("{key}[{index}]"), path, found);
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Path of `name` in the table at `path`.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn is_supported(version: &str) -> bool {
+    let mut parts = version.trim().split('.');
+    parts.next() == Some(MAJOR) && parts.all(|part| part.parse::<u32>().is_ok())
+}
+
+fn line_at(text: &str, span: Range<usize>) -> usize {
+    text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn note_table(table: &DeTable<'_>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+    for (key, value) in table {
+        let path = join(path, key.get_ref());
+        lines.insert(path.clone(), line_at(text, key.span()));
+        note_value(value, &path, text, lines);
+    }
+}
+
+fn note_value(value: &Spanned<DeValue<'_>>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+    match value.get_ref() {
+        DeValue::Table(table) => note_table(table, path, text, lines),
+        DeValue::Array(array) => note_array(array, path, text, lines),
+        _ => {}
+    }
+}
+
+fn note_array(array: &DeArray<'_>, path: &str, text: &str, lines: &mut BTreeMap<String, usize>) {
+    for (index, value) in array.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        lines.insert(path.clone(), line_at(text, value.span()));
+        note_value(value, &path, text, lines);
+    }
+}
+
+/// Where layers are looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    /// `--config`.
+    pub explicit: Option<&'a Path>,
+    /// The working directory; for a run the repository's main checkout, never a worktree.
+    pub base: &'a Path,
+    /// The agent's directory.
+    pub agent_dir: Option<&'a Path>,
+    /// Environment, for the program's own directory and the XDG directory.
+    pub env: &'a Env,
+}
+
+/// Files of the layers that exist, highest first (interface §3, A-089). Only `--config` has to exist.
+///
+/// # Errors
+/// [`ConfigError::Missing`].
+pub(super) fn find(places: Places<'_>) -> Result<Vec<PathBuf>, ConfigError> {
+    let mut files = Vec::new();
+    if let Some(explicit) = places.explicit {
+        let path = places.env.working_dir().join(explicit);
+        if !path.is_file() {
+            return Err(ConfigError::Missing { path });
+        }
+        files.push(path);
+    }
+    let own = [places.base.join(FILE_NAME), places.base.join(".agent").join(FILE_NAME)];
+    files.extend(own.into_iter().find(|path| path.is_file()));
+    let below = [
+        places.agent_dir.map(Path::to_path_buf),
+        places.env.program().and_then(Path::parent).map(Path::to_path_buf),
+        places.env.config_home().map(|home| home.join("agentd")),
+        Some(PathBuf::from("/etc/agentd")),
+    ];
+    files.extend(below.into_iter().flatten().map(|dir| dir.join(FILE_NAME)).filter(|path| path.is_file()));
+    // One file in two places (the agent's directory is the working directory) counts once, at its highest.
+    let mut seen = Vec::new();
+    files.retain(|path| {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let new = !seen.contains(&real);
+        seen.push(real);
+        new
+    });
+    Ok(files)
+}

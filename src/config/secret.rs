@@ -1,0 +1,80 @@
+//! Literal secrets in configuration files: found by the key's name or by the value's shape (S-046).
+
+use std::sync::LazyLock;
+
+use crate::domain::redaction::Redactor;
+
+/// Keys that hold nothing but secrets, wherever they stand.
+const SECRET_KEYS: [&str; 4] = ["api_key", "token", "private_key", "webhook_secret"];
+
+/// Header names whose whole value is a credential.
+const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
+
+/// Knows the shapes of keys, and no value.
+static SHAPES: LazyLock<Option<Redactor>> = LazyLock::new(|| Redactor::new([0; 32], Vec::new(), &[]).ok());
+
+/// Whether `value`, standing at `path` (keys and indexes from the root), is a secret that should be a placeholder.
+/// An empty value is none; neither is a variable's value, because only the placeholder stands in the file.
+pub(super) fn is_literal_secret(path: &[&str], value: &str) -> bool {
+    if value.is_empty() {
+        return false;
+    }
+    let bare = !value.contains("${");
+    let last = path.last().copied().unwrap_or_default();
+    let header = path.len() >= 2 && path[path.len() - 2] == "headers";
+    (bare && SECRET_KEYS.contains(&last))
+        || (bare && header && SECRET_HEADERS.contains(&last.to_ascii_lowercase().as_str()))
+        || has_key_shape(&without_placeholders(value))
+}
+
+fn has_key_shape(text: &str) -> bool {
+    // A text that cannot be looked at is treated as the redactor treats it: as if it held a secret.
+    SHAPES.as_ref().is_some_and(|shapes| shapes.redact(text).map_or(true, |redacted| redacted != text))
+}
+
+/// The text without its `${…}`, which may stand where a secret would.
+fn without_placeholders(text: &str) -> String {
+    let mut rest = text;
+    let mut literal = String::new();
+    while let Some((before, from)) = rest.split_once("${") {
+        literal.push_str(before);
+        rest = from.split_once('}').map_or("", |(_, after)| after);
+    }
+    literal + rest
+}
+
+/// A variable's name to suggest for a secret at `path`: `providers.anthropic.api_key` → `ANTHROPIC_API_KEY`.
+pub(super) fn suggested_variable(path: &[&str]) -> String {
+    let names: Vec<&str> = path.iter().copied().filter(|part| !part.starts_with('[')).collect();
+    let tail = &names[names.len().saturating_sub(2)..];
+    let name = tail.join("_").to_ascii_uppercase();
+    let clean: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if clean.starts_with(|c: char| c.is_ascii_digit()) { format!("_{clean}") } else { clean }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_046_secrets_are_known_by_key_and_by_shape() {
+        assert!(SHAPES.is_some());
+        let secret = |path: &str, value: &str| is_literal_secret(&path.split('.').collect::<Vec<_>>(), value);
+        assert!(secret("providers.x.api_key", "hello"));
+        assert!(!secret("providers.x.api_key", "${X}"));
+        assert!(!secret("providers.x.api_key", ""));
+        assert!(secret("mcp.servers.x.headers.Authorization", "hello"));
+        assert!(!secret("mcp.servers.x.headers.Authorization", "Bearer ${TOKEN}"));
+        assert!(secret("mcp.servers.x.env.ANY", "ghp_0123456789abcdef0123456789abcdef0123"));
+        assert!(secret("mcp.servers.x.url", "https://user:pass@host/"));
+        assert!(!secret("mcp.servers.x.url", "https://${USER}:${PASS}@host/"));
+        assert!(!secret("mcp.servers.x.env.SORT_KEY", "name"));
+        assert!(!secret("github.api_url", "https://api.github.com:443/@me"));
+    }
+
+    #[test]
+    fn the_suggested_variable_is_the_keys_own_name() {
+        assert_eq!(suggested_variable(&["providers", "open-ai", "api_key"]), "OPEN_AI_API_KEY");
+        assert_eq!(suggested_variable(&["github", "token"]), "GITHUB_TOKEN");
+    }
+}

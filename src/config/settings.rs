@@ -1,0 +1,384 @@
+//! The one resolved value: what the rest of agentd sees of a configuration.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::config_file::{
+    ChatTable, CommitTable, ConfigFile, LabelsTable, LoopGuardTable, Permission, PolicyTable, ProviderKind,
+    Publish, RecordTable, RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
+};
+use super::error::{ConfigError, Source};
+use super::layer::Layer;
+use super::placeholder::{Placeholder, variables_of};
+use super::tools_file::{BoundParam, HttpMethod};
+use super::tree::Tree;
+use crate::domain::budget::Budgets;
+use crate::domain::name::RepoName;
+use crate::domain::redaction::KnownSecret;
+use crate::domain::target::SessionSettings;
+
+/// A configuration that was checked. Sections that cost something to use (a provider's key, a server's environment)
+/// are methods: they resolve placeholders, and can fail, only when they are used.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The repositories, in the file's order.
+    pub repositories: Vec<Repository>,
+    /// GitHub, without its credentials.
+    pub github: Github,
+    /// The daemon.
+    pub daemon: Daemon,
+    /// Hard caps of one run.
+    pub budgets: Budgets,
+    /// What agents may do.
+    pub policy: PolicyTable,
+    /// What else is redacted.
+    pub redaction: RedactionTable,
+    /// What is kept of a run.
+    pub record: RecordTable,
+    /// Worktrees.
+    pub worktree: WorktreeTable,
+    /// What "tests pass" means.
+    pub verify: VerifyTable,
+    /// Commits that agentd makes.
+    pub commit: CommitTable,
+    /// Chat mode.
+    pub chat: ChatTable,
+    /// MCP servers, by name; their placeholders are resolved when a server is started.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    /// REST tools, by name.
+    pub rest_tools: BTreeMap<String, RestTool>,
+    pub(super) base: PathBuf,
+    pub(super) file: ConfigFile,
+    pub(super) tree: Tree,
+    pub(super) layers: Vec<Layer>,
+}
+
+/// One `[[repositories]]` entry, or the defaults for a checkout outside of any.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// Name, where it is written down; else it comes from the remote's URL.
+    pub name: Option<RepoName>,
+    /// Absolute path of the main checkout; `None` = a clone that agentd manages.
+    pub path: Option<PathBuf>,
+    /// Name of the remote.
+    pub remote: String,
+    /// Last link of the origin chain, as written; never blank.
+    pub origin_branch: Option<String>,
+    /// Agent that works on its issues.
+    pub agent: String,
+    /// Sweeps.
+    pub sweep: Sweep,
+    /// What becomes of the work.
+    pub publish: Publish,
+    /// Whether issues wait for what blocks them.
+    pub depends: bool,
+}
+
+/// When a repository is swept, and which issues a sweep takes.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    /// Cron expression of five fields, valid; `None` = only `agentd sweep`.
+    pub schedule: Option<String>,
+    /// Its time zone.
+    pub timezone: chrono_tz::Tz,
+    /// All of these labels.
+    pub labels: Vec<String>,
+    /// This milestone, by its title.
+    pub milestone: Option<String>,
+    /// Most issues; `None` = all.
+    pub limit: Option<u32>,
+}
+
+/// `[github]` without credentials; see [`Config::github_credentials`].
+#[derive(Debug, Clone)]
+pub struct Github {
+    /// Base of the REST API, without a slash at its end.
+    pub api_url: String,
+    /// The GraphQL endpoint.
+    pub graphql_url: String,
+    /// Issue field that names the origin branch.
+    pub issue_field: String,
+    /// Project field that names the origin branch.
+    pub project_field: String,
+    /// Least permission of whoever triggers a run.
+    pub min_permission: Permission,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+}
+
+/// How agentd proves to GitHub who it is.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// A token.
+    Token(SecretString),
+    /// An installation of a GitHub App.
+    App {
+        /// App id.
+        id: u64,
+        /// Installation id.
+        installation_id: u64,
+        /// PEM.
+        private_key: SecretString,
+    },
+}
+
+/// `[daemon]`.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    /// Time from one poll to the next.
+    pub poll_interval: Duration,
+    /// Runs at a time.
+    pub max_concurrent_runs: u32,
+    /// Runs at a time in one repository.
+    pub max_runs_per_repository: u32,
+    /// Address of the HTTP front.
+    pub listen: Option<SocketAddr>,
+    /// Secret of the webhooks, unresolved.
+    pub webhook_secret: Option<Placeholder>,
+}
+
+/// What a session needs to know; see [`Config::session`].
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Limits and targets.
+    pub settings: SessionSettings,
+    /// First pause before a retry; it doubles.
+    pub retry_backoff: Duration,
+    /// Longest pause before a retry.
+    pub retry_backoff_max: Duration,
+    /// When the same action again and again is stopped.
+    pub loop_guard: LoopGuardTable,
+    /// Attempts at a report that fits its schema, after the first.
+    pub schema_repair_attempts: u32,
+    /// Lines of one page of a file that a tool reads.
+    pub read_page_lines: u32,
+    /// Longest payload written into a prompt, in bytes.
+    pub inline_payload_max_bytes: u64,
+    /// Calls that run at a time, by queue; holds `default` always.
+    pub queues: BTreeMap<String, u32>,
+}
+
+/// A provider, ready to use; see [`Config::provider`].
+#[derive(Debug, Clone)]
+pub struct Provider {
+    /// Its name under `[providers]`.
+    pub name: String,
+    /// The wire it speaks.
+    pub kind: ProviderKind,
+    /// The part before the provider's own path (D51), without a slash at its end.
+    pub base_url: String,
+    /// The key; `None` = none is sent.
+    pub api_key: Option<SecretString>,
+    /// Headers sent with each request.
+    pub headers: Vec<(String, SecretString)>,
+}
+
+/// `[mcp.servers.NAME]`.
+#[derive(Debug, Clone)]
+pub struct McpServer {
+    /// How it is reached.
+    pub transport: McpTransport,
+    /// Whether a run cannot start without it.
+    pub required: bool,
+    /// Globs of bare tool names that are offered.
+    pub allow: Vec<String>,
+    /// Globs of bare tool names that are not.
+    pub deny: Vec<String>,
+    /// Queue of its tools.
+    pub queue: Option<String>,
+    /// Parameters that the host sets.
+    pub bound_params: Vec<BoundParam>,
+    /// Whether the model sees them.
+    pub hide_bound_params: bool,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone)]
+pub enum McpTransport {
+    /// A child process.
+    Stdio {
+        /// Program.
+        command: Placeholder,
+        /// Arguments.
+        args: Vec<Placeholder>,
+        /// Environment, beside PATH, HOME and LANG.
+        env: BTreeMap<String, Placeholder>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// Address.
+        url: Placeholder,
+        /// Headers.
+        headers: BTreeMap<String, Placeholder>,
+    },
+}
+
+/// `[rest.tools.NAME]`; resolving its texts leaves `${parameters.x}` for the call.
+#[derive(Debug, Clone)]
+pub struct RestTool {
+    /// Method.
+    pub method: HttpMethod,
+    /// Address.
+    pub url: Placeholder,
+    /// Headers.
+    pub headers: BTreeMap<String, Placeholder>,
+    /// Body.
+    pub body: Option<Placeholder>,
+    /// Overrides the session's tool timeout.
+    pub timeout: Option<Duration>,
+    /// What the model is told about it.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub parameters: serde_json::Map<String, serde_json::Value>,
+    /// Its queue.
+    pub queue: Option<String>,
+}
+
+impl Config {
+    /// The directory that the configuration was read for: relative paths start there (D85).
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// The files that were read, highest layer first.
+    pub fn layers(&self) -> impl Iterator<Item = &Path> {
+        self.layers.iter().map(|layer| layer.path.as_path())
+    }
+
+    /// Where a key's value comes from; for a key inside a replaced table, where that comes from.
+    pub fn source(&self, key: &str) -> Source {
+        self.tree.source(key)
+    }
+
+    /// The entry for a repository: by name, else by the path of its main checkout, else the defaults.
+    pub fn repository(&self, name: Option<&RepoName>, checkout: Option<&Path>) -> Repository {
+        let same_path = |entry: &&Repository| match (&entry.path, checkout) {
+            (Some(path), Some(checkout)) => {
+                path == checkout
+                    || matches!((path.canonicalize(), checkout.canonicalize()), (Ok(a), Ok(b)) if a == b)
+            }
+            _ => false,
+        };
+        self.repositories
+            .iter()
+            .find(|entry| entry.name.is_some() && entry.name.as_ref() == name)
+            .or_else(|| self.repositories.iter().find(same_path))
+            .cloned()
+            .unwrap_or_else(|| Repository {
+                name: name.cloned(),
+                path: checkout.map(Path::to_path_buf),
+                ..Repository::unnamed(&RepositoryTable::default())
+            })
+    }
+
+    /// What a caller proves to GitHub with.
+    ///
+    /// # Errors
+    /// [`ConfigError::MissingVariable`].
+    pub fn github_credentials(&self) -> Result<Credentials, ConfigError> {
+        if let Some(app) = &self.file.github.app {
+            let private_key = self.tree.placeholder("github.app.private_key", &app.private_key).secret()?;
+            return Ok(Credentials::App { id: app.id, installation_id: app.installation_id, private_key });
+        }
+        let token = self.tree.placeholder("github.token", &self.file.github.token);
+        if token.raw().trim().is_empty() {
+            return Err(self.invalid("github.token", "is empty; write \"${GITHUB_TOKEN}\""));
+        }
+        Ok(Credentials::Token(token.secret()?))
+    }
+
+    /// Like [`Self::github_credentials`] for work that needs no GitHub (D30): `None` when nobody configured any and the
+    /// default variable is not set.
+    ///
+    /// # Errors
+    /// As there, when credentials are configured.
+    pub fn github_credentials_if_any(&self) -> Result<Option<Credentials>, ConfigError> {
+        match self.github_credentials() {
+            Err(_) if self.file.github.app.is_none() && self.source("github.token") == Source::Default => {
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// A provider by the name that targets use, resolved.
+    ///
+    /// # Errors
+    /// No such table, no kind, or a placeholder without a value.
+    pub fn provider(&self, name: &str) -> Result<Provider, ConfigError> {
+        let key = format!("providers.{name}");
+        let table = self.file.providers.get(name).ok_or_else(|| {
+            self.invalid(
+                "session.targets",
+                &format!("names the provider \"{name}\", but there is no [providers.{name}]"),
+            )
+        })?;
+        let kind = table.kind.or_else(|| kind_of(name)).ok_or_else(|| {
+            self.invalid(&key, "needs `kind`: anthropic, openai, openai-responses or gemini")
+        })?;
+        let text = |field: &str, text: &str| self.tree.placeholder(&format!("{key}.{field}"), text);
+        let base_url = match &table.base_url {
+            Some(url) => text("base_url", url).resolve()?,
+            None => default_base_url(kind).to_owned(),
+        };
+        let api_key = match table.api_key.as_deref() {
+            None | Some("") => None,
+            Some(key) => Some(text("api_key", key).secret()?),
+        };
+        let headers = table.headers.iter().map(|(header, value)| {
+            Ok((header.clone(), SecretString::from(text(&format!("headers.{header}"), value).resolve()?)))
+        });
+        Ok(Provider {
+            name: name.to_owned(),
+            kind,
+            base_url: base_url.trim_end_matches('/').to_owned(),
+            api_key,
+            headers: headers.collect::<Result<_, ConfigError>>()?,
+        })
+    }
+
+    /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be
+    /// resolved now. For the redactor (contracts §3.10).
+    pub fn secret_values(&self) -> Vec<KnownSecret> {
+        let files = self.layers.iter().flat_map(|layer| layer.scope.file_values());
+        let mut secrets: Vec<KnownSecret> = files
+            .map(|(name, value)| KnownSecret { kind: name.to_owned(), value: value.to_owned() })
+            .collect();
+        for (key, value) in self.tree.leaves() {
+            let Some(text) = value.as_str().filter(|text| text.contains("${")) else { continue };
+            if super::load::is_deferred(&key)
+                && let Ok(value) = self.tree.placeholder(&key, text).resolve()
+            {
+                let kind = variables_of(text).into_iter().next().unwrap_or(key);
+                secrets.push(KnownSecret { kind, value });
+            }
+        }
+        secrets
+    }
+
+    /// An error about a key's value, located.
+    pub(super) fn invalid(&self, key: &str, message: &str) -> ConfigError {
+        ConfigError::Invalid { at: self.tree.source(key), key: key.to_owned(), message: message.to_owned() }
+    }
+}
+
+/// The kind whose word is the provider's own name.
+pub(super) fn kind_of(name: &str) -> Option<ProviderKind> {
+    use serde::de::value::{Error, StrDeserializer};
+    use serde::{Deserialize as _, de::IntoDeserializer as _};
+    let word: StrDeserializer<'_, Error> = name.into_deserializer();
+    ProviderKind::deserialize(word).ok()
+}
+
+/// Where a provider of a kind is when `base_url` does not say (D51).
+pub(super) fn default_base_url(kind: ProviderKind) -> &'static str {
+    match kind {
+        ProviderKind::Anthropic => "https://api.anthropic.com",
+        ProviderKind::Openai | ProviderKind::OpenaiResponses => "https://api.openai.com/v1",
+        ProviderKind::Gemini => "https://generativelanguage.googleapis.com",
+    }
+}
