@@ -5,5 +5,6 @@ mod github;
 mod llm;
 mod policy_attacks;
 mod policy_decisions;
+mod sim;
 mod tidy;
 mod config;

@@ -1,0 +1,254 @@
+//! The bare repositories behind the simulated GitHub: made, filled and read with libgit2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use git2::{BranchType, ObjectType, Oid, Repository, RepositoryInitOptions, Signature, Time};
+
+/// A commit to make: what changes, on which branch.
+#[derive(Debug, Clone, Default)]
+pub struct CommitSeed {
+    /// Branch that receives the commit; made where it is new.
+    pub branch: String,
+    /// Branch that a new branch starts from; absent = a root commit.
+    pub from: Option<String>,
+    /// Commit message.
+    pub message: String,
+    /// `Name <mail>`.
+    pub author: Option<String>,
+    /// Seconds since 1970, so that commit ids are the same every time.
+    pub at: i64,
+    /// Files written, by path.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// Of `files`, those with the executable bit.
+    pub executable: BTreeSet<String>,
+    /// Paths removed.
+    pub remove: Vec<String>,
+}
+
+/// Makes an empty bare repository that accepts pushes over HTTP.
+pub fn create(git_dir: &Path, default_branch: &str) -> Result<(), git2::Error> {
+    let mut options = RepositoryInitOptions::new();
+    options.bare(true).mkpath(true).external_template(false).initial_head(default_branch);
+    let repository = Repository::init_opts(git_dir, &options)?;
+    let mut config = repository.config()?;
+    config.set_bool("http.receivepack", true)?;
+    config.set_bool("uploadpack.allowFilter", true)?;
+    config.set_bool("uploadpack.allowAnySHA1InWant", true)?;
+    config.set_bool("gc.auto", false)?;
+    Ok(())
+}
+
+/// Makes one commit and moves its branch; returns the commit id.
+pub fn commit(git_dir: &Path, seed: &CommitSeed) -> Result<String, git2::Error> {
+    let repository = Repository::open_bare(git_dir)?;
+    let start = match repository.find_branch(&seed.branch, BranchType::Local) {
+        Ok(branch) => Some(branch.get().peel_to_commit()?),
+        Err(_) => match &seed.from {
+            Some(from) => Some(repository.find_branch(from, BranchType::Local)?.get().peel_to_commit()?),
+            None => None,
+        },
+    };
+    let mut index = git2::Index::new()?;
+    if let Some(start) = &start {
+        index.read_tree(&start.tree()?)?;
+    }
+    for path in &seed.remove {
+        index.remove_path(Path::new(path))?;
+    }
+    for (path, content) in &seed.files {
+        let mode = if seed.executable.contains(path) { 0o100_755 } else { 0o100_644 };
+        let entry = git2::IndexEntry {
+            ctime: git2::IndexTime::new(0, 0),
+            mtime: git2::IndexTime::new(0, 0),
+            dev: 0,
+            ino: 0,
+            mode,
+            uid: 0,
+            gid: 0,
+            file_size: 0,
+            id: repository.blob(content)?,
+            flags: 0,
+            flags_extended: 0,
+            path: path.clone().into_bytes(),
+        };
+        index.add(&entry)?;
+    }
+    let tree = repository.find_tree(index.write_tree_to(&repository)?)?;
+    let author = signature(seed.author.as_deref(), seed.at)?;
+    let parents: Vec<_> = start.iter().collect();
+    let id = repository.commit(None, &author, &author, &seed.message, &tree, &parents)?;
+    repository.reference(&format!("refs/heads/{}", seed.branch), id, true, "seeded")?;
+    Ok(id.to_string())
+}
+
+fn signature(author: Option<&str>, at: i64) -> Result<Signature<'static>, git2::Error> {
+    let author = author.unwrap_or("Simulator <simulator@example.com>");
+    let (name, mail) = author.split_once('<').unwrap_or((author, "simulator@example.com"));
+    Signature::new(name.trim(), mail.trim_end_matches('>').trim(), &Time::new(at, 0))
+}
+
+/// Reads every file under a directory, without `.git`, as the files of one commit.
+pub fn files_of(directory: &Path) -> std::io::Result<(BTreeMap<String, Vec<u8>>, BTreeSet<String>)> {
+    let mut files = BTreeMap::new();
+    let mut executable = BTreeSet::new();
+    let mut waiting: Vec<PathBuf> = vec![directory.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in std::fs::read_dir(&next)? {
+            let entry = entry?;
+            let path = entry.path();
+            if entry.file_name() == ".git" {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                waiting.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(directory).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                if entry.metadata()?.permissions().mode() & 0o111 != 0 {
+                    executable.insert(name.clone());
+                }
+            }
+            files.insert(name, std::fs::read(&path)?);
+        }
+    }
+    Ok((files, executable))
+}
+
+/// The commit a branch points at.
+pub fn head(git_dir: &Path, branch: &str) -> Option<String> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let reference = repository.find_reference(&format!("refs/heads/{branch}")).ok()?;
+    Some(reference.peel_to_commit().ok()?.id().to_string())
+}
+
+/// The commit that a branch name, tag name or commit id means.
+pub fn resolve(git_dir: &Path, name: &str) -> Option<String> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let found = repository
+        .find_reference(&format!("refs/heads/{name}"))
+        .or_else(|_| repository.find_reference(&format!("refs/tags/{name}")))
+        .and_then(|reference| reference.peel_to_commit())
+        .or_else(|_| repository.revparse_single(name).and_then(|object| object.peel_to_commit()))
+        .ok()?;
+    Some(found.id().to_string())
+}
+
+/// Every ref whose full name begins with `prefix` (`refs/heads/`), with the object it points at and its type.
+pub fn refs(git_dir: &Path, prefix: &str) -> Vec<(String, String, &'static str)> {
+    let Ok(repository) = Repository::open_bare(git_dir) else { return Vec::new() };
+    let Ok(references) = repository.references() else { return Vec::new() };
+    let mut found: Vec<_> = references
+        .flatten()
+        .filter_map(|reference| {
+            let name = reference.name().ok()?.to_owned();
+            let target = reference.resolve().ok()?.target()?;
+            let kind = match repository.find_object(target, None).ok()?.kind() {
+                Some(ObjectType::Tag) => "tag",
+                _ => "commit",
+            };
+            name.starts_with(prefix).then(|| (name, target.to_string(), kind))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// How many commits `head` has that `base` does not, and the other way round. Both are commit ids.
+pub fn ahead_behind(git_dir: &Path, base: &str, head: &str) -> Option<(usize, usize)> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    repository.graph_ahead_behind(Oid::from_str(head).ok()?, Oid::from_str(base).ok()?).ok()
+}
+
+/// Lines added, lines removed and files changed from the merge base of two commits to `head`.
+pub fn diff_stat(git_dir: &Path, base: &str, head: &str) -> Option<(usize, usize, usize)> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let (base, head) = (Oid::from_str(base).ok()?, Oid::from_str(head).ok()?);
+    let fork = repository.merge_base(base, head).ok()?;
+    let old = repository.find_commit(fork).ok()?.tree().ok()?;
+    let new = repository.find_commit(head).ok()?.tree().ok()?;
+    let stats = repository.diff_tree_to_tree(Some(&old), Some(&new), None).ok()?.stats().ok()?;
+    Some((stats.insertions(), stats.deletions(), stats.files_changed()))
+}
+
+/// A file's content at a branch, tag or commit.
+pub fn file(git_dir: &Path, revision: &str, path: &str) -> Option<Vec<u8>> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let commit = repository.find_commit(Oid::from_str(&resolve(git_dir, revision)?).ok()?).ok()?;
+    let entry = commit.tree().ok()?.get_path(Path::new(path)).ok()?;
+    Some(repository.find_blob(entry.id()).ok()?.content().to_vec())
+}
+
+/// The commits of a branch, newest first: id and full message.
+pub fn log(git_dir: &Path, revision: &str) -> Vec<(String, String)> {
+    let read = || -> Option<Vec<(String, String)>> {
+        let repository = Repository::open_bare(git_dir).ok()?;
+        let mut walk = repository.revwalk().ok()?;
+        walk.push(Oid::from_str(&resolve(git_dir, revision)?).ok()?).ok()?;
+        let mut found = Vec::new();
+        for id in walk.flatten() {
+            let commit = repository.find_commit(id).ok()?;
+            found.push((id.to_string(), String::from_utf8_lossy(commit.message_bytes()).into_owned()));
+        }
+        Some(found)
+    };
+    read().unwrap_or_default()
+}
+
+/// The message, author and tree of a commit, with its parents: (message, name, mail, seconds, tree, parents).
+pub fn commit_facts(git_dir: &Path, id: &str) -> Option<CommitFacts> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let commit = repository.find_commit(Oid::from_str(id).ok()?).ok()?;
+    let author = commit.author();
+    Some(CommitFacts {
+        message: String::from_utf8_lossy(commit.message_bytes()).into_owned(),
+        name: String::from_utf8_lossy(author.name_bytes()).into_owned(),
+        mail: String::from_utf8_lossy(author.email_bytes()).into_owned(),
+        at: author.when().seconds(),
+        tree: commit.tree_id().to_string(),
+        parents: commit.parent_ids().map(|id| id.to_string()).collect(),
+    })
+}
+
+/// What a commit says of itself.
+#[derive(Debug, Clone)]
+pub struct CommitFacts {
+    /// Message, whole.
+    pub message: String,
+    /// Author's name.
+    pub name: String,
+    /// Author's mail address.
+    pub mail: String,
+    /// Author's time in seconds since 1970.
+    pub at: i64,
+    /// Tree id.
+    pub tree: String,
+    /// Parent ids.
+    pub parents: Vec<String>,
+}
+
+/// Merges `head` into the branch `base` with a merge commit and returns its id.
+pub fn merge(git_dir: &Path, base: &str, head: &str, message: &str, at: i64) -> Result<String, git2::Error> {
+    let repository = Repository::open_bare(git_dir)?;
+    let ours = repository.find_branch(base, BranchType::Local)?.get().peel_to_commit()?;
+    let theirs = repository.find_branch(head, BranchType::Local)?.get().peel_to_commit()?;
+    let mut index = repository.merge_commits(&ours, &theirs, None)?;
+    if index.has_conflicts() {
+        return Err(git2::Error::from_str("the branches conflict"));
+    }
+    let tree = repository.find_tree(index.write_tree_to(&repository)?)?;
+    let author = signature(None, at)?;
+    let id = repository.commit(None, &author, &author, message, &tree, &[&ours, &theirs])?;
+    repository.reference(&format!("refs/heads/{base}"), id, true, "merged")?;
+    Ok(id.to_string())
+}
+
+/// Deletes a branch; false when there was none.
+pub fn delete_branch(git_dir: &Path, branch: &str) -> bool {
+    Repository::open_bare(git_dir)
+        .and_then(|repository| repository.find_reference(&format!("refs/heads/{branch}"))?.delete())
+        .is_ok()
+}

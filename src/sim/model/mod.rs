@@ -1,0 +1,138 @@
+//! The scripted model: one endpoint per provider's wire, fed from one script, strict about the protocol.
+
+pub mod anthropic_wire;
+pub mod openai_wire;
+pub mod script;
+mod serve;
+
+use axum::http::HeaderMap;
+use serde_json::Value;
+
+use super::scenario_file::{StopFile, UsageFile};
+
+pub use serve::{models, paced, serve};
+
+/// One provider's wire: how its requests are read and its answers written. A further wire is a further value.
+#[derive(Debug)]
+pub struct Wire {
+    /// Name in paths and logs.
+    pub name: &'static str,
+    /// Path below `/model/NAME`.
+    pub path: &'static [&'static str],
+    /// Reads and checks a request.
+    pub read: fn(&HeaderMap, &Value) -> Result<Asked, Vec<Broken>>,
+    /// The API key of a request.
+    pub key: fn(&HeaderMap) -> Option<String>,
+    /// An answer in one piece.
+    pub whole: fn(&Answer) -> Value,
+    /// An answer as server-sent events.
+    pub events: fn(&Answer) -> Vec<SentEvent>,
+    /// An error's body.
+    pub error: fn(u16, &str) -> Value,
+    /// An error inside a stream.
+    pub error_event: fn(u16, &str) -> SentEvent,
+}
+
+/// Every wire the simulator speaks.
+pub const WIRES: [&Wire; 2] = [&anthropic_wire::WIRE, &openai_wire::WIRE];
+
+/// What a request asks for, in no provider's words.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// Model name.
+    pub model: String,
+    /// Whether a stream is wanted.
+    pub stream: bool,
+    /// Whether the stream shall end with usage (OpenAI makes it optional).
+    pub stream_usage: bool,
+    /// Text after the model's last message.
+    pub fresh: String,
+    /// Text of the whole conversation, system prompt included.
+    pub all: String,
+    /// Names of the tools on offer.
+    pub tools: Vec<String>,
+    /// The model's earlier messages plus one.
+    pub turn: usize,
+}
+
+/// One way in which a request broke the protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+/// A reply, ready to be written on a wire.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Number of the reply, unique.
+    pub number: u64,
+    /// Model name.
+    pub model: String,
+    /// Reasoning.
+    pub thinking: Option<String>,
+    /// Text.
+    pub text: Option<String>,
+    /// Calls.
+    pub calls: Vec<AnsweredCall>,
+    /// Why it stops.
+    pub stop: StopFile,
+    /// Tokens.
+    pub usage: UsageFile,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// Whether a stream ends with usage.
+    pub stream_usage: bool,
+}
+
+/// A call in a reply.
+#[derive(Debug, Clone)]
+pub struct AnsweredCall {
+    /// Call id.
+    pub id: String,
+    /// Tool name.
+    pub name: String,
+    /// Arguments as text, broken or not.
+    pub arguments: String,
+}
+
+/// One server-sent event.
+#[derive(Debug, Clone)]
+pub struct SentEvent {
+    /// The `event:` line, where the wire has one.
+    pub name: Option<&'static str>,
+    /// The `data:` line.
+    pub data: String,
+}
+
+impl SentEvent {
+    /// The event's bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self.name {
+            Some(name) => format!("event: {name}\ndata: {}\n\n", self.data).into_bytes(),
+            None => format!("data: {}\n\n", self.data).into_bytes(),
+        }
+    }
+}
+
+/// Cuts a text into the small pieces that streams are made of.
+pub fn pieces(text: &str) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    letters.chunks(24).map(|piece| piece.iter().collect()).collect()
+}
+
+/// Whether a tool's name is one both providers accept.
+pub fn tool_name_is_valid(name: &str, longest: usize) -> bool {
+    !name.is_empty()
+        && name.len() <= longest
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+}
+
+/// What is wrong with a tool's parameters schema, if anything.
+pub fn schema_fault(schema: &Value) -> Option<&'static str> {
+    let Some(object) = schema.as_object() else { return Some("is not an object") };
+    if object.get("type").and_then(Value::as_str) != Some("object") {
+        return Some("has no `type: \"object\"` at its root");
+    }
+    if object.get("properties").is_some_and(|properties| !properties.is_object()) {
+        return Some("has `properties` that are not an object");
+    }
+    None
+}

@@ -1,0 +1,385 @@
+//! What a GitHub has: accounts, tokens, repositories, labels, issues, pull requests and what hangs on them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+
+/// How much somebody may do in a repository; ordered from nothing to everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// No access: a private repository does not exist for them.
+    None,
+    /// May look.
+    Read,
+    /// May label and close issues.
+    Triage,
+    /// May push.
+    Write,
+    /// May manage without deleting.
+    Maintain,
+    /// May do everything.
+    Admin,
+}
+
+impl Role {
+    /// The role as GitHub spells it in `role_name`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Triage => "triage",
+            Self::Write => "write",
+            Self::Maintain => "maintain",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The older four-value `permission` that stands beside `role_name`.
+    pub fn permission(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Read | Self::Triage => "read",
+            Self::Write | Self::Maintain => "write",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Reads a role's name; `None` when there is no such role.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "none" => Self::None,
+            "read" => Self::Read,
+            "triage" => Self::Triage,
+            "write" => Self::Write,
+            "maintain" => Self::Maintain,
+            "admin" => Self::Admin,
+            _ => return None,
+        })
+    }
+}
+
+/// An account.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// Database id.
+    pub id: u64,
+    /// Login, unique without regard to case.
+    pub login: String,
+    /// Shown name.
+    pub name: Option<String>,
+    /// `User`, `Bot` or `Organization`.
+    pub kind: String,
+}
+
+/// A token and what it opens.
+#[derive(Debug, Clone)]
+pub struct Token {
+    /// The secret itself.
+    pub secret: String,
+    /// Whose it is.
+    pub login: String,
+    /// Permissions by name (`contents`, `issues`, `pull_requests`, …) → `read`/`write`; `None` = all of the login's.
+    pub permissions: Option<BTreeMap<String, String>>,
+    /// Full names it reaches; `None` = all of the login's.
+    pub repositories: Option<Vec<String>>,
+    /// Set for a token of a GitHub App's installation.
+    pub installation: Option<u64>,
+    /// After this time it is answered with 401.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+/// A GitHub App with one installation.
+#[derive(Debug, Clone)]
+pub struct App {
+    /// App id, the `iss` of its JWT.
+    pub id: u64,
+    /// Slug; its actor is `slug[bot]`.
+    pub slug: String,
+    /// Who owns it.
+    pub owner: String,
+    /// The installation's id.
+    pub installation_id: u64,
+    /// Permissions of its tokens.
+    pub permissions: BTreeMap<String, String>,
+    /// Repositories of its tokens; `None` = all.
+    pub repositories: Option<Vec<String>>,
+}
+
+/// A repository: its issues, labels and the bare git repository behind it.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    /// Database id.
+    pub id: u64,
+    /// Owner's login.
+    pub owner: String,
+    /// Name without owner.
+    pub name: String,
+    /// Whether strangers can see it.
+    pub private: bool,
+    /// Archived repositories refuse writes.
+    pub archived: bool,
+    /// The branch `HEAD` names.
+    pub default_branch: String,
+    /// Where the bare repository lies.
+    pub git_dir: PathBuf,
+    /// Roles by login; the owner is always admin.
+    pub collaborators: BTreeMap<String, Role>,
+    /// Labels by name.
+    pub labels: Vec<Label>,
+    /// Issues and pull requests, by number.
+    pub issues: BTreeMap<u64, Issue>,
+    /// Commit statuses and check runs by commit or branch name.
+    pub checks: Vec<Check>,
+    /// Branch patterns (`*` allowed) that refuse pushes.
+    pub protected: Vec<String>,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+}
+
+impl Repository {
+    /// `owner/name`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.owner, self.name)
+    }
+
+    /// The next free issue number.
+    pub fn next_number(&self) -> u64 {
+        self.issues.keys().next_back().map_or(1, |last| last + 1)
+    }
+
+    /// The label of that name, whatever its case.
+    pub fn label(&self, name: &str) -> Option<&Label> {
+        self.labels.iter().find(|label| label.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A label of a repository.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Database id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Six hex digits.
+    pub color: String,
+    /// What it means.
+    pub description: Option<String>,
+}
+
+/// An issue or, with `pull`, a pull request.
+#[derive(Debug, Clone)]
+pub struct Issue {
+    /// Database id.
+    pub id: u64,
+    /// Number in its repository.
+    pub number: u64,
+    /// Title.
+    pub title: String,
+    /// Markdown.
+    pub body: Option<String>,
+    /// Open or closed.
+    pub open: bool,
+    /// `completed`, `not_planned`, `reopened`, `duplicate`.
+    pub state_reason: Option<String>,
+    /// Who opened it.
+    pub author: String,
+    /// Label names.
+    pub labels: Vec<String>,
+    /// Logins.
+    pub assignees: Vec<String>,
+    /// Whether comments are closed.
+    pub locked: bool,
+    /// Issue fields (REST `issue_field_values`).
+    pub fields: Vec<FieldValue>,
+    /// Where it stands in projects.
+    pub projects: Vec<ProjectItem>,
+    /// Numbers of issues that block it.
+    pub blocked_by: Vec<u64>,
+    /// Numbers of its sub-issues.
+    pub sub_issues: Vec<u64>,
+    /// Conversation.
+    pub comments: Vec<Comment>,
+    /// Labelled, closed, … in order.
+    pub events: Vec<Event>,
+    /// What it is when it is a pull request.
+    pub pull: Option<Pull>,
+    /// `owner/name#number` it was transferred to (answered with 301).
+    pub moved_to: Option<String>,
+    /// Deleted (answered with 410).
+    pub deleted: bool,
+    /// When it was opened.
+    pub created_at: DateTime<Utc>,
+    /// When anything last changed.
+    pub updated_at: DateTime<Utc>,
+    /// When it was closed.
+    pub closed_at: Option<DateTime<Utc>>,
+    /// Who closed it.
+    pub closed_by: Option<String>,
+}
+
+/// A value of an issue field or a project field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldValue {
+    /// Database id of the field.
+    pub id: u64,
+    /// Name of the field.
+    pub name: String,
+    /// The value with its type.
+    pub value: FieldContent,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FieldContent {
+    /// Free text.
+    Text(String),
+    /// The name of the chosen option.
+    SingleSelect(String),
+    /// A number.
+    Number(f64),
+    /// `YYYY-MM-DD`.
+    Date(String),
+}
+
+/// An issue's card in a Projects v2 project.
+#[derive(Debug, Clone)]
+pub struct ProjectItem {
+    /// Database id of the item.
+    pub id: u64,
+    /// Title of the project.
+    pub title: String,
+    /// Number of the project.
+    pub number: u64,
+    /// Whether the card is archived.
+    pub archived: bool,
+    /// Its field values.
+    pub fields: Vec<FieldValue>,
+}
+
+/// A comment.
+#[derive(Debug, Clone)]
+pub struct Comment {
+    /// Database id.
+    pub id: u64,
+    /// Who wrote it.
+    pub author: String,
+    /// Markdown.
+    pub body: String,
+    /// When it was written.
+    pub created_at: DateTime<Utc>,
+    /// When it was last edited.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Something that happened to an issue.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Database id.
+    pub id: u64,
+    /// `labeled`, `unlabeled`, `closed`, `reopened`, `renamed`, …
+    pub kind: String,
+    /// Who did it.
+    pub actor: String,
+    /// The label, for `labeled` and `unlabeled`.
+    pub label: Option<String>,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// What a pull request has beyond an issue.
+#[derive(Debug, Clone)]
+pub struct Pull {
+    /// Head branch in the same repository.
+    pub head: String,
+    /// Base branch.
+    pub base: String,
+    /// Commit the head was last seen at.
+    pub head_sha: String,
+    /// Commit the base was last seen at.
+    pub base_sha: String,
+    /// Draft or ready.
+    pub draft: bool,
+    /// When it was merged.
+    pub merged_at: Option<DateTime<Utc>>,
+    /// Who merged it.
+    pub merged_by: Option<String>,
+    /// The commit that merged it.
+    pub merge_commit: Option<String>,
+    /// Reviews in order.
+    pub reviews: Vec<Review>,
+}
+
+/// A review of a pull request.
+#[derive(Debug, Clone)]
+pub struct Review {
+    /// Database id.
+    pub id: u64,
+    /// Who reviewed.
+    pub author: String,
+    /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED`.
+    pub state: String,
+    /// Text.
+    pub body: String,
+    /// The commit it looked at.
+    pub commit: String,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// A commit status or a check run.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// Database id.
+    pub id: u64,
+    /// Commit id or branch name it stands on.
+    pub on: String,
+    /// Context of the status or name of the run.
+    pub name: String,
+    /// Whether it is a check run (else a commit status).
+    pub run: bool,
+    /// A status' state, or a run's conclusion (`None` while it runs).
+    pub outcome: Option<String>,
+    /// Longer text.
+    pub description: Option<String>,
+    /// When it changed.
+    pub at: DateTime<Utc>,
+}
+
+impl Issue {
+    /// An open issue, opened at `at`.
+    pub fn new(
+        id: u64,
+        number: u64,
+        author: &str,
+        title: &str,
+        body: Option<String>,
+        at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            id,
+            number,
+            title: title.to_owned(),
+            body,
+            open: true,
+            state_reason: None,
+            author: author.to_owned(),
+            labels: Vec::new(),
+            assignees: Vec::new(),
+            locked: false,
+            fields: Vec::new(),
+            projects: Vec::new(),
+            blocked_by: Vec::new(),
+            sub_issues: Vec::new(),
+            comments: Vec::new(),
+            events: Vec::new(),
+            pull: None,
+            moved_to: None,
+            deleted: false,
+            created_at: at,
+            updated_at: at,
+            closed_at: None,
+            closed_by: None,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Comments of issues and pull requests.
+
+use chrono::{DateTime, Utc};
+
+use super::call::{Call, Outcome, Reply};
+use super::{shapes, text};
+use crate::sim::world::World;
+
+/// GitHub's longest comment, in characters.
+const LONGEST: usize = 65_536;
+
+/// `GET …/issues/{n}/comments`.
+pub fn list(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome {
+    call.takes_query(world, &["since", "per_page", "page"])?;
+    let repo = &world.repositories[repo];
+    let issue = &repo.issues[&number];
+    let since = call
+        .query("since")
+        .map(|text| DateTime::parse_from_rfc3339(text).map(|at| at.with_timezone(&Utc)))
+        .transpose()
+        .map_err(|_| Reply::invalid("IssueComment", "since", "invalid", None))?;
+    let comments =
+        issue.comments.iter().filter(|comment| since.is_none_or(|since| comment.updated_at >= since));
+    call.page(Some(repo.id), comments.map(|one| shapes::comment(call, world, repo, issue, one)).collect())
+}
+
+fn content(body: &serde_json::Map<String, serde_json::Value>) -> Result<String, Reply> {
+    let body = text(body, "IssueComment", "body")?.unwrap_or_default();
+    if body.trim().is_empty() {
+        return Err(Reply::invalid("IssueComment", "body", "missing_field", None));
+    }
+    if body.chars().count() > LONGEST {
+        let message = format!("body is too long (maximum is {LONGEST} characters)");
+        return Err(Reply::invalid("IssueComment", "body", "unprocessable", Some(&message)));
+    }
+    Ok(body.to_owned())
+}
+
+/// `POST …/issues/{n}/comments`.
+pub fn create(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome {
+    call.takes_query(world, &[])?;
+    let body = call.takes_body(world, &["body"])?;
+    let author = call.login()?.to_owned();
+    let locked = world.repositories[repo].issues[&number].locked;
+    // Whoever can read may comment; a narrowed token still needs the permission for it.
+    if locked || call.token.as_ref().is_some_and(|token| token.permissions.is_some()) {
+        call.needs(world, &world.repositories[repo], "issues", "write")?;
+    }
+    let id = world.add_comment(repo, number, &author, &content(&body)?).ok_or_else(Reply::not_found)?;
+    let repo = &world.repositories[repo];
+    let issue = &repo.issues[&number];
+    let comment = issue.comments.iter().find(|comment| comment.id == id).ok_or_else(Reply::not_found)?;
+    Ok(Reply::created(shapes::comment(call, world, repo, issue, comment)))
+}
+
+/// `GET`, `PATCH`, `DELETE …/issues/comments/{id}`.
+pub fn one(world: &mut World, call: &Call, repo: usize, id: &str) -> Outcome {
+    call.takes_query(world, &[])?;
+    call.needs(world, &world.repositories[repo], "issues", "read")?;
+    let id: u64 = id.parse().map_err(|_| Reply::not_found())?;
+    let found = world.repositories[repo].issues.values().find_map(|issue| {
+        issue.comments.iter().position(|comment| comment.id == id).map(|place| (issue.number, place))
+    });
+    let (number, place) = found.ok_or_else(Reply::not_found)?;
+    if call.method != "GET" {
+        let author = &world.repositories[repo].issues[&number].comments[place].author;
+        if author != call.login()? {
+            call.needs(world, &world.repositories[repo], "issues", "write")?;
+        }
+    }
+    match call.method.as_str() {
+        "GET" => {}
+        "PATCH" | "POST" => {
+            let body = call.takes_body(world, &["body"])?;
+            let (body, at) = (content(&body)?, world.now());
+            if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
+                issue.comments[place].body = body;
+                issue.comments[place].updated_at = at;
+                issue.updated_at = at;
+            }
+        }
+        "DELETE" => {
+            let at = world.now();
+            if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
+                issue.comments.remove(place);
+                issue.updated_at = at;
+            }
+            return Ok(Reply::no_content());
+        }
+        _ => return super::unknown_route(world, call),
+    }
+    let repo = &world.repositories[repo];
+    let issue = &repo.issues[&number];
+    Ok(Reply::ok(shapes::comment(call, world, repo, issue, &issue.comments[place])))
+}

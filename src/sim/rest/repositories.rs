@@ -1,0 +1,50 @@
+//! Accounts, repositories and who may do what in them.
+
+use serde_json::json;
+
+use super::call::{Call, Outcome, Reply};
+use super::shapes;
+use crate::sim::world::World;
+
+/// `GET /user`.
+pub fn viewer(world: &mut World, call: &Call) -> Outcome {
+    call.takes_query(world, &[])?;
+    let login = call.login()?.to_owned();
+    if call.token.as_ref().is_some_and(|token| token.installation.is_some()) {
+        return Err(Reply::error(403, "Resource not accessible by integration"));
+    }
+    account(world, call, &login)
+}
+
+/// `GET /users/{login}`.
+pub fn account(world: &mut World, call: &Call, login: &str) -> Outcome {
+    call.takes_query(world, &[])?;
+    let user = world.find_user(login).ok_or_else(Reply::not_found)?;
+    let mut shape = shapes::user(call, user);
+    shape["name"] = json!(user.name);
+    shape["email"] = json!(null);
+    let mut reply = Reply::ok(shape);
+    reply.headers.push(("x-oauth-scopes".to_owned(), "repo".to_owned()));
+    Ok(reply)
+}
+
+/// `GET /repos/{o}/{r}`.
+pub fn show(world: &mut World, call: &Call, repo: usize) -> Outcome {
+    call.takes_query(world, &[])?;
+    Ok(Reply::ok(shapes::repository(call, world, &world.repositories[repo])))
+}
+
+/// `GET …/collaborators/{login}/permission`.
+pub fn permission(world: &mut World, call: &Call, repo: usize, login: &str) -> Outcome {
+    call.takes_query(world, &[])?;
+    let repo = &world.repositories[repo];
+    call.needs(world, repo, "metadata", "read")?;
+    call.login()?;
+    let user = world.find_user(login).ok_or_else(|| Reply::error(404, &format!("{login} is not a user")))?;
+    let role = world.role(&user.login, repo);
+    Ok(Reply::ok(json!({
+        "permission": role.permission(),
+        "role_name": role.name(),
+        "user": shapes::user(call, user),
+    })))
+}

@@ -1,0 +1,286 @@
+//! The one HTTP server: which part of the simulated world a request is for, its log entry, and its faults.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Response};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::connection::Cut;
+use super::fault::{self, FaultKind};
+use super::model::{self, WIRES};
+use super::rest::call::{Call, Reply, decode, parse_query};
+use super::world::{self, World};
+use super::{admin, remote, rest};
+
+/// The largest body that is read into memory: far above anything the API takes.
+const LARGEST_BODY: usize = 64 << 20;
+
+/// What every handler sees.
+#[derive(Debug)]
+pub struct Shared {
+    world: Mutex<World>,
+    /// Where bare repositories and git's home lie.
+    pub work_dir: PathBuf,
+    /// `PATH` that git is looked up in.
+    pub path: OsString,
+}
+
+impl Shared {
+    /// Puts a world behind its lock.
+    pub fn new(world: World, work_dir: PathBuf, path: OsString) -> Self {
+        Self { world: Mutex::new(world), work_dir, path }
+    }
+
+    /// The world. A handler that panicked leaves it as it is: tests want to look at it then, too.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A response with one body.
+pub fn plain_response(status: u16, content_type: &str, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::builder().status(status);
+    if !content_type.is_empty() {
+        response = response.header("content-type", content_type);
+    }
+    response.body(Body::from(body)).unwrap_or_default()
+}
+
+/// Answers every request.
+pub async fn handle(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(cut): ConnectInfo<Cut>,
+    request: Request,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    if path.starts_with("/_sim") {
+        return admin::answer(&shared, request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let is_git = path.starts_with("/git/");
+    let (body, known) = if is_git {
+        (body, Bytes::new())
+    } else {
+        match to_bytes(body, LARGEST_BODY).await {
+            Ok(bytes) => (Body::from(bytes.clone()), bytes),
+            // The caller left before its request was complete; nobody reads the answer.
+            Err(_) => return plain_response(400, "", Vec::new()),
+        }
+    };
+    let target = parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
+    let seq = log(&shared, parts.method.as_str(), &target, &parts.headers, &known);
+    let text = String::from_utf8_lossy(&known);
+    let met = fault::meet(&mut shared.world().faults, parts.method.as_str(), &path, &text);
+    let mut effect = None;
+    if let Some((kind, delay)) = met {
+        tokio::time::sleep(delay).await;
+        match stop_before(kind, &cut).await {
+            Ok(response) => return logged(&shared, seq, response, None),
+            Err(after) => effect = Some(after),
+        }
+    }
+    let response = if is_git {
+        remote::serve(&shared, &parts, body).await
+    } else if let Some(rest) = path.strip_prefix("/model/") {
+        to_model(&shared, parts.method.as_str(), rest, &parts.headers, &known, seq, &cut).await
+    } else {
+        let (response, counted, login) = to_api(&shared, &parts, &path, &known).await;
+        let mut world = shared.world();
+        if let Some(entry) = world.requests.iter_mut().find(|entry| entry.seq == seq) {
+            entry.counted = counted;
+            entry.login = login;
+        }
+        response
+    };
+    let response = logged(&shared, seq, response, effect.as_ref());
+    match effect {
+        Some(effect) => apply_after(effect, response, &cut).await,
+        None => response,
+    }
+}
+
+fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &[u8]) -> u64 {
+    let mut world = shared.world();
+    let seq = world.requests.len() as u64 + 1;
+    let shown = headers.iter().map(|(name, value)| {
+        let secret = matches!(name.as_str(), "authorization" | "x-api-key" | "cookie");
+        let value =
+            if secret { "***".to_owned() } else { String::from_utf8_lossy(value.as_bytes()).into_owned() };
+        (name.to_string(), value)
+    });
+    let body = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(body).unwrap_or_else(|_| json!(String::from_utf8_lossy(body)))
+    };
+    let entry = world::Request {
+        seq,
+        at: world.watch.elapsed(),
+        method: method.to_owned(),
+        target: target.to_owned(),
+        login: None,
+        headers: shown.collect(),
+        body,
+        status: 0,
+        counted: false,
+    };
+    world.requests.push(entry);
+    seq
+}
+
+fn logged(shared: &Shared, seq: u64, response: Response<Body>, effect: Option<&FaultKind>) -> Response<Body> {
+    let lost = matches!(effect, Some(FaultKind::LostReply));
+    let mut world = shared.world();
+    if let Some(entry) = world.requests.iter_mut().find(|entry| entry.seq == seq) {
+        entry.status = if lost { 0 } else { response.status().as_u16() };
+    }
+    response
+}
+
+/// Faults without effect answer at once; the others are kept for after the effect.
+async fn stop_before(kind: FaultKind, cut: &Cut) -> Result<Response<Body>, FaultKind> {
+    match kind {
+        FaultKind::Status { status, headers, body } => {
+            let body = match body {
+                Some(Value::String(text)) => text.into_bytes(),
+                Some(value) => value.to_string().into_bytes(),
+                None => {
+                    let reply = Reply::error(status, "Server Error");
+                    reply.body.map(|body| body.to_string().into_bytes()).unwrap_or_default()
+                }
+            };
+            Ok(with_headers(plain_response(status, "application/json; charset=utf-8", body), headers))
+        }
+        FaultKind::Drop => {
+            cut.now();
+            Ok(plain_response(500, "", Vec::new()))
+        }
+        FaultKind::Garbage => {
+            let garbage = "<html><body><h1>Bad gateway</h1></body>".to_owned();
+            Ok(plain_response(200, "application/json; charset=utf-8", garbage.into_bytes()))
+        }
+        FaultKind::Hang => futures::future::pending().await,
+        other => Err(other),
+    }
+}
+
+async fn apply_after(effect: FaultKind, response: Response<Body>, cut: &Cut) -> Response<Body> {
+    let (parts, body) = response.into_parts();
+    match effect {
+        FaultKind::LostReply => {
+            cut.now();
+            Response::from_parts(parts, Body::empty())
+        }
+        FaultKind::Truncate => {
+            let bytes = to_bytes(body, LARGEST_BODY).await.unwrap_or_default();
+            let half = bytes.slice(..bytes.len() / 2);
+            let stream = futures::stream::unfold(Some(half), |half| async move {
+                match half {
+                    Some(half) => Some((Ok(half), None)),
+                    None => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        Some((Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)), None))
+                    }
+                }
+            });
+            Response::from_parts(parts, Body::from_stream(stream))
+        }
+        FaultKind::Slow(pause) => {
+            let bytes = to_bytes(body, LARGEST_BODY).await.unwrap_or_default();
+            let size = bytes.len().div_ceil(20).max(1);
+            let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
+            Response::from_parts(parts, Body::from_stream(model::paced(pieces, pause)))
+        }
+        _ => Response::from_parts(parts, body),
+    }
+}
+
+fn with_headers(mut response: Response<Body>, headers: Vec<(String, String)>) -> Response<Body> {
+    for (name, value) in headers {
+        let parsed = (axum::http::HeaderName::try_from(name), axum::http::HeaderValue::try_from(value));
+        if let (Ok(name), Ok(value)) = parsed {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+async fn to_model(
+    shared: &Arc<Shared>,
+    method: &str,
+    path: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    seq: u64,
+    cut: &Cut,
+) -> Response<Body> {
+    let segments: Vec<&str> = path.split('/').collect();
+    for wire in WIRES {
+        match segments.as_slice() {
+            [name, rest @ ..] if *name == wire.name && rest == wire.path && method == "POST" => {
+                return model::serve(shared, wire, headers, body, seq, cut).await;
+            }
+            [name, "v1", "models"] if *name == wire.name && method == "GET" => {
+                return model::models(shared, wire, headers);
+            }
+            _ => {}
+        }
+    }
+    shared.world().violation(format!("{method} /model/{path}: the simulator has no such model route"));
+    let known: Vec<String> =
+        WIRES.iter().map(|wire| format!("/model/{}/{}", wire.name, wire.path.join("/"))).collect();
+    let message = format!("no such route; known: {}", known.join(", "));
+    plain_response(404, "application/json", json!({"error": {"message": message}}).to_string().into_bytes())
+}
+
+async fn to_api(
+    shared: &Arc<Shared>,
+    parts: &axum::http::request::Parts,
+    path: &str,
+    body: &Bytes,
+) -> (Response<Body>, bool, Option<String>) {
+    let base = shared.world().base.clone();
+    // GitHub Enterprise puts its API under /api/v3 and GraphQL under /api/graphql.
+    let (api, path) = if path == "/api/graphql" {
+        (format!("{base}/api/v3"), "/graphql")
+    } else if let Some(path) = path.strip_prefix("/api/v3") {
+        (format!("{base}/api/v3"), path)
+    } else {
+        (base.clone(), path)
+    };
+    let mut call = Call {
+        method: parts.method.as_str().to_owned(),
+        path: path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect(),
+        query: parse_query(parts.uri.query().unwrap_or_default()),
+        headers: parts.headers.clone(),
+        body: body.to_vec(),
+        api,
+        html: base,
+        token: None,
+    };
+    let shared = Arc::clone(shared);
+    // Answers may read git repositories, which must not hold up the runtime.
+    let done = tokio::task::spawn_blocking(move || {
+        let answer = rest::answer(&mut shared.world(), &mut call);
+        (answer, call.token.map(|token| token.login))
+    })
+    .await;
+    match done {
+        Ok((answer, login)) => {
+            let mut response = plain_response(answer.status, "", answer.body);
+            response = with_headers(response, answer.headers);
+            (response, answer.counted, login)
+        }
+        Err(_) => (
+            plain_response(500, "application/json", b"{\"message\":\"simulator error\"}".to_vec()),
+            false,
+            None,
+        ),
+    }
+}
