@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Response};
+use axum::http::{HeaderMap, HeaderValue, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -80,7 +80,7 @@ fn admit(
 ) -> Result<(), Box<Response<Body>>> {
     let ask = || {
         let mut response = plain(401, "Authentication required");
-        let realm = axum::http::HeaderValue::from_static("Basic realm=\"GitHub\"");
+        let realm = HeaderValue::from_static("Basic realm=\"GitHub\"");
         response.headers_mut().insert("www-authenticate", realm);
         Box::new(response)
     };

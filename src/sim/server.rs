@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, Response};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -203,7 +203,7 @@ async fn apply_after(effect: FaultKind, response: Response<Body>, cut: &Cut) -> 
 
 fn with_headers(mut response: Response<Body>, headers: Vec<(String, String)>) -> Response<Body> {
     for (name, value) in headers {
-        let parsed = (axum::http::HeaderName::try_from(name), axum::http::HeaderValue::try_from(value));
+        let parsed = (HeaderName::try_from(name), HeaderValue::try_from(value));
         if let (Ok(name), Ok(value)) = parsed {
             response.headers_mut().insert(name, value);
         }
