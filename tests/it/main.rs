@@ -2,6 +2,7 @@
 
 mod double;
 mod github;
+mod fingerprints;
 mod llm;
 mod policy_attacks;
 mod policy_decisions;
