@@ -12,6 +12,7 @@ pub mod stop;
 pub mod target;
 pub mod policy;
 pub mod untrusted;
+pub mod outgoing;
 pub mod redaction;
 pub mod reach;
 pub mod rules;

@@ -31,7 +31,8 @@ pub struct PolicyProgram {
 impl PolicyProgram {
     /// Asks. Never fails: what goes wrong is a denial with `policy_error` or `invalid_policy_result`, its mode `throw`.
     pub async fn ask(&self, input: &PolicyInput) -> PolicyResult {
-        let (Some((program, args)), Ok(question)) = (self.argv.split_first(), serde_json::to_vec(input)) else {
+        let (Some((program, args)), Ok(question)) = (self.argv.split_first(), serde_json::to_vec(input))
+        else {
             return failed("start", Value::from("no program is configured"));
         };
         let spec = ProcessSpec::new(program, &self.cwd)

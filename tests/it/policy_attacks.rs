@@ -6,10 +6,8 @@ use serde_json::{Value, json};
 
 #[test]
 fn p_038_no_disguised_call_slips_through_the_rules() {
-    let source = PolicySource {
-        name: "policy.toml".into(),
-        text: include_str!("../data/attacks/policy.toml").into(),
-    };
+    let source =
+        PolicySource { name: "policy.toml".into(), text: include_str!("../data/attacks/policy.toml").into() };
     let rules = read_policies(&[source]).unwrap();
     let mut wrong = Vec::new();
     let mut seen = 0;
@@ -20,7 +18,10 @@ fn p_038_no_disguised_call_slips_through_the_rules() {
         let verdict = rules.decide(&input, &Reach::of(&input, None));
         let decision = serde_json::to_value(verdict.result.decision).unwrap();
         if decision != case["decision"] {
-            wrong.push(format!("{}: {} {} -> {decision} by {:?}", case["why"], case["tool"], case["arguments"], verdict.rule_id));
+            wrong.push(format!(
+                "{}: {} {} -> {decision} by {:?}",
+                case["why"], case["tool"], case["arguments"], verdict.rule_id
+            ));
         }
         seen += 1;
     }

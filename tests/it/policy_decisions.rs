@@ -18,7 +18,9 @@ fn rules(text: &str) -> RuleSet {
 }
 
 fn rule(id: &str, kind: &str, name: &str, effect: &str, more: &str) -> String {
-    format!("[[rule]]\nid = \"{id}\"\nkind = \"{kind}\"\nname = \"{name}\"\neffect = \"{effect}\"\nreason = \"{id}\"\n{more}\n")
+    format!(
+        "[[rule]]\nid = \"{id}\"\nkind = \"{kind}\"\nname = \"{name}\"\neffect = \"{effect}\"\nreason = \"{id}\"\n{more}\n"
+    )
 }
 
 fn call(tool: &str, arguments: &Value) -> PolicyInput {
@@ -67,7 +69,10 @@ async fn c_03_protocol_tools_are_allowed_whatever_the_policy_says() {
         assert_eq!(verdict.result.reason, "protocol_tool");
         assert_eq!(verdict.result.policy_version.as_deref(), Some("builtin"));
     }
-    assert_eq!(policy.decide(&call("agent__final_report2", &json!({}))).await.result.decision, Decision::Deny);
+    assert_eq!(
+        policy.decide(&call("agent__final_report2", &json!({}))).await.result.decision,
+        Decision::Deny
+    );
 }
 
 #[tokio::test]
@@ -79,7 +84,10 @@ async fn p_005_a_program_that_fails_is_a_policy_error() {
     assert_eq!(killed.result.reason, "policy_error");
     assert_eq!(killed.result.metadata.unwrap()["signal"], 9);
     // The answer of a program that then fails does not count.
-    assert_eq!(answer(r#"echo '{"decision":"allow","reason":"x"}'; exit 1"#).await.result.reason, "policy_error");
+    assert_eq!(
+        answer(r#"echo '{"decision":"allow","reason":"x"}'; exit 1"#).await.result.reason,
+        "policy_error"
+    );
 
     let folder = TempDir::new().unwrap();
     let absent = PolicyProgram { argv: vec!["/nonexistent/policy".into()], ..program(&folder, "") };

@@ -1,0 +1,211 @@
+//! Text of a model on its way to GitHub: it notifies nobody, closes nothing of others and commands no bot (D36, D18).
+//!
+//! Redaction comes first: what is put in here to break words would hide a secret's shape from it.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::untrusted::{TakenOut, incoming, without_hidden};
+
+/// Longest comment or pull request text that GitHub takes, in characters.
+pub const LONGEST_BODY: usize = 65_536;
+/// Longest title that GitHub takes, in characters.
+pub const LONGEST_TITLE: usize = 256;
+
+/// Breaks a word without showing.
+const BREAK: char = '\u{200b}';
+
+/// The issue that a text may close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnIssue<'a> {
+    /// `owner/name`.
+    pub repo: &'a str,
+    /// Its number.
+    pub number: u64,
+}
+
+/// Makes a text of a model harmless on GitHub and keeps how it looks: comments are removed; mentions, raw HTML, slash
+/// commands and keywords that close other issues are broken by an invisible character. Doing it twice changes nothing more.
+pub fn defused(text: &str, own: Option<OwnIssue<'_>>) -> String {
+    let text = incoming(text, usize::MAX).text;
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut fence = None;
+    for line in text.split_inclusive('\n') {
+        let in_code = in_code(line, &mut fence);
+        let line = command(line);
+        let line = if in_code { line } else { mentions(&line) };
+        // Bots and GitHub's own parser of commit texts do not know code blocks.
+        out.push_str(&closing(&line, own));
+    }
+    out
+}
+
+/// The same for a title: one line, at most `longest` characters.
+pub fn defused_line(text: &str, own: Option<OwnIssue<'_>>, longest: usize) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = defused(&one_line, own);
+    if line.chars().count() <= longest {
+        return line;
+    }
+    let kept: String = line.chars().take(longest.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// Cuts a Markdown text to `longest` characters at a heading, else at a line, and says in `notice` where the rest is.
+pub fn cut(text: &str, longest: usize, notice: &str) -> String {
+    if text.chars().count() <= longest {
+        return text.to_owned();
+    }
+    let ending = format!("\n\n{notice}\n");
+    // Room for the fence that the cut may leave open.
+    let room = longest.saturating_sub(ending.chars().count() + 12);
+    let limit = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
+    let (mut fence, mut at) = (None, 0);
+    let (mut heading, mut line_end) = (None, None);
+    for line in text.split_inclusive('\n') {
+        let code = in_code(line, &mut fence);
+        if !code && line.trim_start_matches(' ').starts_with('#') && at > 0 {
+            heading = Some(at);
+        }
+        at += line.len();
+        if at > limit {
+            break;
+        }
+        line_end = Some((at, fence));
+    }
+    let heading = heading.filter(|at| *at <= limit && *at >= limit / 2);
+    let (kept, open) = match (heading, line_end) {
+        (Some(at), _) => (&text[..at], None),
+        (None, Some((at, open))) => (&text[..at], open),
+        (None, None) => (&text[..limit], None),
+    };
+    let mut out = kept.trim_end().to_owned();
+    if let Some((mark, length)) = open {
+        out.push('\n');
+        out.extend(std::iter::repeat_n(mark, length.min(10)));
+    }
+    out + &ending
+}
+
+/// Whether a line belongs to a fenced code block, its marks included. Only fences at the margin count: what is taken for
+/// text by mistake merely gets an invisible character.
+fn in_code(line: &str, fence: &mut Option<(char, usize)>) -> bool {
+    let line = line.trim_end();
+    let inner = line.trim_start_matches(' ');
+    let at_margin = line.len() - inner.len() <= 3;
+    let mark = inner.chars().next().filter(|c| matches!(c, '`' | '~'));
+    let length = mark.map_or(0, |mark| inner.chars().take_while(|c| *c == mark).count());
+    match (*fence, mark) {
+        (Some((open, least)), mark) => {
+            if at_margin && mark == Some(open) && length >= least && inner.len() == length {
+                *fence = None;
+            }
+            true
+        }
+        (None, Some(mark)) if at_margin && length >= 3 && (mark == '~' || !inner[length..].contains('`')) => {
+            *fence = Some((mark, length));
+            true
+        }
+        _ => false,
+    }
+}
+
+fn replace(pattern: Option<&Regex>, text: &str, with: impl Fn(&Captures<'_>) -> String) -> String {
+    // The patterns are constants that compile; without one, nothing of the text may pass.
+    pattern.map_or_else(String::new, |pattern| {
+        pattern.replace_all(text, |found: &Captures<'_>| with(found)).into_owned()
+    })
+}
+
+fn mentions(line: &str) -> String {
+    static MENTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"(?P<lead>^|[^A-Za-z0-9_/@])@(?P<name>[A-Za-z0-9_])|<(?P<tag>[A-Za-z/!?])").ok()
+    });
+    replace(MENTION.as_ref(), line, |found| match found.name("tag") {
+        Some(tag) => format!("<{BREAK}{}", tag.as_str()),
+        None => format!("{}@{BREAK}{}", &found["lead"], &found["name"]),
+    })
+}
+
+/// `/word` at the beginning of a line; a path has a second slash and stays.
+fn command(line: &str) -> String {
+    static COMMAND: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^(?P<lead>[\s>*+\-]*)/(?P<word>[A-Za-z][\w.:-]*(?:\s|$))").ok());
+    replace(COMMAND.as_ref(), line, |found| format!("{}{BREAK}/{}", &found["lead"], &found["word"]))
+}
+
+fn closing(line: &str, own: Option<OwnIssue<'_>>) -> String {
+    static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(concat!(
+            r"(?i)\b(?P<first>clos|fix|resolv)(?P<rest>e[sd]?|ing|ed|es|)(?P<gap>[^A-Za-z0-9\n]{1,12}|",
+            r"[^A-Za-z0-9\n]{0,6}(?:issues?|gh-)[^A-Za-z0-9\n]{0,6})",
+            r"(?P<target>(?:https?://[^\s/]+/)?(?P<repo>[\w.-]+/[\w.-]+)?(?:/(?:issues|pull)/|#|gh-)?(?P<number>[0-9]+)\b)",
+        ))
+        .ok()
+    });
+    replace(CLOSING.as_ref(), line, |found| {
+        let whole = &found[0];
+        let names_issue = whole.contains('#') || whole.contains("/issues/") || whole.contains("/pull/");
+        let names_issue = names_issue || whole.to_lowercase().contains("gh-");
+        let is_own = own.is_some_and(|own| {
+            found["number"].parse() == Ok(own.number)
+                && found.name("repo").is_none_or(|repo| repo.as_str().eq_ignore_ascii_case(own.repo))
+        });
+        if !names_issue || is_own {
+            return whole.to_owned();
+        }
+        let (first, rest) = (&found["first"], &whole[found["first"].len()..]);
+        format!("{first}{BREAK}{rest}")
+    })
+}
+
+/// A short text of a model for a place that takes no Markdown (a label, a log line): hidden characters out, one line.
+pub fn plain_line(text: &str, longest: usize) -> String {
+    let clean = without_hidden(text, &mut TakenOut::default());
+    clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(longest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: OwnIssue<'_> = OwnIssue { repo: "o/n", number: 7 };
+
+    #[test]
+    fn d36_text_of_a_model_notifies_nobody_closes_nothing_and_commands_no_bot() {
+        let table = include_str!("../../tests/data/attacks/outgoing.jsonl");
+        let mut seen = 0;
+        for line in table.lines() {
+            let case: serde_json::Value = serde_json::from_str(line).unwrap();
+            let out = defused(case["text"].as_str().unwrap(), Some(OWN));
+            let shown = case["out"].as_str().unwrap().replace('·', "\u{200b}");
+            assert_eq!(out, shown, "{}", case["why"]);
+            assert_eq!(defused(&out, Some(OWN)), out, "twice: {}", case["why"]);
+            seen += 1;
+        }
+        assert!(seen >= 30, "{seen}");
+    }
+
+    #[test]
+    fn d18_a_long_text_is_cut_at_a_heading_and_says_where_the_rest_is() {
+        let text = format!("# A\n\n{}\n## B\n\n{}\n## C\n\nend\n", "a\n".repeat(30), "b\n".repeat(40));
+        let out = cut(&text, 150, "The rest is in report.md.");
+        assert!(out.chars().count() <= 150, "{out}");
+        assert!(out.ends_with("a\n\nThe rest is in report.md.\n"), "{out}");
+        assert_eq!(cut(&text, 10_000, "x"), text);
+        let code = format!("# A\n```text\n{}", "line of code\n".repeat(50));
+        let out = cut(&code, 200, "More.");
+        assert!(out.ends_with("line of code\n```\n\nMore.\n"), "{out}");
+        let one_line = "é".repeat(500);
+        let out = cut(&one_line, 100, "More.");
+        assert!(out.chars().count() <= 100 && out.ends_with("\n\nMore.\n"), "{out}");
+    }
+
+    #[test]
+    fn a_title_is_one_harmless_line() {
+        assert_eq!(defused_line("a\n@b  fixes #9", Some(OWN), 99), "a @\u{200b}b fix\u{200b}es #9");
+        assert_eq!(defused_line(&"x".repeat(300), None, LONGEST_TITLE).chars().count(), LONGEST_TITLE);
+        assert_eq!(plain_line("a\u{202e}b\n c", 10), "ab c");
+    }
+}
