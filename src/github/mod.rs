@@ -30,10 +30,10 @@ pub use dependencies::Dependency;
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
 pub use issues::Fetched;
-pub use labels::LabelSpec;
+pub use labels::{IssueState, LabelSpec, StateLabels};
 pub use listing::{Filter, Listing};
 pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
-pub use people::{Actor, Permission, Viewer};
+pub use people::{Actor, Viewer};
 pub use pulls::{Pull, PullSpec};
 pub use repositories::Repository;
 

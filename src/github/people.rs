@@ -7,6 +7,7 @@ use super::listing::encode;
 use super::request::Ask;
 use super::rest_wire::{AppWire, PermissionWire, UserWire};
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,70 +35,20 @@ pub struct Viewer {
     pub scopes: Option<Vec<String>>,
 }
 
-/// What someone may do in a repository, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Permission {
-    /// Nothing.
-    None,
-    /// Read.
-    Read,
-    /// Manage issues.
-    Triage,
-    /// Push.
-    Write,
-    /// Manage the repository.
-    Maintain,
-    /// Everything.
-    Admin,
-}
-
-impl Permission {
-    /// Reads GitHub's word (`github.min_permission` uses the same); custom roles have none.
-    pub fn parse(word: &str) -> Option<Self> {
-        Some(match word.trim().to_ascii_lowercase().as_str() {
-            "none" => Self::None,
-            "read" | "pull" => Self::Read,
-            "triage" => Self::Triage,
-            "write" | "push" => Self::Write,
-            "maintain" => Self::Maintain,
-            "admin" => Self::Admin,
-            _ => return None,
-        })
-    }
-
-    /// GitHub's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Read => "read",
-            Self::Triage => "triage",
-            Self::Write => "write",
-            Self::Maintain => "maintain",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl std::fmt::Display for Permission {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl Client {
     /// What `login` may do in the repository; an account that GitHub does not know may do nothing.
-    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Permission, Error> {
+    pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<ActorPermission, Error> {
         let doing = format!("reading what {login} may do in {repo}");
         let path = format!("/repos/{repo}/collaborators/{}/permission", encode(login));
         let wire: PermissionWire = match self.get(&path, &doing, "metadata: read, with push access").await {
             Ok(wire) => wire,
-            Err(error) if error.kind == ErrorKind::NotFound => return Ok(Permission::None),
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(ActorPermission::None),
             Err(error) => return Err(error),
         };
         // `permission` knows four levels; `role_name` tells maintain and triage apart, and names custom roles.
-        let coarse = Permission::parse(&wire.permission).unwrap_or(Permission::None);
-        Ok(match Permission::parse(&wire.role_name) {
-            Some(fine @ (Permission::Maintain | Permission::Triage)) => fine,
+        let coarse = ActorPermission::parse(&wire.permission).unwrap_or(ActorPermission::None);
+        Ok(match ActorPermission::parse(&wire.role_name) {
+            Some(fine @ (ActorPermission::Maintain | ActorPermission::Triage)) => fine,
             _ => coarse,
         })
     }

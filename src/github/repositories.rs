@@ -2,9 +2,9 @@
 
 use super::client::Client;
 use super::error::Error;
-use super::people::Permission;
 use super::rest_wire::RepositoryWire;
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 
 /// What GitHub says of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Repository {
     /// HTTP address for git.
     pub clone_url: Option<String>,
     /// What the credentials may do; `None` = GitHub does not say.
-    pub permission: Option<Permission>,
+    pub permission: Option<ActorPermission>,
 }
 
 impl Client {
@@ -30,13 +30,13 @@ impl Client {
         let wire: RepositoryWire = self.get(&format!("/repos/{repo}"), &doing, "metadata: read").await?;
         let permission = wire.permissions.map(|may| {
             let levels = [
-                (may.admin, Permission::Admin),
-                (may.maintain, Permission::Maintain),
-                (may.push, Permission::Write),
-                (may.triage, Permission::Triage),
-                (may.pull, Permission::Read),
+                (may.admin, ActorPermission::Admin),
+                (may.maintain, ActorPermission::Maintain),
+                (may.push, ActorPermission::Write),
+                (may.triage, ActorPermission::Triage),
+                (may.pull, ActorPermission::Read),
             ];
-            levels.into_iter().find(|(held, _)| *held).map_or(Permission::None, |(_, level)| level)
+            levels.into_iter().find(|(held, _)| *held).map_or(ActorPermission::None, |(_, level)| level)
         });
         Ok(Repository {
             full_name: wire.full_name,

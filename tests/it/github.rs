@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::domain::name::{BranchName, RepoName};
+use agentd::domain::policy::ActorPermission;
 use agentd::github::{
-    Change, Client, Credentials, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, Permission,
-    PullSpec, Settings,
+    Change, Client, Credentials, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, PullSpec,
+    Settings,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -326,10 +327,10 @@ async fn permission_is_the_finest_level_github_names_and_nothing_for_strangers()
     .await;
     let client = double.client();
     for (login, level) in [
-        ("ann", Permission::Maintain),
-        ("bob", Permission::Read),
-        ("dependabot[bot]", Permission::None),
-        ("stranger", Permission::None),
+        ("ann", ActorPermission::Maintain),
+        ("bob", ActorPermission::Read),
+        ("dependabot[bot]", ActorPermission::None),
+        ("stranger", ActorPermission::None),
     ] {
         assert_eq!(client.permission(&repo(), login).await.unwrap(), level, "{login}");
     }
