@@ -12,27 +12,12 @@ use tokio::time::Instant;
 use super::breaker::date_of;
 use super::error::{Error, ErrorKind};
 use super::rest_wire::AccessTokenWire;
+use crate::config::Credentials;
 
 /// A minted token is not used in its last minutes, so that it does not end in the middle of a push.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 /// How long a minted token is taken to live when GitHub does not say.
 const UNSAID: Duration = Duration::from_secs(30 * 60);
-
-/// What `[github]` says about authentication.
-#[derive(Debug, Clone)]
-pub enum Credentials {
-    /// `github.token`.
-    Token(SecretString),
-    /// `[github.app]`.
-    App {
-        /// The App's id.
-        id: u64,
-        /// The installation that owns the repositories.
-        installation_id: u64,
-        /// RSA key, PEM.
-        private_key: SecretString,
-    },
-}
 
 /// What git needs to fetch and push over HTTP (D28).
 #[derive(Debug, Clone)]

@@ -13,12 +13,14 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
-use super::auth::{Auth, Credentials, GitToken, Minted};
+use super::auth::{Auth, GitToken, Minted};
 use super::breaker::{Breaker, Snapshot};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::people::Viewer;
 use super::request::{Ask, Reply};
+use crate::config::Credentials;
+use crate::config::settings::Github;
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -47,6 +49,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the configuration says, and the defaults for the rest.
+    pub fn of(github: &Github, credentials: Credentials) -> Self {
+        Self { graphql_url: Some(github.graphql_url.clone()), ..Self::new(&github.api_url, credentials) }
+    }
+
     /// The defaults for a token or App on a GitHub.
     pub fn new(api_url: impl Into<String>, credentials: Credentials) -> Self {
         Self {

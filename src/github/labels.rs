@@ -7,7 +7,9 @@ use super::Change;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::listing::encode;
+use super::listing_format::IssueState;
 use super::request::Ask;
+use crate::config::config_file::LabelsTable;
 use crate::domain::name::RepoName;
 
 const NEEDS: &str = "issues: write";
@@ -76,103 +78,53 @@ impl Client {
     }
 }
 
-/// The names of the labels by which agentd says where an issue stands (D6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StateLabels {
-    /// Starts a run; a person puts it on.
-    pub trigger: String,
-    /// The issue waits for a slot.
-    pub queued: String,
-    /// A run works on it.
-    pub running: String,
-    /// The last run succeeded.
-    pub done: String,
-    /// The last run failed.
-    pub failed: String,
-    /// A person is needed.
-    pub attention: String,
-    /// The last run ended without evidence.
-    pub no_evidence: String,
-}
-
-impl Default for StateLabels {
-    fn default() -> Self {
-        let named = |word: &str| format!("agentd:{word}");
-        Self {
-            trigger: "agentd".to_owned(),
-            queued: named("queued"),
-            running: named("running"),
-            done: named("done"),
-            failed: named("failed"),
-            attention: named("attention"),
-            no_evidence: named("no-evidence"),
-        }
+/// The label of a state.
+pub fn label_of(labels: &LabelsTable, state: IssueState) -> &str {
+    match state {
+        IssueState::Queued => &labels.queued,
+        IssueState::Running => &labels.running,
+        IssueState::Done => &labels.done,
+        IssueState::Failed => &labels.failed,
+        IssueState::Attention => &labels.attention,
+        IssueState::NoEvidence => &labels.no_evidence,
     }
 }
 
-/// Where an issue stands, as its labels say it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IssueState {
-    /// Waits for a slot.
-    Queued,
-    /// A run works on it.
-    Running,
-    /// The last run succeeded.
-    Done,
-    /// The last run failed.
-    Failed,
-    /// A person is needed.
-    Attention,
-    /// The last run ended without evidence.
-    NoEvidence,
+/// Trigger and state labels, each as it is made where it is missing.
+pub fn label_specs(labels: &LabelsTable) -> [LabelSpec<'_>; 7] {
+    let spec = |name, color, description| LabelSpec { name, color, description };
+    [
+        spec(&labels.trigger, "5319e7", "agentd works on this issue"),
+        spec(&labels.queued, "c5def5", "agentd will start when a slot is free"),
+        spec(&labels.running, "fbca04", "agentd is working on it"),
+        spec(&labels.done, "0e8a16", "agentd finished"),
+        spec(&labels.failed, "d93f0b", "agentd failed; the comment says why"),
+        spec(&labels.attention, "e99695", "agentd needs a person; the comment says for what"),
+        spec(&labels.no_evidence, "bfd4f2", "agentd found nothing that backs a result"),
+    ]
 }
 
-impl IssueState {
-    /// Whether the state is an end: then the trigger label comes off, so that putting it on again starts the next run (D6).
-    pub fn is_end(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running)
-    }
-}
-
-impl StateLabels {
-    /// The label of a state.
-    pub fn of(&self, state: IssueState) -> &str {
-        match state {
-            IssueState::Queued => &self.queued,
-            IssueState::Running => &self.running,
-            IssueState::Done => &self.done,
-            IssueState::Failed => &self.failed,
-            IssueState::Attention => &self.attention,
-            IssueState::NoEvidence => &self.no_evidence,
-        }
-    }
-
-    /// Every state label with its look.
-    pub fn specs(&self) -> [LabelSpec<'_>; 7] {
-        let spec = |name, color, description| LabelSpec { name, color, description };
-        [
-            spec(&self.trigger, "5319e7", "agentd works on this issue"),
-            spec(&self.queued, "c5def5", "agentd will start when a slot is free"),
-            spec(&self.running, "fbca04", "agentd is working on it"),
-            spec(&self.done, "0e8a16", "agentd finished"),
-            spec(&self.failed, "d93f0b", "agentd failed; the comment says why"),
-            spec(&self.attention, "e99695", "agentd needs a person; the comment says for what"),
-            spec(&self.no_evidence, "bfd4f2", "agentd found nothing that backs a result"),
-        ]
-    }
-
-    /// What has to come off and go on so that an issue with `current` labels says `state`. The trigger comes off first
-    /// of all: should the rest fail, the issue is not started again by mistake.
-    pub fn change(&self, current: &[String], state: IssueState) -> (Vec<&str>, Option<&str>) {
-        let on = |name: &str| current.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()));
-        let wanted = self.of(state);
-        let trigger = state.is_end().then_some(self.trigger.as_str());
-        let others =
-            [&self.queued, &self.running, &self.done, &self.failed, &self.attention, &self.no_evidence];
-        let others = others.into_iter().map(String::as_str).filter(|name| !name.eq_ignore_ascii_case(wanted));
-        let off = trigger.into_iter().chain(others).filter(|name| on(name)).collect();
-        (off, (!on(wanted)).then_some(wanted))
-    }
+/// What has to come off and go on so that an issue with `current` labels says `state`. The trigger comes off first of all:
+/// should the rest fail, the issue is not started again by mistake.
+fn change<'a>(
+    labels: &'a LabelsTable,
+    current: &[String],
+    state: IssueState,
+) -> (Vec<&'a str>, Option<&'a str>) {
+    let on = |name: &str| current.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()));
+    let wanted = label_of(labels, state);
+    let trigger = state.is_end().then_some(labels.trigger.as_str());
+    let others = [
+        &labels.queued,
+        &labels.running,
+        &labels.done,
+        &labels.failed,
+        &labels.attention,
+        &labels.no_evidence,
+    ];
+    let others = others.into_iter().map(String::as_str).filter(|name| !name.eq_ignore_ascii_case(wanted));
+    let off = trigger.into_iter().chain(others).filter(|name| on(name)).collect();
+    (off, (!on(wanted)).then_some(wanted))
 }
 
 impl Client {
@@ -183,14 +135,14 @@ impl Client {
         number: u64,
         current: &[String],
         state: IssueState,
-        labels: &StateLabels,
+        labels: &LabelsTable,
     ) -> Result<(), Error> {
-        let (off, on) = labels.change(current, state);
+        let (off, on) = change(labels, current, state);
         for name in off {
             self.remove_label(repo, number, name).await?;
         }
         if let Some(name) = on {
-            if let Some(spec) = labels.specs().into_iter().find(|spec| spec.name == name) {
+            if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name) {
                 self.ensure_label(repo, spec).await?;
             }
             self.add_labels(repo, number, &[name]).await?;
@@ -205,13 +157,13 @@ mod tests {
 
     #[test]
     fn d6_an_end_takes_the_trigger_off_first_and_leaves_one_state_label() {
-        let labels = StateLabels::default();
+        let labels = LabelsTable::default();
         let current = ["bug", "Agentd", "agentd:running"].map(str::to_owned);
-        let (off, on) = labels.change(&current, IssueState::Done);
+        let (off, on) = change(&labels, &current, IssueState::Done);
         assert_eq!((off, on), (vec!["agentd", "agentd:running"], Some("agentd:done")));
-        let (off, on) = labels.change(&current, IssueState::Running);
+        let (off, on) = change(&labels, &current, IssueState::Running);
         assert_eq!((off, on), (vec![], None), "while it runs the trigger stays");
         let again = ["agentd", "agentd:done"].map(str::to_owned);
-        assert_eq!(labels.change(&again, IssueState::Queued), (vec!["agentd:done"], Some("agentd:queued")));
+        assert_eq!(change(&labels, &again, IssueState::Queued), (vec!["agentd:done"], Some("agentd:queued")));
     }
 }

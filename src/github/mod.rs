@@ -22,7 +22,7 @@ mod rest_wire;
 
 pub mod listing_format;
 
-pub use auth::{Credentials, GitToken};
+pub use auth::GitToken;
 pub use breaker::{Budget, Snapshot};
 pub use client::{Client, Settings};
 pub use comments::Comment;
@@ -30,9 +30,9 @@ pub use dependencies::Dependency;
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
 pub use issues::Fetched;
-pub use labels::{IssueState, LabelSpec, StateLabels};
+pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};
-pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
+pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};
 pub use people::{Actor, Viewer};
 pub use pulls::{Pull, PullSpec};
 pub use repositories::Repository;

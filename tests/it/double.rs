@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agentd::github::{Client, Credentials, Settings};
+use agentd::config::Credentials;
+use agentd::github::{Client, Settings};
 use axum::body::{Body, to_bytes};
 use http::{Request, Response};
 use secrecy::SecretString;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentd::config::Credentials;
 use agentd::domain::name::{BranchName, RepoName};
 use agentd::domain::policy::ActorPermission;
 use agentd::github::{
-    Change, Client, Credentials, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, PullSpec,
-    Settings,
+    Change, Client, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, PullSpec, Settings,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
