@@ -1,1 +1,27 @@
-//! Local git through git2, network git through the git program.
+//! Git as a careful guest: reading through git2; the hardened git program for network, worktrees, filters, signing.
+
+pub mod error;
+pub mod hardening;
+pub mod program;
+pub mod checkout;
+pub mod remote;
+pub mod push;
+pub mod place;
+pub mod needs;
+pub mod prepare;
+pub mod worktree;
+pub mod snapshot;
+pub mod commit;
+pub mod prune;
+
+pub use checkout::{Checkout, Identity, RefConflict};
+pub use commit::CommitMessage;
+pub use error::GitError;
+pub use needs::Population;
+pub use prepare::{PreparedWorktree, WorktreeError, WorktreePlan};
+pub use program::GitProgram;
+pub use prune::{ListedWorktree, PruneOutcome, PrunePlan, Pruned};
+pub use push::PushOutcome;
+pub use remote::{Remote, RemoteAuth};
+pub use snapshot::Restored;
+pub use worktree::{Change, ChangeKind, LogEntry, PatchText, Worktree};

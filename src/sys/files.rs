@@ -177,6 +177,19 @@ pub fn set_aside(path: &Path, suffix: &str) -> Result<PathBuf, FileError> {
     Err(FileError::new("set aside", path, io::ErrorKind::AlreadyExists.into()))
 }
 
+/// Copies a file with its modification time, over what is there; mode 0600.
+pub fn copy_with_time(from: &Path, to: &Path) -> Result<(), FileError> {
+    let failed = |source| FileError::new("copy", from, source);
+    let mut source = File::open(from).map_err(failed)?;
+    let time = source.metadata().and_then(|meta| meta.modified()).map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    private_mode(&mut options);
+    let mut target = options.open(to).map_err(|error| FileError::new("write", to, error))?;
+    io::copy(&mut source, &mut target).map_err(failed)?;
+    target.set_modified(time).map_err(|error| FileError::new("write", to, error))
+}
+
 /// Renames within a file system.
 pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that renames")]

@@ -9,3 +9,4 @@ mod policy_decisions;
 mod sim;
 mod tidy;
 mod config;
+mod git;

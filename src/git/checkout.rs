@@ -1,0 +1,364 @@
+//! The main checkout of a repository: where it is, its refs, its remotes. Its files, index and HEAD are never touched.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use git2::{ErrorCode, Oid, Repository};
+
+use super::error::GitError;
+use super::hardening::{self, Hardening};
+use super::program::{Call, GitProgram, failure};
+use super::remote::{Remote, RemoteAuth};
+use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files::FileError;
+use crate::sys::lock::Turn;
+use crate::sys::paths::AbsPath;
+
+/// How long the administrative steps of other processes are waited for.
+const TURN_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A repository's main checkout. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Checkout {
+    git: GitProgram,
+    root: AbsPath,
+    common: AbsPath,
+    hooks: bool,
+    judged: Arc<Mutex<HashMap<AbsPath, Judged>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Judged {
+    stamps: Vec<Option<(std::time::SystemTime, u64)>>,
+    hardening: Arc<Hardening>,
+}
+
+/// Who commits are by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `user.name`.
+    pub name: String,
+    /// `user.email`.
+    pub email: String,
+}
+
+impl Identity {
+    /// The name and address used where the repository has none (D13).
+    pub fn agentd() -> Self {
+        Self { name: "agentd".into(), email: "agentd@localhost".into() }
+    }
+}
+
+/// A branch whose name makes another one impossible: git keeps `a` as a file and `a/b` below a directory `a`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the branch \"{existing}\" {} stands in the way of \"{wanted}\"; rename it: git branch -m {existing} {existing}-branch{}",
+    if *remote { "on the remote" } else { "in this repository" },
+    if *remote { ", and on the remote" } else { "" })]
+pub struct RefConflict {
+    /// The branch in the way.
+    pub existing: String,
+    /// The branch wanted.
+    pub wanted: String,
+    /// Whether it is on the remote.
+    pub remote: bool,
+}
+
+impl Checkout {
+    /// The main checkout that `dir` is in. Refuses a linked worktree and a bare repository. `hooks`: whether the
+    /// repository's own hooks run (`worktree.hooks`).
+    pub async fn open(git: GitProgram, dir: &AbsPath, hooks: bool) -> Result<Self, GitError> {
+        let path = dir.to_string();
+        let ask =
+            ["rev-parse", "--path-format=absolute", "--git-common-dir", "--git-dir", "--is-bare-repository"];
+        let exit = match git.call(dir, ask).exit().await {
+            Err(GitError::Process(crate::sys::process::ProcessError::NoDirectory { .. })) => {
+                return Err(GitError::NotARepository { path });
+            }
+            other => other?,
+        };
+        if !exit.success() {
+            let said = exit.stderr.text();
+            return Err(match said.as_str() {
+                said if said.contains("dubious ownership") => GitError::ForeignOwner { path },
+                said if said.contains("not a git repository") => GitError::NotARepository { path },
+                _ => failure("rev-parse", &exit, None),
+            });
+        }
+        let answer = exit.stdout.text();
+        let mut lines = answer.lines();
+        let (common, git_dir) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let lost = |error: crate::sys::paths::NotAbsolute| GitError::Lost(error.to_string());
+        let (common, git_dir) = (AbsPath::new(common).map_err(lost)?, AbsPath::new(git_dir).map_err(lost)?);
+        if common != git_dir {
+            let main = common.parent().unwrap_or_else(|| common.clone()).to_string();
+            return Err(GitError::LinkedWorktree { path, main });
+        }
+        if lines.next() == Some("true") {
+            return Err(GitError::Bare { path });
+        }
+        let top = git.call(dir, ["rev-parse", "--path-format=absolute", "--show-toplevel"]).text().await?;
+        let root = AbsPath::new(top.trim_end_matches('\n')).map_err(lost)?;
+        let checkout = Self { git, root, common, hooks, judged: Arc::default() };
+        checkout.library(|_| Ok(())).await?;
+        Ok(checkout)
+    }
+
+    /// The main checkout's directory.
+    pub fn root(&self) -> &AbsPath {
+        &self.root
+    }
+
+    /// The directory that all worktrees share, usually `.git`.
+    pub fn common_dir(&self) -> &AbsPath {
+        &self.common
+    }
+
+    /// The lease file of an issue (D75).
+    pub fn lease_file(&self, worktree_name: &str) -> AbsPath {
+        self.common.join("agentd").join(format!("{worktree_name}.json"))
+    }
+
+    /// Whether the repository's own hooks run.
+    pub(super) fn hooks(&self) -> bool {
+        self.hooks
+    }
+
+    /// A call on the shared directory with the main checkout as files; for what touches neither index nor files.
+    pub(super) async fn call<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        self.call_in(&self.common, &self.root, args).await
+    }
+
+    /// A call on one worktree, with the repository's own configuration disarmed.
+    pub(super) async fn call_in<A: AsRef<OsStr>>(
+        &self,
+        git_dir: &AbsPath,
+        work_tree: &AbsPath,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        let hardening = self.hardening(git_dir).await?;
+        let call = self.git.call(work_tree, args).at(git_dir, Some(work_tree));
+        Ok(call.config(hardening.overrides.iter().cloned()))
+    }
+
+    /// What the repository's configuration may not do, read again whenever its files changed.
+    pub(super) async fn hardening(&self, git_dir: &AbsPath) -> Result<Arc<Hardening>, GitError> {
+        let files = [
+            self.common.join("config"),
+            self.common.join("config.worktree"),
+            git_dir.join("config.worktree"),
+        ];
+        let stamp = |file: &AbsPath| {
+            let meta = file.as_path().symlink_metadata().ok()?;
+            Some((meta.modified().ok()?, meta.len()))
+        };
+        let stamps: Vec<_> = files.iter().map(stamp).collect();
+        let known = self.judged.lock().unwrap_or_else(PoisonError::into_inner).get(git_dir).cloned();
+        if let Some(known) = known
+            && known.stamps == stamps
+            && !known.hardening.includes
+        {
+            return Ok(known.hardening);
+        }
+        let list = ["config", "--list", "--includes", "--show-scope", "-z"];
+        let listing = self.git.call(&self.root, list).at(git_dir, Some(&self.root)).bytes().await?;
+        let hardening = Arc::new(hardening::judge(&listing));
+        let judged = Judged { stamps, hardening: Arc::clone(&hardening) };
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner).insert(git_dir.clone(), judged);
+        Ok(hardening)
+    }
+
+    /// Runs `work` on the repository through git2, off the runtime's threads.
+    pub(super) async fn library<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Repository) -> Result<T, GitError> + Send + 'static,
+    ) -> Result<T, GitError> {
+        let (common, root) = (self.common.clone(), self.root.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let repository = Repository::open(common.as_path()).map_err(|error| match error.code() {
+                ErrorCode::Owner => GitError::ForeignOwner { path: root.to_string() },
+                _ => GitError::Format { path: root.to_string(), detail: error.message().to_owned() },
+            })?;
+            work(&repository)
+        });
+        task.await.map_err(|error| GitError::Lost(error.to_string()))?
+    }
+
+    /// Waits for this repository's turn for an administrative step, across processes (D57).
+    pub(super) async fn turn(&self) -> Result<Turn, GitError> {
+        let path = self.common.join("agentd").join("worktrees.lock");
+        let wait = move || Turn::wait(path.as_path(), TURN_PATIENCE).map(|turn| (turn, path));
+        let waited =
+            tokio::task::spawn_blocking(wait).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        let (turn, path) = waited?;
+        turn.ok_or_else(|| GitError::Locked {
+            detail: format!("{path} was held for {} s", TURN_PATIENCE.as_secs()),
+        })
+    }
+
+    /// A remote by name, with its URL as it is now and the credentials to use there. Keep it: an agent could change
+    /// the URL later.
+    pub async fn remote(&self, name: &str, auth: RemoteAuth) -> Result<Remote, GitError> {
+        match self.remote_url(name).await? {
+            Some(url) => Ok(Remote::new(name, &url, auth)),
+            None => Err(GitError::NoRemote { name: name.to_owned() }),
+        }
+    }
+
+    /// The URL of a remote; `None` where there is no such remote.
+    pub async fn remote_url(&self, name: &str) -> Result<Option<String>, GitError> {
+        let name = name.to_owned();
+        self.library(move |repository| match repository.find_remote(&name) {
+            Ok(remote) => Ok(remote.url().ok().map(str::to_owned).filter(|url| !url.is_empty())),
+            Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::InvalidSpec) => Ok(None),
+            Err(error) => Err(error.into()),
+        })
+        .await
+    }
+
+    /// The identity that commits get: the repository's, else the user's, else `None`.
+    pub async fn identity(&self) -> Result<Option<Identity>, GitError> {
+        let mut values = Vec::new();
+        for key in ["user.name", "user.email"] {
+            let exit = self.call(["config", "--get", key]).await?.exit().await?;
+            values.push(exit.stdout.text().trim().to_owned());
+        }
+        let email = values.pop().unwrap_or_default();
+        let name = values.pop().unwrap_or_default();
+        Ok((!name.is_empty() && !email.is_empty()).then_some(Identity { name, email }))
+    }
+
+    /// The commit of a local branch.
+    pub async fn local_branch(&self, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
+        self.reference(&branch.full()).await
+    }
+
+    /// The commit that a full ref name stands for.
+    pub async fn reference(&self, full: &str) -> Result<Option<CommitId>, GitError> {
+        let full = full.to_owned();
+        self.library(move |repository| commit_of_ref(repository, &full)).await
+    }
+
+    /// The branch that the main checkout stands on; `None` when detached. Unborn branches have a name too.
+    pub async fn current_branch(&self) -> Result<Option<String>, GitError> {
+        self.library(|repository| {
+            let head = repository.find_reference("HEAD")?;
+            let target = head.symbolic_target().ok().flatten().map(str::to_owned);
+            Ok(target.and_then(|full| full.strip_prefix("refs/heads/").map(str::to_owned)))
+        })
+        .await
+    }
+
+    /// A local branch that makes `branch` impossible (D34). For the remote's, see [`Checkout::remote_ref_conflict`].
+    pub async fn ref_conflict(&self, branch: &BranchName) -> Result<Option<RefConflict>, GitError> {
+        let wanted = branch.clone();
+        self.library(move |repository| {
+            let mut names = Vec::new();
+            for reference in repository.references_glob("refs/heads/*")? {
+                names.extend(reference?.shorthand().ok().map(str::to_owned));
+            }
+            Ok(conflict(&wanted, names.iter().map(String::as_str), false))
+        })
+        .await
+    }
+
+    /// Whether `ancestor` is in the history of `descendant` (or the same commit). An unknown commit is in no history.
+    pub async fn is_ancestor(&self, ancestor: &CommitId, descendant: &CommitId) -> Result<bool, GitError> {
+        let (ancestor, descendant) = (ancestor.clone(), descendant.clone());
+        self.library(move |repository| contains(repository, &descendant, &ancestor)).await
+    }
+
+    /// Whether the repository has this commit.
+    pub async fn has_commit(&self, commit: &CommitId) -> Result<bool, GitError> {
+        let commit = commit.clone();
+        self.library(move |repository| Ok(repository.find_commit(oid(&commit)?).is_ok())).await
+    }
+
+    /// Moves a ref of agentd's own, or a branch that is checked out nowhere: to `to`, only if it is at `from` now
+    /// (`None`: does not exist). Durable.
+    pub async fn update_ref(
+        &self,
+        full: &str,
+        from: Option<&CommitId>,
+        to: &CommitId,
+    ) -> Result<(), GitError> {
+        let zero = "0".repeat(to.as_str().len());
+        let from = from.map_or(zero.as_str(), CommitId::as_str);
+        self.call(["update-ref", "-m", "agentd", full, to.as_str(), from]).await?.done().await
+    }
+
+    /// Removes a ref if it is at `at`.
+    pub async fn delete_ref(&self, full: &str, at: &CommitId) -> Result<(), GitError> {
+        self.call(["update-ref", "-d", full, at.as_str()]).await?.done().await
+    }
+
+    /// A file of a commit: its bytes, or `None` where the commit has no file there.
+    pub async fn blob(&self, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        let (commit, path) = (commit.clone(), path.to_owned());
+        self.library(move |repository| {
+            let missing = |_| GitError::Missing { what: format!("commit {commit}") };
+            let tree = repository.find_commit(oid(&commit)?).map_err(missing)?.tree()?;
+            match tree.get_path(Path::new(&path)) {
+                Ok(entry) => Ok(repository.find_blob(entry.id()).ok().map(|blob| blob.content().to_vec())),
+                Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
+    pub(super) fn file_error(action: &'static str, path: &AbsPath, source: std::io::Error) -> GitError {
+        FileError::new(action, path.as_path(), source).into()
+    }
+}
+
+/// Finds a name among `names` that `wanted` cannot live with.
+pub(super) fn conflict<'a>(
+    wanted: &BranchName,
+    names: impl IntoIterator<Item = &'a str>,
+    remote: bool,
+) -> Option<RefConflict> {
+    let wanted = wanted.as_str();
+    let below =
+        |longer: &str, shorter: &str| longer.strip_prefix(shorter).is_some_and(|rest| rest.starts_with('/'));
+    let found = names.into_iter().find(|name| below(wanted, name) || below(name, wanted))?;
+    Some(RefConflict { existing: found.to_owned(), wanted: wanted.to_owned(), remote })
+}
+
+pub(super) fn oid(commit: &CommitId) -> Result<Oid, GitError> {
+    Ok(Oid::from_str(commit.as_str())?)
+}
+
+pub(super) fn commit_id(oid: Oid) -> Result<CommitId, GitError> {
+    CommitId::parse(&oid.to_string()).map_err(|error| GitError::Lost(error.to_string()))
+}
+
+pub(super) fn commit_of_ref(repository: &Repository, full: &str) -> Result<Option<CommitId>, GitError> {
+    match repository.find_reference(full) {
+        Ok(reference) => match reference.peel_to_commit() {
+            Ok(commit) => commit_id(commit.id()).map(Some),
+            Err(error) if error.code() == ErrorCode::UnbornBranch => Ok(None),
+            Err(error) => Err(error.into()),
+        },
+        Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::InvalidSpec) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the history of `tip` contains `commit`.
+pub(super) fn contains(repository: &Repository, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    let (tip, commit) = (oid(tip)?, oid(commit)?);
+    if tip == commit {
+        return Ok(true);
+    }
+    match repository.graph_descendant_of(tip, commit) {
+        Ok(answer) => Ok(answer),
+        Err(error) if error.code() == ErrorCode::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

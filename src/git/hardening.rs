@@ -1,0 +1,160 @@
+//! Takes the teeth out of a repository's own configuration: what could run a program or redirect a transfer.
+//!
+//! An agent that can write to the common git directory can set keys that git would run programs for. Only the
+//! operator's configuration (global) may name programs (D56): each dangerous key set by the repository is overridden
+//! with the operator's value, or with a harmless one.
+
+use super::error::GitError;
+
+/// What a repository's configuration asks for that it may not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hardening {
+    /// Entries that override it.
+    pub overrides: Vec<(String, String)>,
+    /// A key that redirects transfers and cannot be overridden: network calls are refused.
+    pub redirect: Option<String>,
+    /// Filter drivers that the repository itself defines and that therefore do not run, by name.
+    pub disarmed_filters: Vec<String>,
+    /// Whether a file includes others, so that a look at the files' times says nothing.
+    pub includes: bool,
+}
+
+impl Hardening {
+    /// Refuses a network call that would go somewhere else.
+    pub(super) fn check_network(&self) -> Result<(), GitError> {
+        self.redirect.as_ref().map_or(Ok(()), |key| Err(GitError::Redirected { key: key.clone() }))
+    }
+}
+
+/// Reads the output of `git config --list --includes --show-scope -z`: scope, NUL, key, line feed, value, NUL.
+pub(super) fn judge(listing: &[u8]) -> Hardening {
+    let text = String::from_utf8_lossy(listing);
+    let mut fields = text.split('\0');
+    let mut own = Vec::new();
+    let mut operators = Vec::new();
+    while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
+        let (key, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+        match scope {
+            "local" | "worktree" => own.push(key),
+            "global" => operators.push((key, value)),
+            _ => {}
+        }
+    }
+    own.sort_unstable();
+    own.dedup();
+    let mut hardening = Hardening::default();
+    for key in own {
+        let parts = Key::of(key);
+        hardening.includes |= matches!(parts.section, "include" | "includeif");
+        if parts.section == "url" && matches!(parts.name, "insteadof" | "pushinsteadof") {
+            hardening.redirect.get_or_insert_with(|| key.to_owned());
+        }
+        let Some(harmless) = parts.harmless() else { continue };
+        // An empty value first, where values add up; then the operator's.
+        let given = operators.iter().filter(|(known, _)| *known == key).map(|(_, value)| (*value).to_owned());
+        let mut values: Vec<String> = given.collect();
+        if parts.section == "filter" && parts.name != "required" && values.is_empty() {
+            hardening.disarmed_filters.push(parts.subsection.unwrap_or_default().to_owned());
+        }
+        if values.is_empty() || parts.adds_up() {
+            values.insert(0, harmless.to_owned());
+        }
+        hardening.overrides.extend(values.into_iter().map(|value| (key.to_owned(), value)));
+    }
+    hardening.disarmed_filters.dedup();
+    hardening
+}
+
+struct Key<'a> {
+    section: &'a str,
+    subsection: Option<&'a str>,
+    name: &'a str,
+}
+
+impl<'a> Key<'a> {
+    /// Git prints section and name in lower case; a subsection may hold dots.
+    fn of(key: &'a str) -> Self {
+        let (section, rest) = key.split_once('.').unwrap_or((key, ""));
+        match rest.rsplit_once('.') {
+            Some((subsection, name)) => Self { section, subsection: Some(subsection), name },
+            None => Self { section, subsection: None, name: rest },
+        }
+    }
+
+    /// The value that takes the danger out of the key; `None`: it is not dangerous.
+    fn harmless(&self) -> Option<&'static str> {
+        Some(match (self.section, self.name) {
+            ("core", "sshcommand") => "ssh",
+            ("core", "gitproxy" | "alternaterefscommand") | ("sequence", "editor") => "",
+            ("credential", "helper") => "",
+            ("filter", "clean" | "smudge" | "process") => "",
+            ("filter", "required") => "false",
+            ("gpg", "program") => match self.subsection {
+                Some("ssh") => "ssh-keygen",
+                Some("x509") => "gpgsm",
+                _ => "gpg",
+            },
+            ("gpg", "defaultkeycommand") => "",
+            ("submodule", "update") => "checkout",
+            ("http", "sslverify") => "true",
+            ("http", "proxy" | "curloptresolve" | "extraheader" | "cookiefile") => "",
+            ("trailer", "command" | "cmd") => "true",
+            ("diff", "external" | "command" | "textconv") | ("uploadpack", "packobjectshook") => "",
+            ("merge", "driver") => "false",
+            _ => return None,
+        })
+    }
+
+    fn adds_up(&self) -> bool {
+        matches!(
+            (self.section, self.name),
+            ("credential", "helper") | ("http", "extraheader" | "curloptresolve")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(entries: &[(&str, &str, &str)]) -> Vec<u8> {
+        entries
+            .iter()
+            .flat_map(|(scope, key, value)| format!("{scope}\0{key}\n{value}\0").into_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn what_the_repository_sets_is_replaced_by_what_the_operator_set() {
+        let judged = judge(&listing(&[
+            ("global", "credential.helper", "store"),
+            ("global", "filter.lfs.clean", "git-lfs clean -- %f"),
+            ("local", "core.autocrlf", "input"),
+            ("local", "credential.helper", "!evil"),
+            ("local", "filter.lfs.clean", "evil"),
+            ("worktree", "filter.a.b.smudge", "evil"),
+            ("local", "core.sshcommand", "evil"),
+        ]));
+        let overrides: Vec<_> = judged.overrides.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(
+            overrides,
+            [
+                ("core.sshcommand", "ssh"),
+                ("credential.helper", ""),
+                ("credential.helper", "store"),
+                ("filter.a.b.smudge", ""),
+                ("filter.lfs.clean", "git-lfs clean -- %f"),
+            ]
+        );
+        assert_eq!(judged.disarmed_filters, ["a.b"]);
+        assert!(judged.check_network().is_ok());
+    }
+
+    #[test]
+    fn a_redirection_stops_network_calls() {
+        let judged = judge(&listing(&[("local", "url.http://evil/.insteadof", "https://github.com/")]));
+        assert!(judged.check_network().unwrap_err().to_string().contains("url.http://evil/.insteadof"));
+        let operators = judge(&listing(&[("global", "url.git@h:.insteadof", "https://h/")]));
+        assert!(operators.check_network().is_ok());
+    }
+}

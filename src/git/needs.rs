@@ -1,0 +1,93 @@
+//! What a checkout needs beyond files of commits: submodules, Git LFS, the operator's filters.
+
+use super::checkout::Checkout;
+use super::error::GitError;
+use super::worktree::Worktree;
+
+/// What to do about it (`worktree.submodules`, `worktree.lfs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Population {
+    /// Fill submodules, where the commit has some.
+    pub submodules: bool,
+    /// Fill in files under Git LFS, where the program is installed.
+    pub lfs: bool,
+}
+
+impl Default for Population {
+    fn default() -> Self {
+        Self { submodules: true, lfs: true }
+    }
+}
+
+/// Git LFS's own driver, as `git lfs install` writes it; given on each call, never read from the repository (D91).
+pub(super) fn lfs_driver() -> Vec<(String, String)> {
+    [
+        ("filter.lfs.clean", "git-lfs clean -- %f"),
+        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
+        ("filter.lfs.process", "git-lfs filter-process"),
+        ("filter.lfs.required", "true"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+impl Checkout {
+    /// Whether files of the checkout are under Git LFS, by the attributes of what stands in the worktree's index.
+    pub(super) async fn uses_lfs(&self, worktree: &Worktree) -> Result<bool, GitError> {
+        let listing = worktree.call(["ls-files", "-z", "--", ":(attr:filter=lfs)"]).await?.bytes().await?;
+        Ok(!listing.is_empty())
+    }
+
+    /// Whether the program is there.
+    pub(super) async fn has_lfs(&self) -> Result<bool, GitError> {
+        Ok(self.call(["lfs", "version"]).await?.exit().await?.success())
+    }
+}
+
+impl Worktree {
+    /// Fills submodules and says what stays incomplete, as warnings for people.
+    pub(super) async fn populate(&self, wants: Population) -> Result<Vec<String>, GitError> {
+        let mut warnings = Vec::new();
+        if self.path().join(".gitmodules").as_path().is_file() {
+            if wants.submodules {
+                self.fill_submodules().await?;
+            } else {
+                warnings.push("submodules are left empty (worktree.submodules)".to_owned());
+            }
+        }
+        if self.checkout().uses_lfs(self).await? {
+            let smudged = wants.lfs && self.checkout().has_lfs().await?;
+            if !smudged {
+                let why = if wants.lfs { "git-lfs is not installed" } else { "worktree.lfs" };
+                warnings.push(format!("files under Git LFS stay pointers ({why})"));
+            }
+        }
+        for filter in &self.checkout().hardening(self.git_dir()).await?.disarmed_filters {
+            if filter != "lfs" {
+                warnings.push(format!(
+                    "the filter \"{filter}\" of the repository's own configuration does not run; \
+                     if you trust it, set it in your global git configuration"
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Registers submodules under the lock (it writes the shared configuration), then fetches them outside it.
+    async fn fill_submodules(&self) -> Result<(), GitError> {
+        {
+            let _turn = self.checkout().turn().await?;
+            self.call(["submodule", "--quiet", "init"]).await?.done().await?;
+        }
+        let update = [
+            "submodule",
+            "--quiet",
+            "update",
+            "--init",
+            "--checkout",
+            "--recursive",
+            "--no-recommend-shallow",
+        ];
+        self.call(update).await?.network("a submodule's remote").done().await
+    }
+}

@@ -1,0 +1,472 @@
+//! Preparing an issue's worktree: made, reused, reattached or repaired; nothing reused blindly, nothing deleted.
+
+use std::fs;
+
+use super::checkout::{Checkout, RefConflict};
+use super::error::GitError;
+use super::needs::Population;
+use super::place::{Entry, Head, Place, entries, place, resolved};
+use super::remote::Remote;
+use super::worktree::Worktree;
+use crate::domain::event::WorktreeState;
+use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files::{self, FileError};
+use crate::sys::paths::AbsPath;
+use crate::sys::worktree_path::TEMPORARY_PREFIX;
+
+/// Stands in the administrative directory while files are being checked out: found later, the checkout is done again.
+const PREPARING: &str = "agentd-preparing";
+
+/// What a worktree is to be.
+#[derive(Debug, Clone)]
+pub struct WorktreePlan {
+    /// Directory that holds the worktrees (`worktree.root`, absolute).
+    pub root: AbsPath,
+    /// Folder in it, `issue-N`.
+    pub name: String,
+    /// The issue's branch.
+    pub branch: BranchName,
+    /// Commit that the branch starts from, where it has to be made.
+    pub base: CommitId,
+    /// Where the branch may already be.
+    pub remote: Option<Remote>,
+    /// Submodules and LFS.
+    pub population: Population,
+}
+
+/// A worktree that is ready.
+#[derive(Debug, Clone)]
+pub struct PreparedWorktree {
+    /// The worktree.
+    pub worktree: Worktree,
+    /// How it came to be.
+    pub state: WorktreeState,
+    /// The commit it stands on.
+    pub head: CommitId,
+    /// What people should know: what was repaired, set aside, left out.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is no worktree. All but [`WorktreeError::Git`] are `mapping_conflict` (D34).
+#[derive(Debug, thiserror::Error)]
+pub enum WorktreeError {
+    /// Something else is in the place.
+    #[error("{path} is {what}; move it away (mv {path} {path}.mine) and start again")]
+    Occupied {
+        /// The place.
+        path: String,
+        /// What it is.
+        what: String,
+    },
+    /// The worktree there is on something else.
+    #[error(
+        "the worktree {path} stands on {on}, not on {branch}; \
+             put it right (git -C {path} switch {branch}) or move it (git worktree move {path} elsewhere)"
+    )]
+    OtherBranch {
+        /// The place.
+        path: String,
+        /// Branch or commit.
+        on: String,
+        /// The issue's branch.
+        branch: String,
+    },
+    /// Git waits there for something to be finished.
+    #[error(
+        "a {operation} is unfinished in {path}; finish it (git -C {path} {operation} --continue) \
+             or drop it (git -C {path} {operation} --abort; for bisect: reset)"
+    )]
+    Unfinished {
+        /// The place.
+        path: String,
+        /// Git's subcommand.
+        operation: &'static str,
+    },
+    /// The branch is in use by another worktree.
+    #[error(
+        "the branch {branch} is checked out in {path}; switch that checkout to another branch and start again"
+    )]
+    CheckedOutElsewhere {
+        /// The branch.
+        branch: String,
+        /// Where.
+        path: String,
+    },
+    /// A person locked the worktree.
+    #[error("the worktree {path} is gone but locked{}; unlock it (git worktree unlock {path}) if it will not come back",
+        if reason.is_empty() { String::new() } else { format!(" (\"{reason}\")") })]
+    Locked {
+        /// The place.
+        path: String,
+        /// What the person wrote.
+        reason: String,
+    },
+    /// Local and remote branch both have commits of their own (D95).
+    #[error(
+        "{branch} diverged: here {local}, on the remote {remote}; bring them together (git merge or git rebase) \
+             in a checkout of it, or rename one, and start again"
+    )]
+    Diverged {
+        /// The branch.
+        branch: String,
+        /// Local commit, short.
+        local: String,
+        /// Remote commit, short.
+        remote: String,
+    },
+    /// A branch name makes this one impossible.
+    #[error(transparent)]
+    RefConflict(#[from] RefConflict),
+    /// Git failed.
+    #[error(transparent)]
+    Git(#[from] GitError),
+}
+
+impl From<FileError> for WorktreeError {
+    fn from(error: FileError) -> Self {
+        Self::Git(error.into())
+    }
+}
+
+impl WorktreeError {
+    /// Whether the place or the branch is taken, in contrast to git failing.
+    pub fn is_conflict(&self) -> bool {
+        !matches!(self, Self::Git(_))
+    }
+}
+
+struct Settled {
+    git_dir: AbsPath,
+    state: WorktreeState,
+    warnings: Vec<String>,
+}
+
+impl Checkout {
+    /// Makes the worktree of a plan ready, or says what stands in the way. Whoever calls holds the issue's lease.
+    /// Administrative steps wait for their turn across processes; files are checked out outside of it (D57).
+    pub async fn prepare_worktree(&self, plan: &WorktreePlan) -> Result<PreparedWorktree, WorktreeError> {
+        let path = resolved(&plan.root).join(&plan.name);
+        let remote_tip = match &plan.remote {
+            Some(remote) => {
+                let fetched = self.fetch(remote, std::slice::from_ref(&plan.branch)).await?;
+                fetched.into_iter().next().flatten()
+            }
+            None => None,
+        };
+        let settled = {
+            let _turn = self.turn().await?;
+            self.settle(plan, &path, remote_tip.as_ref()).await?
+        };
+        let Settled { git_dir, state, mut warnings } = settled;
+        let lfs = plan.population.lfs && self.has_lfs().await?;
+        let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
+        worktree.clear_stale_locks()?;
+        worktree.finish_checkout(plan.population, &mut warnings).await?;
+        if let Some(tip) = &remote_tip {
+            worktree.follow_remote(tip, &mut warnings).await?;
+        }
+        let missing = || GitError::Missing { what: format!("a commit on {}", plan.branch) };
+        let head = worktree.head().await?.ok_or_else(missing)?;
+        Ok(PreparedWorktree { worktree, state, head, warnings })
+    }
+
+    /// The administrative step.
+    async fn settle(
+        &self,
+        plan: &WorktreePlan,
+        path: &AbsPath,
+        remote_tip: Option<&CommitId>,
+    ) -> Result<Settled, WorktreeError> {
+        self.keep_out_of_git(&resolved(&plan.root))?;
+        files::remove_file(self.common_dir().join(format!("{}.lock", plan.branch.full())).as_path())?;
+        let all = entries(self)?;
+        let place = place(self, path).map_err(|error| Self::file_error("look at", path, error))?;
+        let entry = all.iter().find(|entry| entry.path.as_ref() == Some(path));
+        let occupied = |what: &str| WorktreeError::Occupied { path: path.to_string(), what: what.to_owned() };
+        match (place, entry) {
+            (Place::Free, entry) => {
+                self.retire_stale(path, entry, &all)?;
+                self.create(plan, path, remote_tip).await
+            }
+            (Place::NotADirectory, _) => Err(occupied("not a directory")),
+            (Place::OtherRepository(of), _) => {
+                Err(occupied(&format!("a worktree of another repository ({of})")))
+            }
+            (Place::Repository, _) => Err(occupied("a repository of its own, or its .git is broken")),
+            (Place::Foreign, None) => Err(occupied("a directory that agentd did not make")),
+            // Someone removed the worktree's `.git` and nothing else.
+            (Place::Foreign, Some(entry)) => self.reuse(plan, path, entry, Some("its .git file was missing")),
+            (Place::Ours(target), Some(entry)) if resolved(&entry.dir) == target => {
+                if entry.head == Head::Broken {
+                    return self.rebuild(plan, path, remote_tip, &all).await;
+                }
+                self.reuse(plan, path, entry, None)
+            }
+            (Place::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
+                // The repository was moved: the entry still names the old place.
+                Some(moved) if moved.path.as_ref().is_none_or(|old| !old.as_path().exists()) => {
+                    self.reuse(plan, path, moved, Some("git's entry named another place"))
+                }
+                Some(moved) => {
+                    let from = moved.path.as_ref().map(ToString::to_string).unwrap_or_default();
+                    Err(occupied(&format!("a copy of the worktree {from}")))
+                }
+                None => self.rebuild(plan, path, remote_tip, &all).await,
+            },
+        }
+    }
+
+    /// Keeps the worktrees and temporary files out of git, for this repository alone.
+    fn keep_out_of_git(&self, root: &AbsPath) -> Result<(), WorktreeError> {
+        let exclude = self.common_dir().join("info").join("exclude");
+        files::create_dir(self.common_dir().join("info").as_path())?;
+        if let Ok(inside) = root.as_path().strip_prefix(resolved(self.root()).as_path()) {
+            let names: Vec<_> = inside.iter().map(|name| name.to_string_lossy()).collect();
+            files::ensure_line(exclude.as_path(), &format!("/{}/", names.join("/")))?;
+        }
+        files::ensure_line(exclude.as_path(), &format!("{TEMPORARY_PREFIX}*"))?;
+        files::create_dir(root.as_path())?;
+        Ok(())
+    }
+
+    /// Takes a worktree that is there, if it is what it should be.
+    fn reuse(
+        &self,
+        plan: &WorktreePlan,
+        path: &AbsPath,
+        entry: &Entry,
+        repaired: Option<&str>,
+    ) -> Result<Settled, WorktreeError> {
+        let name = path.to_string();
+        if !entry.is_on(&plan.branch) {
+            if let Some(operation) = entry.unfinished() {
+                return Err(WorktreeError::Unfinished { path: name, operation });
+            }
+            let on = match &entry.head {
+                Head::Branch(full) => full.trim_start_matches("refs/heads/").to_owned(),
+                Head::Detached(commit) => format!("the commit {}", commit.get(..10).unwrap_or(commit)),
+                Head::Broken => "a HEAD that cannot be read".to_owned(),
+            };
+            return Err(WorktreeError::OtherBranch { path: name, on, branch: plan.branch.to_string() });
+        }
+        let mut warnings = Vec::new();
+        if let Some(why) = repaired {
+            files::write_public(path.join(".git").as_path(), format!("gitdir: {}\n", entry.dir).as_bytes())?;
+            files::write_public(
+                entry.dir.join("gitdir").as_path(),
+                format!("{}\n", path.join(".git")).as_bytes(),
+            )?;
+            warnings.push(format!("the worktree {name} was repaired: {why}"));
+        }
+        if entry.half_made() {
+            files::remove_file(entry.dir.join("locked").as_path())?;
+        }
+        Ok(Settled { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
+    }
+
+    /// Sets entries of git aside that stand for nothing any more: this place's own, one left by a killed
+    /// `git worktree add` of it, and ones on vanished places.
+    fn retire_stale(
+        &self,
+        path: &AbsPath,
+        entry: Option<&Entry>,
+        all: &[Entry],
+    ) -> Result<(), WorktreeError> {
+        if let Some(entry) = entry {
+            if let (Some(reason), false) = (&entry.locked, entry.half_made()) {
+                return Err(WorktreeError::Locked { path: path.to_string(), reason: reason.clone() });
+            }
+            self.retire(entry)?;
+        }
+        let name = path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // An add that was killed before it wrote where the worktree is to be. Adds of agentd take turns, so it is over.
+        for entry in all.iter().filter(|entry| entry.path.is_none() && entry.half_made()) {
+            let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
+            if id.strip_prefix(name.as_str()).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())) {
+                self.retire(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn retire(&self, entry: &Entry) -> Result<(), WorktreeError> {
+        let aside = self.common_dir().join("agentd").join("retired-worktrees");
+        files::create_dir(aside.as_path())?;
+        let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
+        let to = aside.join(format!("{id}-{}", uuid::Uuid::new_v4().simple()));
+        files::rename(entry.dir.as_path(), to.as_path())?;
+        Ok(())
+    }
+
+    /// Makes the worktree, and the branch where there is none. Files are not checked out yet.
+    async fn create(
+        &self,
+        plan: &WorktreePlan,
+        path: &AbsPath,
+        remote_tip: Option<&CommitId>,
+    ) -> Result<Settled, WorktreeError> {
+        if let Some(conflict) = self.ref_conflict(&plan.branch).await? {
+            return Err(conflict.into());
+        }
+        self.check_not_elsewhere(plan, path).await?;
+        let mut warnings = Vec::new();
+        let local = self.local_branch(&plan.branch).await?;
+        let branch = plan.branch.as_str();
+        let place = path.to_string();
+        let mut args = vec!["worktree", "add", "--quiet", "--no-checkout", "--no-track"];
+        let start;
+        let state = match &local {
+            Some(local) => {
+                if let Some(remote) = remote_tip
+                    && !self.is_ancestor(remote, local).await?
+                {
+                    self.forward(plan, local, remote).await?;
+                    warnings.push(format!("{branch} was brought forward to the remote's {}", remote.short()));
+                }
+                warnings.push(format!(
+                    "the branch {branch} was there without a worktree; the work goes on on it"
+                ));
+                args = vec!["worktree", "add", "--quiet", "--no-checkout", "--", &place, branch];
+                WorktreeState::Reattached
+            }
+            None => {
+                start = remote_tip.unwrap_or(&plan.base).to_string();
+                args.extend(["-b", branch, "--", &place, &start]);
+                match remote_tip {
+                    Some(_) => {
+                        warnings.push(format!(
+                            "the branch {branch} was on the remote already; the work goes on on it"
+                        ));
+                        WorktreeState::Reattached
+                    }
+                    None => WorktreeState::Created,
+                }
+            }
+        };
+        if !self.has_commit(&plan.base).await? && local.is_none() && remote_tip.is_none() {
+            return Err(GitError::Missing { what: format!("the commit {}", plan.base) }.into());
+        }
+        self.call(&args).await?.with_hooks(false).done().await?;
+        let made = entries(self)?.into_iter().find(|entry| entry.path.as_ref() == Some(path));
+        let made =
+            made.ok_or_else(|| GitError::Missing { what: format!("git's entry of the worktree {place}") })?;
+        files::write_private(made.dir.join(PREPARING).as_path(), b"")?;
+        Ok(Settled { git_dir: made.dir, state, warnings })
+    }
+
+    /// Brings a branch that is checked out nowhere forward to the remote's commit.
+    async fn forward(
+        &self,
+        plan: &WorktreePlan,
+        local: &CommitId,
+        remote: &CommitId,
+    ) -> Result<(), WorktreeError> {
+        if !self.is_ancestor(local, remote).await? {
+            return Err(diverged(&plan.branch, local, remote));
+        }
+        Ok(self.update_ref(&plan.branch.full(), Some(local), remote).await?)
+    }
+
+    async fn check_not_elsewhere(&self, plan: &WorktreePlan, path: &AbsPath) -> Result<(), WorktreeError> {
+        let elsewhere = |place: &AbsPath| WorktreeError::CheckedOutElsewhere {
+            branch: plan.branch.to_string(),
+            path: place.to_string(),
+        };
+        if self.current_branch().await?.as_deref() == Some(plan.branch.as_str()) {
+            return Err(elsewhere(self.root()));
+        }
+        for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
+            match &entry.path {
+                Some(place) if place == path => {}
+                Some(place) if place.as_path().exists() || (entry.locked.is_some() && !entry.half_made()) => {
+                    return Err(elsewhere(place));
+                }
+                _ => self.retire(entry)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Files are there but git's entry for them is not, or is broken: a new entry is made around the files as they
+    /// are, on the branch; with no branch to put them on, they are set aside.
+    async fn rebuild(
+        &self,
+        plan: &WorktreePlan,
+        path: &AbsPath,
+        remote_tip: Option<&CommitId>,
+        all: &[Entry],
+    ) -> Result<Settled, WorktreeError> {
+        for broken in all.iter().filter(|entry| entry.path.as_ref() == Some(path)) {
+            self.retire(broken)?;
+        }
+        let had_branch = self.local_branch(&plan.branch).await?.is_some();
+        self.check_not_elsewhere(plan, path).await?;
+        let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
+            .map_err(|e| GitError::Lost(e.to_string()))?;
+        let mut settled = self.create(plan, path, remote_tip).await?;
+        if !had_branch {
+            settled.warnings.push(format!(
+                "git knew neither the worktree {path} nor its branch; what was there is kept in {aside}"
+            ));
+            return Ok(settled);
+        }
+        // The new link moves to the old files, and they move back.
+        files::rename(path.join(".git").as_path(), aside.join(".git").as_path())?;
+        fs::remove_dir(path.as_path()).map_err(|error| Self::file_error("remove", path, error))?;
+        files::rename(aside.as_path(), path.as_path())?;
+        files::remove_file(settled.git_dir.join(PREPARING).as_path())?;
+        settled.state = WorktreeState::Reused;
+        settled.warnings = vec![format!(
+            "git's entry of the worktree {path} was lost and was made again; its files are as they were"
+        )];
+        Ok(settled)
+    }
+}
+
+impl Worktree {
+    /// Checks the files out where that was not done, or not finished. Work that is there is never written over.
+    async fn finish_checkout(
+        &self,
+        population: Population,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), WorktreeError> {
+        let marker = self.git_dir().join(PREPARING);
+        let index = self.git_dir().join("index");
+        let bare = || {
+            fs::read_dir(self.path().as_path())
+                .is_ok_and(|all| all.flatten().all(|e| e.file_name() == ".git"))
+        };
+        if marker.as_path().exists() || (!index.as_path().exists() && bare()) {
+            files::write_private(marker.as_path(), b"")?;
+            let hooks = self.checkout().hooks();
+            self.call(["reset", "--hard", "--quiet"]).await?.with_hooks(hooks).done().await?;
+            warnings.extend(self.populate(population).await?);
+            files::remove_file(marker.as_path())?;
+        } else if !index.as_path().exists() {
+            self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the remote's newer commits into the worktree; uncommitted changes stay, or it fails without a change.
+    async fn follow_remote(&self, tip: &CommitId, warnings: &mut Vec<String>) -> Result<(), WorktreeError> {
+        let Some(head) = self.head().await? else { return Ok(()) };
+        if self.checkout().is_ancestor(tip, &head).await? {
+            return Ok(());
+        }
+        if !self.checkout().is_ancestor(&head, tip).await? {
+            return Err(diverged(self.branch(), &head, tip));
+        }
+        self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
+        warnings.push(format!("{} was brought forward to the remote's {}", self.branch(), tip.short()));
+        Ok(())
+    }
+}
+
+fn diverged(branch: &BranchName, local: &CommitId, remote: &CommitId) -> WorktreeError {
+    WorktreeError::Diverged {
+        branch: branch.to_string(),
+        local: local.short().to_owned(),
+        remote: remote.short().to_owned(),
+    }
+}

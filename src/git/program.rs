@@ -1,0 +1,279 @@
+//! Runs the git program: no prompt, no hook, no inherited `GIT_*`, no system configuration (D56).
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::checkout::Identity;
+use super::error::{GitError, cause, last_lines};
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{Ending, Exit, ProcessSpec, run};
+
+/// Oldest version that has all that is used (`GIT_CONFIG_COUNT`, `rev-parse --path-format`).
+pub const MINIMUM_VERSION: &str = "2.31.0";
+
+const LOCAL_LIMIT: Duration = Duration::from_secs(600);
+const NETWORK_LIMIT: Duration = Duration::from_secs(900);
+
+/// What git needs of the user's environment: where programs, configuration, agents, keys and proxies are.
+const PASSED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "SSH_AUTH_SOCK",
+    "GNUPGHOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "SYSTEMROOT",
+    "USERPROFILE",
+    "APPDATA",
+    "PATHEXT",
+    "TEMP",
+    "TMP",
+];
+
+/// Set for every call, whatever any configuration says.
+const ALWAYS: &[(&str, &str)] = &[
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.pager", "cat"),
+    ("core.editor", "false"),
+    ("core.askPass", ""),
+    ("protocol.ext.allow", "never"),
+    ("gc.auto", "0"),
+    ("gc.autoDetach", "false"),
+    ("maintenance.auto", "false"),
+    ("advice.detachedHead", "false"),
+    ("advice.addEmbeddedRepo", "false"),
+    ("core.quotePath", "false"),
+    ("submodule.recurse", "false"),
+    ("core.untrackedCache", "false"),
+    ("core.safecrlf", "false"),
+    ("commit.status", "false"),
+    ("http.lowSpeedLimit", "1"),
+    ("http.lowSpeedTime", "120"),
+];
+
+/// The git program of this machine, and the part of the user's environment that it gets.
+#[derive(Debug, Clone)]
+pub struct GitProgram {
+    program: PathBuf,
+    env: Arc<Vec<(OsString, OsString)>>,
+    cancel: CancellationToken,
+}
+
+impl GitProgram {
+    /// `git` from the `PATH` in `environment`, which is the user's whole environment; only what git needs is passed.
+    /// `cancel` ends what runs.
+    pub fn new(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        cancel: CancellationToken,
+    ) -> Self {
+        let env =
+            environment.into_iter().filter(|(name, _)| PASSED.iter().any(|passed| name == passed)).collect();
+        Self { program: "git".into(), env: Arc::new(env), cancel }
+    }
+
+    /// Version text, checked against [`MINIMUM_VERSION`].
+    pub async fn version(&self) -> Result<String, GitError> {
+        let root =
+            AbsPath::new(std::path::MAIN_SEPARATOR_STR).map_err(|error| GitError::Lost(error.to_string()))?;
+        let text = self.call(&root, ["version"]).text().await?;
+        let found = text.trim().trim_start_matches("git version ").to_owned();
+        if numbers(&found) < numbers(MINIMUM_VERSION) {
+            return Err(GitError::TooOld { found, needed: MINIMUM_VERSION });
+        }
+        Ok(found)
+    }
+
+    /// A call in a directory; the first argument is the subcommand.
+    pub(super) fn call<A: AsRef<OsStr>>(&self, cwd: &AbsPath, args: impl IntoIterator<Item = A>) -> Call {
+        Call {
+            git: self.clone(),
+            cwd: cwd.clone(),
+            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            config: Vec::new(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            remote: None,
+            hooks: false,
+        }
+    }
+}
+
+fn numbers(version: &str) -> Vec<u32> {
+    version.split(['.', ' ', '-']).map_while(|part| part.parse().ok()).take(3).collect()
+}
+
+/// One run of the program.
+#[derive(Debug)]
+#[must_use = "it has not run yet"]
+pub(super) struct Call {
+    git: GitProgram,
+    cwd: AbsPath,
+    args: Vec<OsString>,
+    config: Vec<(String, String)>,
+    env: Vec<(&'static str, OsString)>,
+    stdin: Vec<u8>,
+    remote: Option<String>,
+    hooks: bool,
+}
+
+impl Call {
+    /// Names the repository and the files instead of letting git look for them: what a worktree's `.git` says is not
+    /// trusted.
+    pub(super) fn at(mut self, git_dir: &AbsPath, work_tree: Option<&AbsPath>) -> Self {
+        self.env.push(("GIT_DIR", git_dir.as_path().into()));
+        if let Some(work_tree) = work_tree {
+            self.env.push(("GIT_WORK_TREE", work_tree.as_path().into()));
+        }
+        self
+    }
+
+    /// Uses another index than the worktree's own.
+    pub(super) fn index(mut self, file: &AbsPath) -> Self {
+        self.env.push(("GIT_INDEX_FILE", file.as_path().into()));
+        self
+    }
+
+    /// Sets configuration above every file.
+    pub(super) fn config(mut self, entries: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.config.extend(entries);
+        self
+    }
+
+    /// Sets a variable.
+    pub(super) fn env(mut self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name, value.as_ref().to_owned()));
+        self
+    }
+
+    /// Says who made what is made.
+    pub(super) fn identity(self, author: &Identity, committer: &Identity) -> Self {
+        self.env("GIT_AUTHOR_NAME", &author.name)
+            .env("GIT_AUTHOR_EMAIL", &author.email)
+            .env("GIT_COMMITTER_NAME", &committer.name)
+            .env("GIT_COMMITTER_EMAIL", &committer.email)
+    }
+
+    /// Feeds its input.
+    pub(super) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Says that it talks to a remote: longer limit, and failures read as the remote's. `display` has no credentials.
+    pub(super) fn network(mut self, display: &str) -> Self {
+        self.remote = Some(display.to_owned());
+        self
+    }
+
+    /// Lets the repository's own hooks run (`worktree.hooks`).
+    pub(super) fn with_hooks(mut self, allowed: bool) -> Self {
+        self.hooks = allowed;
+        self
+    }
+
+    fn what(&self) -> String {
+        let mut words = self.args.iter().map(|arg| arg.to_string_lossy().into_owned());
+        words.find(|word| !word.starts_with('-')).unwrap_or_default()
+    }
+
+    /// Runs it; an exit code other than 0 is not an error here.
+    pub(super) async fn exit(self) -> Result<Exit, GitError> {
+        let what = self.what();
+        let limit = if self.remote.is_some() { NETWORK_LIMIT } else { LOCAL_LIMIT };
+        let always = ALWAYS.iter().filter(|(key, _)| !(self.hooks && *key == "core.hooksPath"));
+        let mut config: Vec<(String, String)> =
+            always.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        config.extend(self.config);
+        let mut spec = ProcessSpec::new(&self.git.program, &self.cwd)
+            .envs(self.git.env.iter().cloned())
+            .envs([
+                ("GIT_TERMINAL_PROMPT", "0"),
+                ("GIT_CONFIG_NOSYSTEM", "1"),
+                ("GIT_ATTR_NOSYSTEM", "1"),
+                ("GIT_ALLOW_PROTOCOL", "http:https:ssh:git:file"),
+                ("GIT_OPTIONAL_LOCKS", "0"),
+                ("GIT_EDITOR", "false"),
+                ("LC_ALL", "C"),
+            ])
+            .envs(self.env)
+            .env("GIT_CONFIG_COUNT", config.len().to_string());
+        for (at, (key, value)) in config.iter().enumerate() {
+            spec = spec.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
+        }
+        let spec = spec.args(self.args).stdin(self.stdin).timeout(limit).output_cap(256 << 20);
+        let exit = run(spec, &self.git.cancel).await?;
+        match exit.ending {
+            Ending::Itself => Ok(exit),
+            Ending::TimedOut => Err(GitError::TimedOut { what, seconds: limit.as_secs() }),
+            Ending::Cancelled => Err(GitError::Cancelled { what }),
+        }
+    }
+
+    /// Runs it; anything but exit code 0 is an error with its cause.
+    pub(super) async fn bytes(self) -> Result<Vec<u8>, GitError> {
+        let (what, remote) = (self.what(), self.remote.clone());
+        let exit = self.exit().await?;
+        if exit.success() && exit.stdout.truncated {
+            let detail = format!("it wrote {} bytes, more than agentd reads", exit.stdout.total);
+            return Err(GitError::Failed { what, code: "exit 0".into(), detail });
+        }
+        if exit.success() {
+            return Ok(exit.stdout.head);
+        }
+        Err(failure(&what, &exit, remote.as_deref()))
+    }
+
+    /// As [`Call::bytes`], as text.
+    pub(super) async fn text(self) -> Result<String, GitError> {
+        Ok(String::from_utf8_lossy(&self.bytes().await?).into_owned())
+    }
+
+    /// As [`Call::bytes`], without a result.
+    pub(super) async fn done(self) -> Result<(), GitError> {
+        self.bytes().await.map(|_| ())
+    }
+}
+
+/// The error of a call that ended by itself with something else than 0.
+pub(super) fn failure(what: &str, exit: &Exit, remote: Option<&str>) -> GitError {
+    let code = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+    };
+    let mut said = exit.stderr.text();
+    if said.trim().is_empty() {
+        said = last_lines(&exit.stdout.text());
+    }
+    cause(what, code, &said, remote)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert!(numbers("2.9.5") < numbers(MINIMUM_VERSION));
+        assert!(numbers("2.47.3") > numbers(MINIMUM_VERSION));
+        assert!(numbers("2.39.2 (Apple Git-143)") > numbers(MINIMUM_VERSION));
+        assert_eq!(numbers("2.45.1.windows.1"), [2, 45, 1]);
+    }
+}

@@ -1,0 +1,213 @@
+//! Listing worktrees, and retiring those whose work is safely elsewhere; the rest is kept, with the reason.
+
+use std::collections::BTreeMap;
+
+use super::checkout::Checkout;
+use super::error::GitError;
+use super::place::{Entry, Head, entries, resolved};
+use super::worktree::Worktree;
+use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+/// What may go.
+#[derive(Debug, Clone)]
+pub struct PrunePlan {
+    /// Directory that holds the worktrees.
+    pub root: AbsPath,
+    /// Commits of origin branches: what is in their history is merged.
+    pub merged_into: Vec<CommitId>,
+    /// Heads of pull requests that the tracker calls merged (squashed ones are in nobody's history).
+    pub merged_heads: Vec<CommitId>,
+    /// Worktrees by name that must stay, with the reason (a live instance, retention).
+    pub held: BTreeMap<String, String>,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// One worktree and what was done with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pruned {
+    /// Its folder's name.
+    pub name: String,
+    /// Its branch, where it stands on one.
+    pub branch: Option<String>,
+    /// What was done.
+    pub outcome: PruneOutcome,
+}
+
+/// What was done with a worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PruneOutcome {
+    /// Removed, its branch too; the commit is kept on `kept_as`.
+    Removed {
+        /// Files that went, ignored ones included.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Ref that keeps the branch's last commit.
+        kept_as: String,
+    },
+    /// Would be removed.
+    WouldRemove,
+    /// Stays.
+    Kept {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One worktree as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedWorktree {
+    /// Its folder's name.
+    pub name: String,
+    /// Where it is.
+    pub path: AbsPath,
+    /// Its branch, where it stands on one.
+    pub branch: Option<String>,
+    /// Its commit.
+    pub head: Option<CommitId>,
+    /// Files that differ from the commit; `None` where it cannot be told.
+    pub changed: Option<usize>,
+    /// Whether its directory is there.
+    pub present: bool,
+    /// Why a person locked it.
+    pub locked: Option<String>,
+}
+
+impl Checkout {
+    /// Worktrees below `root`, by name.
+    pub async fn list_worktrees(&self, root: &AbsPath) -> Result<Vec<ListedWorktree>, GitError> {
+        let mut found = Vec::new();
+        for (name, entry, path) in self.below(root)? {
+            let branch = branch_of(&entry);
+            let present = path.as_path().is_dir();
+            let worktree = self.existing(&entry, &path);
+            let changed = match (&worktree, present) {
+                (Some(worktree), true) => worktree.status().await.ok().map(|changes| changes.len()),
+                _ => None,
+            };
+            let head = match &worktree {
+                Some(worktree) => worktree.head().await.ok().flatten(),
+                None => None,
+            };
+            let branch = branch.map(|branch| branch.to_string());
+            found.push(ListedWorktree { name, path, branch, head, changed, present, locked: entry.locked });
+        }
+        Ok(found)
+    }
+
+    /// The worktree of an issue that stands in `root/name`, if it is one of this repository, on a branch.
+    pub fn find_worktree(&self, root: &AbsPath, name: &str) -> Result<Option<Worktree>, GitError> {
+        let found =
+            self.below(root)?.into_iter().find(|(known, _, path)| known == name && path.as_path().is_dir());
+        Ok(found.and_then(|(_, entry, path)| self.existing(&entry, &path)))
+    }
+
+    /// Removes worktrees and branches whose work is merged and nowhere in use, keeping each branch's last commit on a
+    /// ref. What is uncommitted, unmerged, held, locked or odd stays, and it says why.
+    pub async fn prune(&self, plan: &PrunePlan) -> Result<Vec<Pruned>, GitError> {
+        let mut report = Vec::new();
+        for (name, entry, path) in self.below(&plan.root)? {
+            let branch = branch_of(&entry);
+            let outcome = match self.reason_to_keep(plan, &name, &entry, &path).await? {
+                Some(reason) => PruneOutcome::Kept { reason },
+                None if plan.dry_run => PruneOutcome::WouldRemove,
+                None => self.remove(&entry, &path).await?,
+            };
+            report.push(Pruned { name, branch: branch.map(|branch| branch.to_string()), outcome });
+        }
+        let known: Vec<String> = report.iter().map(|pruned| pruned.name.clone()).collect();
+        for stranger in std::fs::read_dir(plan.root.as_path()).into_iter().flatten().flatten() {
+            let name = stranger.file_name().to_string_lossy().into_owned();
+            if !known.contains(&name) {
+                let reason = "it is not a worktree of this repository".to_owned();
+                report.push(Pruned { name, branch: None, outcome: PruneOutcome::Kept { reason } });
+            }
+        }
+        report.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(report)
+    }
+
+    async fn reason_to_keep(
+        &self,
+        plan: &PrunePlan,
+        name: &str,
+        entry: &Entry,
+        path: &AbsPath,
+    ) -> Result<Option<String>, GitError> {
+        let kept = |reason: String| Ok(Some(reason));
+        if let Some(why) = plan.held.get(name) {
+            return kept(why.clone());
+        }
+        if let Some(reason) = &entry.locked {
+            return kept(format!("it is locked ({reason})"));
+        }
+        if let Some(operation) = entry.unfinished() {
+            return kept(format!("a {operation} is unfinished in it"));
+        }
+        if !path.as_path().is_dir() {
+            return kept("its directory is gone; git worktree prune forgets it".into());
+        }
+        let Some(worktree) = self.existing(entry, path) else {
+            return kept("it stands on no branch".into());
+        };
+        let Some(head) = worktree.head().await? else { return kept("its branch has no commit".into()) };
+        let changed = worktree.status().await?;
+        if let Some(first) = changed.first() {
+            let more = changed.len() - 1;
+            return kept(format!("{} has uncommitted changes (and {more} more files)", first.path));
+        }
+        let mut merged = plan.merged_heads.contains(&head);
+        for base in &plan.merged_into {
+            merged = merged || self.is_ancestor(&head, base).await?;
+        }
+        if !merged {
+            return kept(format!("its commit {} is not merged", head.short()));
+        }
+        Ok(None)
+    }
+
+    async fn remove(&self, entry: &Entry, path: &AbsPath) -> Result<PruneOutcome, GitError> {
+        let _turn = self.turn().await?;
+        let kept = |reason: &str| Ok(PruneOutcome::Kept { reason: reason.to_owned() });
+        let Some(branch) = branch_of(entry) else { return kept("it stands on no branch") };
+        let Some(tip) = self.local_branch(&branch).await? else { return kept("its branch has no commit") };
+        let gone = files::measure(path.as_path());
+        let kept_as = format!("refs/agentd/retired/{branch}");
+        self.set_ref(&kept_as, &tip).await?;
+        // Without force: git itself looks once more for changes.
+        let place = path.to_string();
+        if let Err(error) = self.call(["worktree", "remove", "--", place.as_str()]).await?.done().await {
+            return kept(&format!("git does not remove it: {error}"));
+        }
+        // Not `branch -D`: that rewrites the shared configuration (D57).
+        self.delete_ref(&branch.full(), &tip).await?;
+        Ok(PruneOutcome::Removed { files: gone.files, bytes: gone.bytes, kept_as })
+    }
+
+    fn below(&self, root: &AbsPath) -> Result<Vec<(String, Entry, AbsPath)>, GitError> {
+        let root = resolved(root);
+        let named = |entry: Entry| {
+            let path = entry.path.clone()?;
+            let inside = path.parent().is_some_and(|parent| parent == root);
+            let name = path.as_path().file_name()?.to_string_lossy().into_owned();
+            inside.then_some((name, entry, path))
+        };
+        let mut found: Vec<_> = entries(self)?.into_iter().filter_map(named).collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+
+    fn existing(&self, entry: &Entry, path: &AbsPath) -> Option<Worktree> {
+        Some(Worktree::new(self, path.clone(), entry.dir.clone(), branch_of(entry)?, false))
+    }
+}
+
+fn branch_of(entry: &Entry) -> Option<BranchName> {
+    match &entry.head {
+        Head::Branch(full) => BranchName::parse(full).ok(),
+        _ => None,
+    }
+}

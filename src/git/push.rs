@@ -1,0 +1,104 @@
+//! Pushing one branch, with a lease: never over commits that are not ours.
+
+use super::checkout::Checkout;
+use super::error::{GitError, last_lines};
+use super::program::failure;
+use super::remote::Remote;
+use crate::domain::name::{BranchName, CommitId};
+
+/// How a push ended, short of an error of transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushOutcome {
+    /// The remote has the commit now.
+    Pushed,
+    /// It had it already.
+    UpToDate,
+    /// The branch there is not where it was expected: someone else pushed, or deleted it.
+    Stale {
+        /// Where it is now; `None`: it is gone.
+        actual: Option<CommitId>,
+    },
+    /// The remote's branch has commits that this one lacks, and they are not ours to drop.
+    NotFastForward {
+        /// The remote's commit.
+        remote: CommitId,
+    },
+    /// The remote's rules or hooks say no.
+    Refused {
+        /// What it said.
+        detail: String,
+    },
+}
+
+impl Checkout {
+    /// Brings `commit` to `branch` on the remote, if that branch is at `expected` (`None`: not there). Forward only;
+    /// back or sideways only where `expected` is what agentd itself pushed last. No hook runs.
+    pub async fn push(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+        commit: &CommitId,
+        expected: Option<&CommitId>,
+    ) -> Result<PushOutcome, GitError> {
+        let pushed_ref = remote.pushed_ref(branch);
+        let ours = self.reference(&pushed_ref).await?;
+        if let Some(expected) = expected
+            && ours.as_ref() != Some(expected)
+            && !self.is_ancestor(expected, commit).await?
+        {
+            return Ok(PushOutcome::NotFastForward { remote: expected.clone() });
+        }
+        let lease = expected.map_or("", CommitId::as_str);
+        let mut args: Vec<String> = [
+            "push",
+            "--porcelain",
+            "--no-verify",
+            "--no-follow-tags",
+            "--recurse-submodules=no",
+            "--no-signed",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.push(format!("--force-with-lease={}:{lease}", branch.full()));
+        args.extend(["--".into(), remote.target(), format!("{commit}:{}", branch.full())]);
+        let exit = self.remote_call(remote, args).await?.exit().await?;
+        let answer = exit.stdout.text();
+        let line = answer.lines().find(|line| line.contains(&format!(":{}\t", branch.full())));
+        let outcome = match line.map(|line| (line.chars().next(), line)) {
+            Some((Some('='), _)) => PushOutcome::UpToDate,
+            Some((Some('!'), line)) if line.contains("stale info") || line.contains("fetch first") => {
+                PushOutcome::Stale { actual: self.remote_branch(remote, branch).await? }
+            }
+            Some((Some('!'), line)) if line.contains("[remote rejected]") => {
+                let told = exit.stderr.text();
+                let told = told.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
+                let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
+                let summary = line.rsplit('\t').next().unwrap_or_default();
+                let detail = last_lines(&[&[summary], told.as_slice()].concat().join("\n"));
+                // A lock lost to someone else who pushes this moment is a matter of a lease, not of rules.
+                if line.contains("failed to update ref") || line.contains("cannot lock ref") {
+                    let actual = self.remote_branch(remote, branch).await?;
+                    if actual.as_ref() != expected {
+                        return Ok(PushOutcome::Stale { actual });
+                    }
+                }
+                PushOutcome::Refused { detail }
+            }
+            Some((Some('!'), line)) => {
+                PushOutcome::Refused { detail: line.rsplit('\t').next().unwrap_or_default().to_owned() }
+            }
+            Some(_) if exit.success() => PushOutcome::Pushed,
+            _ => return Err(failure("push", &exit, Some(&remote.display()))),
+        };
+        if matches!(outcome, PushOutcome::Pushed | PushOutcome::UpToDate) {
+            self.set_ref(&pushed_ref, commit).await?;
+            self.set_ref(&remote.seen_ref(branch), commit).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Points a ref of agentd's own somewhere, wherever it was.
+    pub(super) async fn set_ref(&self, full: &str, to: &CommitId) -> Result<(), GitError> {
+        self.call(["update-ref", "-m", "agentd", full, to.as_str()]).await?.done().await
+    }
+}

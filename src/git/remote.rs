@@ -1,0 +1,206 @@
+//! Remotes: which URL, which credentials, what they have, and bringing commits from them.
+
+use base64::Engine as _;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::checkout::{Checkout, RefConflict, conflict};
+use super::error::GitError;
+use super::program::Call;
+use crate::domain::name::{BranchName, CommitId};
+
+/// How to prove oneself to a remote (D28).
+#[derive(Debug, Clone)]
+pub enum RemoteAuth {
+    /// As the user's git does: SSH agent, credential helpers, what the URL holds.
+    User,
+    /// A token over HTTP, sent only to this remote's URL, through the environment.
+    Token(SecretString),
+}
+
+/// A remote as it was when the run began.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    name: String,
+    url: String,
+    auth: RemoteAuth,
+}
+
+impl Remote {
+    /// A remote with a name and a URL; a token is used over HTTP only.
+    pub fn new(name: &str, url: &str, auth: RemoteAuth) -> Self {
+        Self { name: name.to_owned(), url: url.to_owned(), auth }
+    }
+
+    /// Its name in the repository's configuration.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its URL as configured; may hold credentials, so show [`Remote::display`].
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its URL without credentials.
+    pub fn display(&self) -> String {
+        without_credentials(&self.url)
+    }
+
+    fn is_http(&self) -> bool {
+        self.url.starts_with("https://") || self.url.starts_with("http://")
+    }
+
+    /// The URL that the program gets: a token replaces credentials in the URL, which would win over it.
+    pub(super) fn target(&self) -> String {
+        match self.auth {
+            RemoteAuth::Token(_) if self.is_http() => self.display(),
+            _ => self.url.clone(),
+        }
+    }
+
+    /// Where agentd keeps what it last saw of a branch there.
+    pub(super) fn seen_ref(&self, branch: &BranchName) -> String {
+        format!("refs/agentd/remotes/{}/{branch}", self.ref_name())
+    }
+
+    /// Where agentd keeps what it last pushed to a branch there.
+    pub(super) fn pushed_ref(&self, branch: &BranchName) -> String {
+        format!("refs/agentd/pushed/{}/{branch}", self.ref_name())
+    }
+
+    fn ref_name(&self) -> &str {
+        if BranchName::parse(&self.name).is_ok() { &self.name } else { "remote" }
+    }
+
+    /// The token as a header for exactly this URL. Helpers are off then: they would answer a refused token with
+    /// somebody else's rights.
+    fn credentials(&self) -> Vec<(String, String)> {
+        let RemoteAuth::Token(token) = &self.auth else { return Vec::new() };
+        if !self.is_http() {
+            return Vec::new();
+        }
+        let pair = format!("x-access-token:{}", token.expose_secret());
+        let header =
+            format!("Authorization: Basic {}", base64::engine::general_purpose::STANDARD.encode(pair));
+        let key = format!("http.{}.extraHeader", self.target());
+        vec![("credential.helper".into(), String::new()), (key.clone(), String::new()), (key, header)]
+    }
+}
+
+/// Removes `user:password@` from a URL.
+pub(super) fn without_credentials(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) if scheme.starts_with("http") => {
+            let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+            let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+            format!("{scheme}://{host}{path}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+impl Checkout {
+    /// A call that talks to a remote, with its credentials and nobody else's.
+    pub(super) async fn remote_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
+        self.hardening(self.common_dir()).await?.check_network()?;
+        let mut call = self.call(args).await?.config(remote.credentials()).network(&remote.display());
+        if !remote.is_http() {
+            // A question on a terminal that nobody watches is a refusal.
+            call = call.env("GIT_SSH_VARIANT", "auto").env("SSH_ASKPASS_REQUIRE", "never");
+        }
+        Ok(call)
+    }
+
+    /// The commit of a branch on the remote, asked now; `None` where it has none.
+    pub async fn remote_branch(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+    ) -> Result<Option<CommitId>, GitError> {
+        let heads = self.remote_heads(remote, &[branch.full()]).await?;
+        let commit = heads.into_iter().find(|(name, _)| *name == branch.full()).map(|(_, commit)| commit);
+        Ok(commit)
+    }
+
+    /// A branch on the remote that makes `branch` impossible there (D34).
+    pub async fn remote_ref_conflict(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+    ) -> Result<Option<RefConflict>, GitError> {
+        let mut patterns = vec![format!("{}/*", branch.full())];
+        let mut shorter = branch.as_str();
+        while let Some((parent, _)) = shorter.rsplit_once('/') {
+            patterns.push(format!("refs/heads/{parent}"));
+            shorter = parent;
+        }
+        let heads = self.remote_heads(remote, &patterns).await?;
+        let names = heads.iter().filter_map(|(name, _)| name.strip_prefix("refs/heads/"));
+        Ok(conflict(branch, names, true))
+    }
+
+    async fn remote_heads(
+        &self,
+        remote: &Remote,
+        patterns: &[String],
+    ) -> Result<Vec<(String, CommitId)>, GitError> {
+        let mut args = vec!["ls-remote".to_owned(), "--quiet".into(), "--".into(), remote.target()];
+        args.extend(patterns.iter().cloned());
+        let text = self.remote_call(remote, args).await?.text().await?;
+        let parse = |line: &str| {
+            let (id, name) = line.split_once('\t')?;
+            Some((name.to_owned(), CommitId::parse(id).ok()?))
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+
+    /// Brings branches of the remote here and gives their commits, in order; `None` for one that it does not have.
+    /// Neither the user's branches nor remote-tracking ones nor `FETCH_HEAD` are touched.
+    pub async fn fetch(
+        &self,
+        remote: &Remote,
+        branches: &[BranchName],
+    ) -> Result<Vec<Option<CommitId>>, GitError> {
+        let names: Vec<String> = branches.iter().map(BranchName::full).collect();
+        let heads = self.remote_heads(remote, &names).await?;
+        let of =
+            |name: &String| heads.iter().find(|(known, _)| known == name).map(|(_, commit)| commit.clone());
+        let there: Vec<&BranchName> = branches.iter().filter(|branch| of(&branch.full()).is_some()).collect();
+        if !there.is_empty() {
+            let mut args: Vec<String> =
+                ["fetch", "--quiet", "--no-write-fetch-head", "--no-tags", "--no-auto-maintenance"]
+                    .map(str::to_owned)
+                    .to_vec();
+            args.extend(["--no-recurse-submodules".into(), "--".into(), remote.target()]);
+            args.extend(there.iter().map(|branch| format!("+{}:{}", branch.full(), remote.seen_ref(branch))));
+            self.remote_call(remote, args).await?.done().await?;
+        }
+        // What was fetched counts, should the remote have moved between the two questions.
+        let mut commits = Vec::new();
+        for branch in branches {
+            commits.push(match of(&branch.full()) {
+                Some(_) => self.reference(&remote.seen_ref(branch)).await?,
+                None => None,
+            });
+        }
+        Ok(commits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d28_a_token_is_sent_to_its_url_alone_and_never_shown() {
+        let token = RemoteAuth::Token(SecretString::from("s3cret"));
+        let remote = Remote::new("origin", "https://user:old@github.com/o/n.git", token.clone());
+        assert_eq!(remote.target(), "https://github.com/o/n.git");
+        let credentials = remote.credentials();
+        assert_eq!(credentials[1].0, "http.https://github.com/o/n.git.extraHeader");
+        assert!(!format!("{remote:?}").contains("s3cret"));
+        let ssh = Remote::new("origin", "git@github.com:o/n.git", token);
+        assert!(ssh.credentials().is_empty());
+        assert_eq!(ssh.target(), "git@github.com:o/n.git");
+    }
+}

@@ -1,0 +1,234 @@
+//! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
+
+use super::checkout::Identity;
+use super::error::GitError;
+use super::worktree::Worktree;
+use crate::domain::name::CommitId;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+/// Agentd's own index of a worktree, so that the user's and the agent's is neither read nor changed.
+const INDEX: &str = "agentd-index";
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// Where the state before is kept; `None` when it was the wanted one already.
+    pub rescued: Option<CommitId>,
+}
+
+impl Worktree {
+    /// The tree of the present state: every file that is not ignored, tracked or not. Neither index nor HEAD is
+    /// touched; flags that hide files in the worktree's own index have no effect here.
+    pub async fn tree(&self) -> Result<String, GitError> {
+        Ok(self.record().await?.0)
+    }
+
+    /// The tree, and the index that describes it.
+    pub(super) async fn record(&self) -> Result<(String, AbsPath), GitError> {
+        let own = self.git_dir().join(INDEX);
+        // Each record works on a copy, so that several at once do not meet; the last one done is kept for its times.
+        let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
+        let recorded = self.record_in(&own, &work).await;
+        match recorded {
+            Ok(tree) => {
+                files::rename(work.as_path(), own.as_path())?;
+                Ok((tree, own))
+            }
+            Err(error) => {
+                for leftover in [work.clone(), self.git_dir().join(format!("{}.lock", file_name(&work)))] {
+                    files::remove_file(leftover.as_path())?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn record_in(&self, own: &AbsPath, work: &AbsPath) -> Result<String, GitError> {
+        let known = copy(own, work).await?;
+        if !known {
+            let base = match self.head().await? {
+                Some(head) => vec!["read-tree".to_owned(), "-m".into(), head.to_string()],
+                None => vec!["read-tree".to_owned(), "--empty".into()],
+            };
+            self.call(base).await?.index(work).done().await?;
+        }
+        let (links, embedded) = self.other_repositories(work).await?;
+        // What is a repository itself is left to itself: git would run a program in it, with its configuration.
+        let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
+        let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
+        let mut add = vec!["add", "--all"];
+        if !excluded.is_empty() {
+            add.extend(["--pathspec-from-file=-", "--pathspec-file-nul"]);
+        }
+        self.call(add).await?.index(work).stdin(excluded).done().await?;
+        self.follow_submodules(work, links).await?;
+        let tree = self.call(["write-tree"]).await?.index(work).text().await?;
+        Ok(tree.trim().to_owned())
+    }
+
+    /// Submodules of the index with their commits, and repositories that stand around untracked.
+    async fn other_repositories(
+        &self,
+        index: &AbsPath,
+    ) -> Result<(Vec<(String, String)>, Vec<String>), GitError> {
+        let staged = self.call(["ls-files", "--stage", "-z"]).await?.index(index).text().await?;
+        let link = |line: &str| {
+            let (meta, path) = line.strip_prefix("160000 ")?.split_once('\t')?;
+            Some((path.to_owned(), meta.split(' ').next()?.to_owned()))
+        };
+        let links = staged.split('\0').filter_map(link).collect();
+        let others = ["ls-files", "--others", "--exclude-standard", "-z"];
+        let others = self.call(others).await?.index(index).text().await?;
+        let embedded =
+            others.split('\0').filter_map(|path| path.strip_suffix('/')).map(str::to_owned).collect();
+        Ok((links, embedded))
+    }
+
+    /// Takes over the commits that submodules stand on, read without running anything in them.
+    async fn follow_submodules(&self, index: &AbsPath, links: Vec<(String, String)>) -> Result<(), GitError> {
+        let mut lines = String::new();
+        for (path, known) in links {
+            let folder = self.path().join(&path);
+            if folder.as_path().symlink_metadata().is_err() {
+                lines.push_str(&format!("0 {}\t{path}\0", "0".repeat(known.len())));
+                continue;
+            }
+            let head = move || {
+                let repository = git2::Repository::open(folder.as_path()).ok()?;
+                repository.head().ok()?.peel_to_commit().ok().map(|commit| commit.id().to_string())
+            };
+            let head =
+                tokio::task::spawn_blocking(head).await.map_err(|error| GitError::Lost(error.to_string()))?;
+            if let Some(head) = head
+                && head != known
+            {
+                lines.push_str(&format!("160000 {head}\t{path}\0"));
+            }
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.call(["update-index", "-z", "--index-info"]).await?.index(index).stdin(lines).done().await
+    }
+
+    /// Commits the present state on a ref that is never pushed, with HEAD as parent. The branch does not move.
+    pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
+        let tree = self.tree().await?;
+        let commit = self.commit_of(&tree, message).await?;
+        self.checkout().set_ref(reference, &commit).await?;
+        Ok(commit)
+    }
+
+    async fn commit_of(&self, tree: &str, message: &str) -> Result<CommitId, GitError> {
+        let mut args = vec!["commit-tree".to_owned(), "--no-gpg-sign".into(), tree.to_owned()];
+        if let Some(head) = self.head().await? {
+            args.extend(["-p".into(), head.to_string()]);
+        }
+        args.extend(["-F".into(), "-".into()]);
+        let who = Identity::agentd();
+        let id = self.call(args).await?.stdin(message).identity(&who, &who).text().await?;
+        CommitId::parse(&id).map_err(|error| GitError::Lost(error.to_string()))
+    }
+
+    /// Makes the files those of `commit` again (D70). The present state is kept first, on `rescue_ref`, unless it is
+    /// that state already. Ignored files stay. The branch stays where it is; `move_branch` moves it (and HEAD with
+    /// it) to the commit's parent, the commit that a checkpoint was made on.
+    pub async fn restore(
+        &self,
+        commit: &CommitId,
+        rescue_ref: &str,
+        move_branch: bool,
+    ) -> Result<Restored, GitError> {
+        self.clear_stale_locks()?;
+        let (present, index) = self.record().await?;
+        let wanted = self.tree_of_commit(commit).await?;
+        let head = self.head().await?;
+        let target = if move_branch { self.parent_of(commit).await? } else { None };
+        let moves = target.is_some() && target != head;
+        let mut rescued = None;
+        if present != wanted || moves {
+            let saved = self.commit_of(&present, "agentd: state before a restore\n").await?;
+            self.checkout().set_ref(rescue_ref, &saved).await?;
+            rescued = Some(saved);
+        }
+        self.drop_unfinished_operations()?;
+        if let (Some(target), true) = (&target, moves) {
+            let full = self.branch().full();
+            self.checkout().set_ref(&full, target).await?;
+            self.call(["symbolic-ref", "HEAD", full.as_str()]).await?.done().await?;
+        }
+        if present != wanted {
+            // The index knows every present file, so that what the wanted tree lacks is removed.
+            self.call(["read-tree", "-m", "-u", "--reset", wanted.as_str()])
+                .await?
+                .index(&index)
+                .done()
+                .await?;
+        }
+        self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
+        Ok(Restored { rescued })
+    }
+
+    async fn parent_of(&self, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
+        let commit = commit.clone();
+        self.checkout()
+            .library(move |repository| {
+                let commit = repository.find_commit(super::checkout::oid(&commit)?)?;
+                commit.parent_id(0).ok().map(super::checkout::commit_id).transpose()
+            })
+            .await
+    }
+
+    /// Sets aside what a killed git left unfinished in this worktree: merges, picks, rebases.
+    fn drop_unfinished_operations(&self) -> Result<(), GitError> {
+        for name in [
+            "MERGE_HEAD",
+            "MERGE_MSG",
+            "MERGE_MODE",
+            "CHERRY_PICK_HEAD",
+            "REVERT_HEAD",
+            "AUTO_MERGE",
+            "SQUASH_MSG",
+        ] {
+            files::remove_file(self.git_dir().join(name).as_path())?;
+        }
+        for name in ["rebase-merge", "rebase-apply", "sequencer"] {
+            let path = self.git_dir().join(name);
+            if path.as_path().exists() {
+                files::set_aside(path.as_path(), "aside")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the lock files that a killed git left in this worktree's own administrative directory, and old indexes
+    /// of agentd's. Whoever calls holds the lease, and no process of a run lives.
+    pub(super) fn clear_stale_locks(&self) -> Result<(), GitError> {
+        for name in ["index.lock", "HEAD.lock"] {
+            files::remove_file(self.git_dir().join(name).as_path())?;
+        }
+        for entry in std::fs::read_dir(self.git_dir().as_path()).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("agentd-index-") {
+                files::remove_file(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_name(path: &AbsPath) -> String {
+    path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Copies an index; false where there is none. Its time comes along: git tells by it which files may have changed in
+/// the very moment it was written.
+pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError> {
+    let (from, to) = (from.clone(), to.clone());
+    let work = move || match files::copy_with_time(from.as_path(), to.as_path()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
+}

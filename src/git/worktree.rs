@@ -1,0 +1,328 @@
+//! An issue's worktree: where it stands and what was changed in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
+
+use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
+use super::error::GitError;
+use super::needs;
+use super::program::Call;
+use crate::domain::name::{BranchName, CommitId};
+use crate::sys::paths::AbsPath;
+
+/// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
+#[derive(Debug, Clone)]
+pub struct Worktree {
+    checkout: Checkout,
+    path: AbsPath,
+    git_dir: AbsPath,
+    branch: BranchName,
+    lfs: bool,
+}
+
+/// One changed file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Relative to the worktree, with `/`.
+    pub path: String,
+    /// Its name before, where it was renamed.
+    pub from: Option<String>,
+    /// Lines added; 0 for binary files.
+    pub added: u64,
+    /// Lines removed; 0 for binary files.
+    pub removed: u64,
+    /// What happened to it.
+    pub kind: ChangeKind,
+    /// Whether it is binary.
+    pub binary: bool,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// New.
+    Added,
+    /// Other content.
+    Modified,
+    /// Gone.
+    Deleted,
+    /// Other name, perhaps other content.
+    Renamed,
+    /// Other kind or mode: executable, link, submodule.
+    TypeChanged,
+}
+
+impl ChangeKind {
+    /// One letter, as git shows it.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Added => 'A',
+            Self::Modified => 'M',
+            Self::Deleted => 'D',
+            Self::Renamed => 'R',
+            Self::TypeChanged => 'T',
+        }
+    }
+}
+
+/// A diff as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchText {
+    /// Unified diff, cut at a line's end.
+    pub text: String,
+    /// Whether something was cut off.
+    pub truncated: bool,
+}
+
+/// One commit of a branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Its id.
+    pub id: CommitId,
+    /// First line of its message.
+    pub subject: String,
+    /// Whole message.
+    pub message: String,
+    /// Author's name.
+    pub author: String,
+}
+
+impl Worktree {
+    pub(super) fn new(
+        checkout: &Checkout,
+        path: AbsPath,
+        git_dir: AbsPath,
+        branch: BranchName,
+        lfs: bool,
+    ) -> Self {
+        Self { checkout: checkout.clone(), path, git_dir, branch, lfs }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &AbsPath {
+        &self.path
+    }
+
+    /// Its branch.
+    pub fn branch(&self) -> &BranchName {
+        &self.branch
+    }
+
+    /// The repository.
+    pub fn checkout(&self) -> &Checkout {
+        &self.checkout
+    }
+
+    /// Git's administrative directory of it.
+    pub fn git_dir(&self) -> &AbsPath {
+        &self.git_dir
+    }
+
+    /// Its path relative to the main checkout, for people and records.
+    pub fn display(&self) -> String {
+        let root = self.checkout.root().as_path();
+        self.path.as_path().strip_prefix(root).unwrap_or(self.path.as_path()).display().to_string()
+    }
+
+    /// A call on this worktree.
+    pub(super) async fn call<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?;
+        Ok(if self.lfs { call.config(needs::lfs_driver()) } else { call })
+    }
+
+    /// The ref that HEAD names, or the commit it is detached at.
+    pub(super) fn head_text(&self) -> Result<String, GitError> {
+        let file = self.git_dir.join("HEAD");
+        let text = fs::read_to_string(file.as_path()).map_err(|e| Checkout::file_error("read", &file, e))?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    /// The commit it stands on; `None` before the branch's first commit.
+    pub async fn head(&self) -> Result<Option<CommitId>, GitError> {
+        let text = self.head_text()?;
+        match text.strip_prefix("ref: ") {
+            Some(full) => self.checkout.reference(full).await,
+            None => CommitId::parse(&text).map(Some).map_err(|error| GitError::Lost(error.to_string())),
+        }
+    }
+
+    /// What differs from the last commit, untracked files included, ignored ones not.
+    pub async fn status(&self) -> Result<Vec<Change>, GitError> {
+        match self.head().await? {
+            Some(head) => self.changes(&head).await,
+            None => self.changes_from(None).await,
+        }
+    }
+
+    /// What differs between a commit and the present state, committed or not.
+    pub async fn changes(&self, base: &CommitId) -> Result<Vec<Change>, GitError> {
+        self.changes_from(Some(base.clone())).await
+    }
+
+    async fn changes_from(&self, base: Option<CommitId>) -> Result<Vec<Change>, GitError> {
+        let present = self.tree().await?;
+        self.checkout.library(move |repository| changes(repository, base.as_ref(), &present)).await
+    }
+
+    /// The same as text: a unified diff of at most `cap` bytes, of everything or of one path (file or directory).
+    pub async fn diff(&self, base: &CommitId, path: Option<&str>, cap: usize) -> Result<PatchText, GitError> {
+        let present = self.tree().await?;
+        let (base, path) = (base.clone(), path.map(str::to_owned));
+        self.checkout
+            .library(move |repository| {
+                let old = tree_of(repository, Some(&base))?;
+                let new = repository.find_tree(Oid::from_str(&present)?)?;
+                let mut options = DiffOptions::new();
+                if let Some(path) = &path {
+                    options.pathspec(path).disable_pathspec_match(true);
+                }
+                let diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), Some(&mut options))?;
+                patch_text(&diff, cap)
+            })
+            .await
+    }
+
+    /// Commits between `base` and HEAD, oldest first.
+    pub async fn commits(&self, base: &CommitId) -> Result<Vec<LogEntry>, GitError> {
+        let Some(head) = self.head().await? else { return Ok(Vec::new()) };
+        let base = base.clone();
+        self.checkout
+            .library(move |repository| {
+                let mut walk = repository.revwalk()?;
+                walk.set_sorting(git2::Sort::TOPOLOGICAL | git2::Sort::REVERSE)?;
+                walk.push(oid(&head)?)?;
+                walk.hide(oid(&base)?)?;
+                let mut log = Vec::new();
+                for id in walk {
+                    let commit = repository.find_commit(id?)?;
+                    let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+                    log.push(LogEntry {
+                        id: commit_id(commit.id())?,
+                        subject: message.lines().next().unwrap_or_default().to_owned(),
+                        message,
+                        author: String::from_utf8_lossy(commit.author().name_bytes()).into_owned(),
+                    });
+                }
+                Ok(log)
+            })
+            .await
+    }
+
+    /// A file of a tree made by [`Worktree::tree`], or of any tree: its bytes, blob id included.
+    pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
+        let (tree, path) = (Oid::from_str(tree)?, PathBuf::from(path));
+        self.checkout
+            .library(move |repository| {
+                let tree = repository.find_tree(tree)?;
+                let entry = match tree.get_path(&path) {
+                    Ok(entry) => entry,
+                    Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                };
+                let blob = repository.find_blob(entry.id()).ok();
+                Ok(blob.map(|blob| (blob.id().to_string(), blob.content().to_vec())))
+            })
+            .await
+    }
+
+    /// The tree of a commit, for comparing with [`Worktree::tree`].
+    pub async fn tree_of_commit(&self, commit: &CommitId) -> Result<String, GitError> {
+        let commit = commit.clone();
+        self.checkout
+            .library(move |repository| Ok(repository.find_commit(oid(&commit)?)?.tree_id().to_string()))
+            .await
+    }
+
+    /// Makes sure that HEAD is on the branch, so that a commit lands there. Commits made elsewhere (detached,
+    /// on a branch of the agent's own) come along if they continue the branch; otherwise it is an error and nothing
+    /// changes. True: HEAD was brought back.
+    pub async fn return_to_branch(&self) -> Result<bool, GitError> {
+        let full = self.branch.full();
+        let on = self.head_text()?;
+        if on == format!("ref: {full}") {
+            return Ok(false);
+        }
+        let moved = || GitError::HeadMoved {
+            path: self.display(),
+            on: on.trim_start_matches("ref: refs/heads/").to_owned(),
+            branch: self.branch.to_string(),
+        };
+        let head = self.head().await?;
+        let wanted = full.clone();
+        let tip = self.checkout.library(move |repository| commit_of_ref(repository, &wanted)).await?;
+        let (Some(head), Some(tip)) = (head, tip) else { return Err(moved()) };
+        let (newer, older) = (head.clone(), tip.clone());
+        if !self.checkout.library(move |repository| contains(repository, &newer, &older)).await? {
+            return Err(moved());
+        }
+        self.checkout.update_ref(&full, Some(&tip), &head).await?;
+        self.call(["symbolic-ref", "-m", "agentd: back to the issue's branch", "HEAD", full.as_str()])
+            .await?
+            .done()
+            .await?;
+        Ok(true)
+    }
+}
+
+fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<Option<Tree<'r>>, GitError> {
+    let Some(commit) = commit else { return Ok(None) };
+    let missing = |_| GitError::Missing { what: format!("commit {commit}") };
+    Ok(Some(repository.find_commit(oid(commit)?).map_err(missing)?.tree()?))
+}
+
+fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
+    let old = tree_of(repository, base)?;
+    let new = repository.find_tree(Oid::from_str(present)?)?;
+    let mut diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), None)?;
+    diff.find_similar(None)?;
+    let name = |path: Option<&Path>| path.unwrap_or(Path::new("")).to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for (at, delta) in diff.deltas().enumerate() {
+        let kind = match delta.status() {
+            Delta::Added | Delta::Copied => ChangeKind::Added,
+            Delta::Deleted => ChangeKind::Deleted,
+            Delta::Renamed => ChangeKind::Renamed,
+            Delta::Typechange => ChangeKind::TypeChanged,
+            _ if delta.old_file().id() == delta.new_file().id() => ChangeKind::TypeChanged,
+            _ => ChangeKind::Modified,
+        };
+        let patch = git2::Patch::from_diff(&diff, at)?;
+        let (added, removed) = match &patch {
+            Some(patch) => patch.line_stats().map(|(_, added, removed)| (added as u64, removed as u64))?,
+            None => (0, 0),
+        };
+        let binary = patch.is_none_or(|patch| patch.delta().flags().is_binary());
+        let gone = kind == ChangeKind::Deleted;
+        let file = if gone { delta.old_file() } else { delta.new_file() };
+        let from = (kind == ChangeKind::Renamed).then(|| name(delta.old_file().path()));
+        found.push(Change { path: name(file.path()), from, added, removed, kind, binary });
+    }
+    Ok(found)
+}
+
+fn patch_text(diff: &git2::Diff<'_>, cap: usize) -> Result<PatchText, GitError> {
+    let mut bytes = Vec::new();
+    let mut truncated = false;
+    let printed = diff.print(DiffFormat::Patch, |_, _, line| {
+        let marked = matches!(line.origin(), '+' | '-' | ' ');
+        if bytes.len() + usize::from(marked) + line.content().len() > cap {
+            truncated = true;
+            return false;
+        }
+        if marked {
+            bytes.push(line.origin() as u8);
+        }
+        bytes.extend_from_slice(line.content());
+        true
+    });
+    match printed {
+        Err(error) if !(truncated && error.code() == git2::ErrorCode::User) => Err(error.into()),
+        _ => Ok(PatchText { text: String::from_utf8_lossy(&bytes).into_owned(), truncated }),
+    }
+}

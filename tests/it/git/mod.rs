@@ -1,0 +1,171 @@
+//! Git as a guest: real repositories in temporary folders, each with its own home and nobody else's configuration.
+
+mod hostile;
+mod prepare;
+mod prune;
+mod remote;
+mod snapshot;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use agentd::domain::name::{BranchName, CommitId};
+use agentd::git::{
+    Checkout, GitProgram, Population, PreparedWorktree, Remote, RemoteAuth, WorktreeError, WorktreePlan,
+};
+use agentd::sys::files;
+use agentd::sys::paths::AbsPath;
+use agentd::sys::process::{ProcessSpec, run};
+use tokio_util::sync::CancellationToken;
+
+/// A home, a main checkout with a `main` branch of two commits, and a place for remotes.
+pub struct Ground {
+    _dir: tempfile::TempDir,
+    pub home: AbsPath,
+    pub repo: AbsPath,
+}
+
+impl Ground {
+    pub async fn new() -> Self {
+        Self::named("repo").await
+    }
+
+    /// The checkout's folder can have any name.
+    pub async fn named(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let home = AbsPath::new(dir.path()).unwrap().canonical().unwrap();
+        let repo = home.join(name);
+        let ground = Self { _dir: dir, home, repo };
+        ground.write(
+            "~/.gitconfig",
+            "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n",
+        );
+        files::create_dir(ground.repo.as_path()).unwrap();
+        ground.git(&["init", "-q"]).await;
+        ground.write("a.txt", "one\ntwo\nthree\n");
+        ground.write("src/lib.rs", "pub fn f() {}\n");
+        ground.write(".gitignore", "*.log\n/target/\n");
+        ground.git(&["add", "-A"]).await;
+        ground.git(&["commit", "-qm", "first"]).await;
+        ground.write("a.txt", "one\ntwo\nthree\nfour\n");
+        ground.git(&["commit", "-qam", "second"]).await;
+        ground
+    }
+
+    /// A path: from the home with `~/`, else from the checkout.
+    pub fn at(&self, path: &str) -> AbsPath {
+        match path.strip_prefix("~/") {
+            Some(rest) => self.home.join(rest),
+            None => self.repo.join(path),
+        }
+    }
+
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        files::create_dir(path.parent().unwrap().as_path()).unwrap();
+        files::write_public(path.as_path(), text.as_bytes()).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.at(path).as_path()).unwrap()
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.at(path).as_path().symlink_metadata().is_ok()
+    }
+
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let path = env!("PATH");
+        vec![("PATH".into(), path.into()), ("HOME".into(), self.home.as_path().into())]
+    }
+
+    /// The user's own git, in the checkout.
+    pub async fn git(&self, args: &[&str]) -> String {
+        self.git_in(&self.repo, args).await
+    }
+
+    /// The user's own git, anywhere. Must succeed.
+    pub async fn git_in(&self, dir: &AbsPath, args: &[&str]) -> String {
+        let spec =
+            ProcessSpec::new("git", dir).args(args).envs(self.environment()).env("GIT_CONFIG_NOSYSTEM", "1");
+        let exit = run(spec, &CancellationToken::new()).await.unwrap();
+        assert!(exit.success(), "git {args:?}: {}{}", exit.stdout.text(), exit.stderr.text());
+        exit.stdout.text().trim_end().to_owned()
+    }
+
+    pub async fn head(&self, of: &str) -> CommitId {
+        CommitId::parse(&self.git(&["rev-parse", of]).await).unwrap()
+    }
+
+    pub fn program(&self) -> GitProgram {
+        GitProgram::new(self.environment(), CancellationToken::new())
+    }
+
+    pub async fn checkout(&self) -> Checkout {
+        Checkout::open(self.program(), &self.repo, false).await.unwrap()
+    }
+
+    /// A bare remote `origin` that has `main`.
+    pub async fn origin(&self) -> Remote {
+        let bare = self.home.join("origin.git");
+        self.git(&["clone", "-q", "--bare", ".", bare.to_string().as_str()]).await;
+        self.git(&["remote", "add", "origin", bare.to_string().as_str()]).await;
+        self.checkout().await.remote("origin", RemoteAuth::User).await.unwrap()
+    }
+
+    /// A commit on a branch of the bare remote, made in another clone.
+    pub async fn push_from_elsewhere(&self, branch: &str, file: &str) -> CommitId {
+        let clone = self.home.join(format!("elsewhere-{}", uuid::Uuid::new_v4().simple()));
+        self.git_in(&self.home, &["clone", "-q", "origin.git", clone.to_string().as_str()]).await;
+        let known = self.git_in(&clone, &["ls-remote", "origin", &format!("refs/heads/{branch}")]).await;
+        match known.is_empty() {
+            true => self.git_in(&clone, &["switch", "-qc", branch]).await,
+            false => self.git_in(&clone, &["switch", "-q", branch]).await,
+        };
+        files::write_public(clone.join(file).as_path(), b"from elsewhere\n").unwrap();
+        self.git_in(&clone, &["add", "-A"]).await;
+        self.git_in(&clone, &["commit", "-qm", "from elsewhere"]).await;
+        self.git_in(&clone, &["push", "-q", "origin", branch]).await;
+        CommitId::parse(&self.git_in(&clone, &["rev-parse", "HEAD"]).await).unwrap()
+    }
+
+    pub async fn plan(&self, issue: u32, remote: Option<&Remote>) -> WorktreePlan {
+        WorktreePlan {
+            root: self.repo.join(".worktrees"),
+            name: format!("issue-{issue}"),
+            branch: branch(&format!("feature/issue-{issue}")),
+            base: self.head("main").await,
+            remote: remote.cloned(),
+            population: Population::default(),
+        }
+    }
+
+    pub async fn prepare(&self, issue: u32) -> Result<PreparedWorktree, WorktreeError> {
+        self.checkout().await.prepare_worktree(&self.plan(issue, None).await).await
+    }
+
+    pub async fn prepare_with(&self, issue: u32, remote: &Remote) -> Result<PreparedWorktree, WorktreeError> {
+        self.checkout().await.prepare_worktree(&self.plan(issue, Some(remote)).await).await
+    }
+
+    /// Index, HEAD, status and stash of the main checkout, and its branches.
+    pub async fn main_state(&self) -> String {
+        let index = std::fs::read(self.repo.join(".git/index").as_path()).unwrap();
+        format!(
+            "{}\n{}\n{}\n{}\n{:?}",
+            self.git(&["status", "--porcelain=v2", "--branch"]).await,
+            self.git(&["stash", "list"]).await,
+            self.read(".git/HEAD"),
+            self.exists(".git/FETCH_HEAD"),
+            index
+        )
+    }
+}
+
+pub fn branch(name: &str) -> BranchName {
+    BranchName::parse(name).unwrap()
+}
+
+pub fn exists(path: &AbsPath, file: &str) -> bool {
+    Path::new(path.join(file).as_path()).exists()
+}
