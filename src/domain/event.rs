@@ -135,6 +135,19 @@ pub enum Event {
         /// Hash of the proposal.
         proposal_hash: String,
     },
+    /// What a tool says of its run beside its text: command evidence, page position.
+    ToolFacts {
+        /// 1-based turn.
+        turn: u32,
+        /// Id of the call.
+        call_id: String,
+        /// The tool.
+        tool: String,
+        /// Redacted.
+        facts: serde_json::Value,
+        /// Over the output as captured, before any cap.
+        output_sha256: String,
+    },
     /// An item of the run record (P-030).
     ItemRecorded {
         /// 1-based visit.

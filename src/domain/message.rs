@@ -83,7 +83,8 @@ impl TokenUsage {
             output_tokens: output,
             cache_read_input_tokens: cache_read,
             cache_write_input_tokens: cache_write,
-            total_tokens: input + output + cache_read + cache_write,
+            // A provider's figures are not ours to trust with an overflow.
+            total_tokens: [output, cache_read, cache_write].into_iter().fold(input, u64::saturating_add),
         }
     }
 }

@@ -1,7 +1,34 @@
 //! One run of one flow, seeing the outside through three traits: Model, Tool and Journal.
 
+// The seams.
 pub mod model;
 pub mod tool;
 pub mod journal;
+// What a run shares: time, stop, budgets, queues.
+pub mod clock;
+pub mod stop;
+pub mod budget;
+pub mod interrupt;
+pub mod halt;
+pub mod queue;
+// The gate.
 pub mod policy_program;
 pub mod policy;
+pub mod envelope;
+pub mod record;
+pub mod arguments;
+pub mod loop_guard;
+pub mod task_status;
+pub mod report;
+mod slack_blocks;
+pub mod tool_output;
+pub mod gate;
+pub mod execution;
+// The session.
+pub mod token_estimate;
+pub mod context_guard;
+pub mod pacing;
+pub mod reading;
+pub mod session;
+mod attempt;
+mod turn;

@@ -6,6 +6,7 @@ mod fingerprints;
 mod llm;
 mod policy_attacks;
 mod policy_decisions;
+mod session;
 mod sim;
 mod tidy;
 mod config;

@@ -1,0 +1,410 @@
+//! One attempt: choose a target that fits, prepare the request, send it, read the reply, write the ledger line.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::future::FutureExt as _;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::context_guard::widest_limit;
+use super::gate::Phase;
+use super::halt::Halt;
+use super::interrupt::{GRACE, Interrupt};
+use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
+use super::reading::{self, Reading, Rejection, SessionMode};
+use super::record::LedgerLine;
+use super::session::Session;
+use crate::domain::event::Event;
+use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
+use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::record::{AccountingKind, CostSource};
+use crate::domain::run::ForcedFinal;
+use crate::domain::target::Target;
+use crate::domain::trace::{ContextGuardEvaluated, PromptSnapshot, RequestPrepared};
+
+/// How an attempt came back.
+pub(super) enum Answered {
+    /// A reply that can be used.
+    Accepted {
+        /// The reply, its calls named.
+        reply: Box<ModelReply>,
+        /// What it is worth.
+        reading: Reading,
+        /// What the reply may do now.
+        phase: Phase,
+        /// The request it answers.
+        sent: Box<ModelRequest>,
+        /// When the request was sent.
+        started: Instant,
+    },
+    /// A reply that cannot.
+    Rejected {
+        /// The reply.
+        reply: Box<ModelReply>,
+        /// Why not.
+        rejection: Box<Rejection>,
+    },
+    /// No reply.
+    Failed(ModelError),
+    /// The grace after a stop was over first.
+    GraceOver,
+}
+
+impl Session<'_> {
+    /// Tools on offer now.
+    pub(super) fn offered(&self) -> &[ToolSpec] {
+        if self.is_final() { &self.final_tools } else { &self.open_tools }
+    }
+
+    /// The first target from `cursor` on that the request fits. When none fits, the final turn is forced
+    /// and its smaller tool list tried; then the widest targets are asked all the same.
+    pub(super) fn choose_target(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<usize, Halt> {
+        if let Some(target) = self.first_that_fits(cursor, tail)? {
+            return Ok(target);
+        }
+        if !self.is_final() {
+            self.force(ForcedFinal::Context, self.turn)?;
+            self.ceiling = self.turn;
+            if let Some(target) = self.first_that_fits(cursor, tail)? {
+                return Ok(target);
+            }
+        }
+        let targets = &self.request.settings.targets;
+        let widest = widest_limit(self.live.iter().map(|index| &targets[*index]));
+        if !std::mem::replace(&mut self.over_told, true) {
+            let projected = self.guard.project(self.ephemeral_tokens(tail)).total();
+            self.record.note(Event::ContextOverAfterShrink { turn: self.turn, projected, limit: widest })?;
+        }
+        let (place, target) = self
+            .round_robin(*cursor)
+            .find(|(_, index)| targets[*index].context_limit() == Some(widest))
+            .ok_or_else(|| Halt::internal("no target is left"))?;
+        *cursor = place + 1;
+        Ok(target)
+    }
+
+    fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Halt> {
+        let offered = self.offered().to_vec();
+        self.guard.offer(&offered);
+        let projection = self.guard.project(self.ephemeral_tokens(tail));
+        let mut skipped = Vec::new();
+        let mut found = None;
+        for (place, index) in self.round_robin(*cursor).collect::<Vec<_>>() {
+            let target = &self.request.settings.targets[index];
+            let limit = target.context_limit().unwrap_or(0);
+            self.record.note(Event::ContextGuard(Box::new(ContextGuardEvaluated {
+                projected: projection.total(),
+                current: projection.current,
+                pending: projection.pending,
+                new: projection.new,
+                schema: projection.schema,
+                limit,
+                target: name_of(target),
+                turn: self.turn,
+            })))?;
+            if !projection.overflows(limit) {
+                found = Some((place, index));
+                break;
+            }
+            skipped.push(name_of(target));
+        }
+        let Some((place, index)) = found else { return Ok(None) };
+        for target in skipped {
+            self.record.note(Event::TargetSkipped { target, reason: "context".to_owned() })?;
+        }
+        *cursor = place + 1;
+        Ok(Some(index))
+    }
+
+    /// Live targets in the order of the cycle, from `cursor` on, each with its place in an endless cycle over all targets.
+    fn round_robin(&self, cursor: usize) -> impl Iterator<Item = (usize, usize)> + use<'_> {
+        let count = self.request.settings.targets.len();
+        (cursor..cursor + count)
+            .map(move |place| (place, place % count))
+            .filter(|(_, index)| self.live.contains(index))
+    }
+
+    fn ephemeral_tokens(&self, tail: &[Message]) -> u64 {
+        self.guard.estimate().messages(self.notice().iter().chain(tail))
+    }
+
+    /// What a final turn is told; sent, never kept.
+    fn notice(&self) -> Option<Message> {
+        let why = match self.forced? {
+            ForcedFinal::Context => "The context is nearly full.",
+            ForcedFinal::MaxTurns => "This is the last turn of this session.",
+            ForcedFinal::RetryExhaustion => "Too many replies could not be used.",
+            ForcedFinal::UserStop => "A person asked to stop.",
+            ForcedFinal::TaskStatus => "You said how far you are; now comes the report.",
+        };
+        let what = match self.request.mode {
+            SessionMode::Task => {
+                "Call agent__final_report now with what you have; no other tool is available."
+            }
+            SessionMode::Chat => {
+                "No tool is available any more. Sum up what you found and what is still open."
+            }
+        };
+        Some(Message::User { content: format!("{why} {what}") })
+    }
+
+    /// The request as it will be sent, on the record before it is (A-013, A-014, P-026, P-028).
+    fn prepare(
+        &mut self,
+        target: usize,
+        attempt: u32,
+        tail: &[Message],
+    ) -> Result<(ModelRequest, String, u64), Halt> {
+        let settings = &self.request.settings;
+        let target = &settings.targets[target];
+        let notice = self.notice();
+        let mut timeout = settings.llm_timeout.min(self.world.meter.remaining());
+        if let Some(turn_timeout) = self.request.turn_timeout {
+            timeout = timeout.min(turn_timeout);
+        }
+        let request = ModelRequest {
+            target: target.clone(),
+            messages: self.messages.iter().chain(&notice).chain(tail).cloned().collect(),
+            tools: self.offered().to_vec(),
+            tool_choice: if self.offered().is_empty() { ToolChoice::None } else { ToolChoice::Auto },
+            stream: settings.stream,
+            timeout,
+        };
+        self.guard.offer(&request.tools);
+        let projection = self.guard.project(self.ephemeral_tokens(tail));
+        let (ctx, new, schema) = (projection.current, projection.new_tokens(), projection.schema);
+        let expected = projection.total();
+        self.record.note(Event::LlmRequestPrepared(Box::new(RequestPrepared {
+            target: name_of(target),
+            ctx_tokens: ctx,
+            new_tokens: new,
+            schema_ctx_tokens: schema,
+            expected_tokens: expected,
+            context_window: target.context_window,
+            turn: self.turn,
+            attempt,
+        })))?;
+        if attempt == 1 {
+            self.snapshot_prompt(target)?;
+        }
+        let hashes =
+            request_hashes(&target.model, &request.messages, &request.tools, &sent_settings(&request))
+                .map_err(|error| Halt::internal(error.to_string()))?;
+        let request_hash = hashes.request.clone();
+        self.record.note(Event::RequestFingerprinted(Box::new(Fingerprint {
+            timestamp: self.world.clock.now_ms(),
+            step_id: self.request.ids.step_id.clone(),
+            step_visit: self.request.ids.visit,
+            turn: self.turn,
+            attempt,
+            provider: target.provider.clone(),
+            model: target.model.clone(),
+            request_hash: hashes.request,
+            system_prompt_hash: hashes.system_prompt,
+            messages_hash: hashes.messages,
+            tools_hash: hashes.tools,
+            model_settings_hash: hashes.model_settings,
+            message_count: hashes.message_count,
+            tool_count: hashes.tool_count,
+            runtime_version: self.world.runtime_version.clone(),
+            fingerprint_schema_version: FINGERPRINT_SCHEMA.to_owned(),
+        })))?;
+        Ok((request, request_hash, expected))
+    }
+
+    fn snapshot_prompt(&self, target: &Target) -> Result<(), Halt> {
+        let prompt = &self.request.prompt;
+        self.record.note(Event::PromptSnapshotTaken(Box::new(PromptSnapshot {
+            timestamp: self.world.clock.now_ms(),
+            turn: self.turn,
+            agent_name: self.request.ids.agent.clone(),
+            model: target.model.clone(),
+            prompt_version: prompt.version.clone(),
+            prompt_hash: prompt.prompt_hash.clone(),
+            prompt_text: prompt.include_text.then(|| self.record.redact(&self.request.system)),
+            template_hash: prompt.template_hash.clone(),
+            step_id: self.request.ids.step_id.clone(),
+            step_visit: self.request.ids.visit,
+        })))
+    }
+
+    /// Sends one request and accounts for it, however it ends.
+    pub(super) async fn ask(
+        &mut self,
+        target: usize,
+        attempt: u32,
+        tail: &[Message],
+    ) -> Result<Answered, Halt> {
+        let (request, request_hash, expected) = self.prepare(target, attempt, tail)?;
+        let stopping = self.world.stop.asked().is_some();
+        let started = Instant::now();
+        let timestamp = self.world.clock.now_ms();
+        self.attempts += 1;
+        let work = AssertUnwindSafe(async { self.world.model.complete(&request).await }).catch_unwind();
+        // A stream may take longer than one timeout as long as it goes on; whoever reads it watches for silence.
+        let longest = if request.stream && self.request.turn_timeout.is_none() {
+            Duration::MAX
+        } else {
+            request.timeout
+        };
+        let work = async {
+            match tokio::time::timeout(longest, work).await {
+                Err(_) => Err(failed(ModelErrorClass::Timeout, "no reply within the limit")),
+                Ok(Err(_)) => Err(failed(ModelErrorClass::InvalidReply, "the provider's adapter panicked")),
+                Ok(Ok(result)) => result,
+            }
+        };
+        let ended = self.interrupts.watch((!stopping).then_some(GRACE), work).await;
+        let line = Line { request: &request, request_hash, attempt, timestamp, started, expected };
+        match ended {
+            Err(interrupt) => {
+                self.account(&line, None, Some("cancelled".to_owned()), None)?;
+                match interrupt {
+                    Interrupt::End(halt) => Err(halt),
+                    Interrupt::GraceOver => Ok(Answered::GraceOver),
+                }
+            }
+            Ok(Err(error)) => {
+                self.account(&line, None, Some(error.to_string()), error.status)?;
+                Ok(Answered::Failed(error))
+            }
+            Ok(Ok(mut reply)) => {
+                let taken = |id: &str| self.messages.iter().any(|message| calls_it(message, id));
+                reading::name_calls(&mut reply, taken);
+                let phase = match (self.is_final(), self.world.stop.asked()) {
+                    (true, _) => Phase::Final,
+                    (false, Some(_)) => Phase::Stopping,
+                    (false, None) => Phase::Open,
+                };
+                let limit = request.target.max_output_tokens;
+                let read = reading::read(&reply, phase, self.request.mode, &self.request.report, limit);
+                let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
+                self.account(&line, Some(&reply), rejected, None)?;
+                // The cost is known now, and before any of the reply's tools runs.
+                self.checkpoint()?;
+                let reply = Box::new(reply);
+                Ok(match read {
+                    Ok(reading) => {
+                        Answered::Accepted { reply, reading, phase, sent: Box::new(request), started }
+                    }
+                    Err(rejection) => Answered::Rejected { reply, rejection },
+                })
+            }
+        }
+    }
+
+    fn account(
+        &mut self,
+        line: &Line<'_>,
+        reply: Option<&ModelReply>,
+        error: Option<String>,
+        http_status: Option<u16>,
+    ) -> Result<(), Halt> {
+        let target = &line.request.target;
+        let tokens = reply.and_then(|reply| reply.usage);
+        let estimated = match (reply, tokens) {
+            (Some(reply), None) => {
+                let said = self.guard.estimate().message(&assistant(reply));
+                Some(TokenUsage::new(line.expected, said, 0, 0))
+            }
+            _ => None,
+        };
+        let reported = reply.and_then(|reply| reply.cost);
+        let table = tokens.and_then(|tokens| target.price.as_ref().map(|price| price.cost(&tokens)));
+        let (cost_usd, cost_source) = match (reported, table) {
+            (Some(cost), _) => (Some(cost), CostSource::Reported),
+            (None, Some(cost)) => (Some(cost), CostSource::Table),
+            (None, None) => (None, CostSource::Unknown),
+        };
+        let entry = self.record.ledger_entry(LedgerLine {
+            what: AccountingKind::Llm {
+                provider: target.provider.clone(),
+                model: target.model.clone(),
+                actual_provider: reply.and_then(|reply| reply.actual_provider.clone()),
+                actual_model: reply.and_then(|reply| reply.actual_model.clone()),
+                tokens,
+                estimated,
+                cost_usd,
+                cost_source,
+                stop_reason: reply.and_then(|reply| reply.stop_raw.clone()),
+                http_status,
+                fingerprint: line.request_hash.clone(),
+            },
+            turn: self.turn,
+            attempt: Some(line.attempt),
+            timestamp: line.timestamp,
+            latency: u64::try_from(line.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            error,
+        });
+        self.record.note(Event::LlmAttempted { entry })?;
+        if reply.is_none() {
+            return Ok(());
+        }
+        self.usage = sum(&self.usage, &tokens.unwrap_or_default());
+        self.cost += cost_usd.unwrap_or_default();
+        self.cost_unknown |= cost_usd.is_none();
+        if self.world.meter.charge(cost_usd) {
+            let text = format!(
+                "The cost of requests to {} is unknown: the provider does not say it and the target has no price table.",
+                name_of(target)
+            );
+            self.record.warn("cost_unknown", &text)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a ledger line is made of, beside the reply.
+struct Line<'a> {
+    request: &'a ModelRequest,
+    request_hash: String,
+    attempt: u32,
+    timestamp: i64,
+    started: Instant,
+    expected: u64,
+}
+
+/// The settings that are sent, by their neutral names: what is absent is not sent (A-095, contracts §3.9).
+fn sent_settings(request: &ModelRequest) -> Map<String, Value> {
+    let mut settings = Map::new();
+    settings.insert("maxOutputTokens".to_owned(), request.target.max_output_tokens.into());
+    if let Some(temperature) = request.target.temperature {
+        settings.insert("temperature".to_owned(), json!(temperature));
+    }
+    if request.tool_choice != ToolChoice::Auto {
+        settings.insert("toolChoice".to_owned(), json!(request.tool_choice));
+    }
+    settings
+}
+
+/// A reply as the conversation keeps it.
+pub(super) fn assistant(reply: &ModelReply) -> Message {
+    Message::Assistant {
+        content: reply.text.clone(),
+        reasoning: reply.reasoning.clone(),
+        tool_calls: reply.tool_calls.clone(),
+    }
+}
+
+/// `provider/model`.
+pub(super) fn name_of(target: &Target) -> String {
+    format!("{}/{}", target.provider, target.model)
+}
+
+fn calls_it(message: &Message, id: &str) -> bool {
+    matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.iter().any(|call| call.id == id))
+}
+
+fn failed(class: ModelErrorClass, message: &str) -> ModelError {
+    ModelError { class, message: message.to_owned(), status: None }
+}
+
+fn sum(a: &TokenUsage, b: &TokenUsage) -> TokenUsage {
+    TokenUsage::new(
+        a.input_tokens.saturating_add(b.input_tokens),
+        a.output_tokens.saturating_add(b.output_tokens),
+        a.cache_read_input_tokens.saturating_add(b.cache_read_input_tokens),
+        a.cache_write_input_tokens.saturating_add(b.cache_write_input_tokens),
+    )
+}

@@ -1,0 +1,142 @@
+//! The context guard: four counters, one projection, one limit per target (A-013…A-025).
+
+use super::token_estimate::TokenEstimate;
+use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::target::Target;
+
+/// Token counters of one session. Capacity, the fourth counter of the contract, belongs to the target.
+///
+/// What a provider reports as input already holds the tool schemas; the schemas are counted again beside it, because the
+/// contract's identity is `expected = ctx + new + schema`. So the projection errs to the safe side by one schema.
+#[derive(Debug, Clone, Default)]
+pub struct ContextGuard {
+    current: u64,
+    pending: u64,
+    schema: u64,
+    estimate: TokenEstimate,
+}
+
+/// The addends of one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Projection {
+    /// Committed conversation.
+    pub current: u64,
+    /// Appended, not yet committed.
+    pub pending: u64,
+    /// Of the running tool phase, or guidance that is sent but not kept.
+    pub new: u64,
+    /// Schemas of the tools offered.
+    pub schema: u64,
+}
+
+impl Projection {
+    /// `current + pending + new + schema`.
+    pub fn total(&self) -> u64 {
+        self.current.saturating_add(self.pending).saturating_add(self.new).saturating_add(self.schema)
+    }
+
+    /// Everything appended since the last request.
+    pub fn new_tokens(&self) -> u64 {
+        self.pending.saturating_add(self.new)
+    }
+
+    /// `projected > limit`; equality fits.
+    pub fn overflows(&self, limit: u64) -> bool {
+        self.total() > limit
+    }
+}
+
+impl ContextGuard {
+    /// The session's estimates.
+    pub fn estimate(&self) -> &TokenEstimate {
+        &self.estimate
+    }
+
+    /// Messages were appended to the conversation; they are pending until a reply is accepted.
+    pub fn append<'a>(&mut self, messages: impl IntoIterator<Item = &'a Message>) {
+        self.pending = self.pending.saturating_add(self.estimate.messages(messages));
+    }
+
+    /// Tokens of a finished tool's output were appended.
+    pub fn append_tokens(&mut self, tokens: u64) {
+        self.pending = self.pending.saturating_add(tokens);
+    }
+
+    /// These tools will be offered: recomputed from exactly what is sent.
+    pub fn offer(&mut self, tools: &[ToolSpec]) {
+        self.schema = self.estimate.tools(tools);
+    }
+
+    /// What a request would have, with `new` tokens more.
+    pub fn project(&self, new: u64) -> Projection {
+        Projection { current: self.current, pending: self.pending, new, schema: self.schema }
+    }
+
+    /// A reply was accepted: what was pending is committed. The provider's count replaces the estimates.
+    pub fn commit(
+        &mut self,
+        sent: &[Message],
+        tools: &[ToolSpec],
+        usage: Option<&TokenUsage>,
+        reply: &Message,
+    ) {
+        match usage {
+            Some(usage) => {
+                let counted = usage
+                    .input_tokens
+                    .saturating_add(usage.cache_read_input_tokens)
+                    .saturating_add(usage.cache_write_input_tokens);
+                self.estimate.observe(sent, tools, counted);
+                self.current = counted.saturating_add(usage.output_tokens);
+            }
+            None => {
+                self.current =
+                    self.current.saturating_add(self.pending).saturating_add(self.estimate.message(reply));
+            }
+        }
+        self.pending = 0;
+    }
+}
+
+/// The most that fits into some target; 0 when there is none.
+pub fn widest_limit<'a>(targets: impl IntoIterator<Item = &'a Target>) -> u64 {
+    targets.into_iter().filter_map(Target::context_limit).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(bytes: usize) -> Message {
+        Message::User { content: "x".repeat(bytes) }
+    }
+
+    #[test]
+    fn a_015_the_first_request_has_no_context_and_the_next_has_what_the_provider_counted() {
+        let mut guard = ContextGuard::default();
+        guard.append([&user(400)]);
+        let first = guard.project(0);
+        assert_eq!((first.current, first.pending), (0, 104));
+        guard.commit(&[user(400)], &[], Some(&TokenUsage::new(100, 20, 30, 10)), &user(0));
+        let second = guard.project(0);
+        assert_eq!((second.current, second.pending), (160, 0));
+    }
+
+    #[test]
+    fn a_016_two_results_are_pending_once_each() {
+        let mut guard = ContextGuard::default();
+        guard.append_tokens(100);
+        guard.append_tokens(50);
+        assert_eq!(guard.project(0).new_tokens(), 150);
+        guard.commit(&[], &[], None, &user(0));
+        assert_eq!(guard.project(0).new_tokens(), 0);
+        assert_eq!(guard.project(0).current, 154, "no usage: the estimates are committed");
+    }
+
+    #[test]
+    fn a_019_equality_fits_and_one_more_does_not() {
+        let projection = Projection { current: 1, pending: 2, new: 3, schema: 4 };
+        assert!(!projection.overflows(10));
+        assert!(projection.overflows(9));
+    }
+}

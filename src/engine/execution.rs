@@ -1,0 +1,355 @@
+//! The far side of the gate: the calls of a reply that may run, run (design.md "The gate", C-25).
+//!
+//! budget → journal → queue → run → redact → size → context guard → envelope → journal. Calls run concurrently as long as
+//! the results of all of them are sure to fit the context; near its end, one after the other, so that nothing starts after
+//! an output was dropped.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+
+use futures::future::FutureExt as _;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::Instant;
+
+use super::context_guard::ContextGuard;
+use super::envelope::{Answer, CONTEXT_EXCEEDED, Refusal};
+use super::gate::{Gate, ReadyCall};
+use super::halt::Halt;
+use super::interrupt::{GRACE, Interrupt, Interrupts};
+use super::queue::Queues;
+use super::record::{LedgerLine, Record};
+use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use super::tool_output::{StoreReason, StoredOutputs};
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::Event;
+use crate::domain::policy::{PROTOCOL_TOOLS, Risk};
+use crate::domain::record::AccountingKind;
+use crate::domain::stop::StopDetail;
+use crate::domain::trace::{ContextGuardEvaluated, Exclusion};
+
+/// Longest failure text that a model reads, in bytes.
+const LONGEST_FAILURE: usize = 4096;
+/// Tokens around a tool message.
+const MESSAGE_TOKENS: u64 = 4;
+
+/// What the calls of one reply run with.
+pub struct Execution<'a> {
+    /// The gate that let them through; it learns what came of them.
+    pub gate: &'a mut Gate,
+    /// The session's record.
+    pub record: &'a Record,
+    /// The session's counters.
+    pub guard: &'a mut ContextGuard,
+    /// The session's stored outputs.
+    pub outputs: &'a StoredOutputs,
+    /// The process's queues.
+    pub queues: &'a Queues,
+    /// Stop and budgets.
+    pub interrupts: &'a Interrupts,
+    /// Timeout and inline cap of each call.
+    pub limits: CallLimits,
+    /// The most tokens that fit into some target.
+    pub context_limit: u64,
+    /// 1-based turn.
+    pub turn: u32,
+    /// What the model does not see in full.
+    pub exclusions: &'a mut Vec<Exclusion>,
+}
+
+/// One call on its way.
+struct Seat {
+    ready: ReadyCall,
+    tool: Arc<dyn Tool>,
+    started: OnceLock<(Instant, i64)>,
+}
+
+/// How a call came back; `None` = it was never started.
+type Ended = Option<Result<ToolOutput, ToolError>>;
+
+impl Execution<'_> {
+    /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels what runs;
+    /// every call that was started has its ledger line.
+    pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<Answer>, Halt> {
+        self.interrupts.check()?;
+        let mut seats = Vec::with_capacity(ready.len());
+        for ready in ready {
+            let tool = self.gate.tool(&ready.call.name).cloned();
+            let tool = tool.ok_or_else(|| Halt::internal("a call passed the gate without its tool"))?;
+            seats.push(Seat { ready, tool, started: OnceLock::new() });
+        }
+        if seats.iter().any(|seat| seat.tool.risk() != Risk::Read) {
+            self.record.flush().await?;
+        }
+        let mut answers: Vec<Option<Answer>> = vec![None; seats.len()];
+        let interrupts = self.interrupts;
+        let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
+        let interrupt = match ended {
+            Ok(done) => {
+                done?;
+                None
+            }
+            Err(interrupt) => Some(interrupt),
+        };
+        for (seat, answer) in seats.iter().zip(&mut answers) {
+            if answer.is_none() {
+                *answer = Some(self.give_up(seat)?);
+            }
+        }
+        match interrupt {
+            Some(Interrupt::End(halt)) => Err(halt),
+            Some(Interrupt::GraceOver) | None => Ok(answers.into_iter().flatten().collect()),
+        }
+    }
+
+    async fn drive(&mut self, seats: &[Seat], answers: &mut [Option<Answer>]) -> Result<(), Halt> {
+        let worst = self.guard.estimate().bytes(self.limits.max_inline_bytes.max(LONGEST_FAILURE as u64))
+            + MESSAGE_TOKENS;
+        let mut waiting = seats.iter().enumerate().peekable();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while let Some((place, seat)) = waiting.peek().copied() {
+                let reserved = worst.saturating_mul(running.len() as u64 + 1);
+                let sure = !self.guard.project(reserved).overflows(self.context_limit);
+                if !running.is_empty() && !sure {
+                    break;
+                }
+                waiting.next();
+                let protocol = PROTOCOL_TOOLS.contains(&seat.ready.call.name.as_str());
+                if self.gate.context_spent() && !protocol {
+                    answers[place] = Some(Answer::refused(&Refusal::ContextBudget));
+                    continue;
+                }
+                let (record, queues, interrupts) = (self.record, self.queues, self.interrupts);
+                let (limits, turn) = (self.limits, self.turn);
+                running.push(async move {
+                    let ended = run_one(seat, record, queues, interrupts, limits, turn).await;
+                    (place, ended)
+                });
+            }
+            let Some((place, ended)) = running.next().await else { return Ok(()) };
+            match ended? {
+                Some(result) => answers[place] = Some(self.settle(&seats[place], result).await?),
+                None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
+            }
+        }
+    }
+
+    /// Redact → size → context guard → envelope → journal.
+    async fn settle(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Halt> {
+        let call_id = &seat.ready.call.id;
+        let (output, error) = match result {
+            Ok(output) => (output, None),
+            Err(ToolError::Fatal(technical)) => {
+                self.account(seat, Costs { error: Some(technical.clone()), ..Costs::default() }, "")?;
+                let message = "A tool failed in a way that the run cannot go on after.";
+                return Err(Halt::new(StopDetail::Internal, "ToolFatal", message, technical));
+            }
+            Err(error @ ToolError::Refused { .. }) => {
+                let answer = Answer::error(&self.redacted(error));
+                let code = answer.envelope().code.clone().unwrap_or_default();
+                self.gate.finished(seat.ready.action.clone(), format!("refused:{code}"));
+                return Ok(answer);
+            }
+            Err(error) => (ToolOutput::text(""), Some(self.redacted(error))),
+        };
+        let text = self.record.redact(&output.text);
+        let sha256 = sha256_hex(match &error {
+            None => text.as_bytes(),
+            Some(_) => b"",
+        });
+        if let Some(facts) = &output.facts {
+            self.record.note(Event::ToolFacts {
+                turn: self.turn,
+                call_id: call_id.clone(),
+                tool: seat.ready.call.name.clone(),
+                facts: self.record.redact_json(facts),
+                output_sha256: sha256.clone(),
+            })?;
+        }
+        let mut costs = Costs {
+            error: error.as_ref().map(ToString::to_string),
+            exit_code: output.exit_code,
+            bytes_out: text.len() as u64,
+            handle: None,
+        };
+        let action = seat.ready.action.clone();
+        self.gate.finished(action, costs.error.clone().unwrap_or(sha256));
+        let answer = match &error {
+            Some(error) => self.fit(Answer::error(error), None, &mut costs, call_id).await?,
+            None if costs.bytes_out > self.limits.max_inline_bytes => {
+                let answer = self.store(text, StoreReason::SizeCap, &mut costs).await?;
+                self.fit(answer, None, &mut costs, call_id).await?
+            }
+            None => self.fit(Answer::success(text.clone()), Some(text), &mut costs, call_id).await?,
+        };
+        self.account(seat, costs, answer.text())?;
+        Ok(answer)
+    }
+
+    /// The context guard's word on an answer: as it is, by handle, or not at all.
+    async fn fit(
+        &mut self,
+        answer: Answer,
+        text: Option<String>,
+        costs: &mut Costs,
+        call_id: &str,
+    ) -> Result<Answer, Halt> {
+        if self.fits(answer.text())? {
+            self.guard.append_tokens(self.tokens(answer.text()));
+            return Ok(answer);
+        }
+        self.gate.spend_context();
+        if let Some(text) = text {
+            let by_handle = self.store(text, StoreReason::TokenBudget, costs).await?;
+            if self.fits(by_handle.text())? {
+                self.guard.append_tokens(self.tokens(by_handle.text()));
+                return Ok(by_handle);
+            }
+        }
+        let stub = Answer::context_exceeded();
+        costs.error = Some(CONTEXT_EXCEEDED.to_owned());
+        let reference = costs.handle.clone().unwrap_or_else(|| call_id.to_owned());
+        self.exclusions.retain(|exclusion| exclusion.reference != reference);
+        self.exclusions.push(Exclusion { reference, why: "context_budget_exceeded".to_owned() });
+        self.guard.append_tokens(self.tokens(stub.text()));
+        Ok(stub)
+    }
+
+    fn tokens(&self, text: &str) -> u64 {
+        self.guard.estimate().text(text) + MESSAGE_TOKENS
+    }
+
+    /// Whether the text fits; where it does not, the evaluation is on the record.
+    fn fits(&self, text: &str) -> Result<bool, Halt> {
+        let projection = self.guard.project(self.tokens(text));
+        if !projection.overflows(self.context_limit) {
+            return Ok(true);
+        }
+        self.record.note(Event::ContextGuard(Box::new(ContextGuardEvaluated {
+            projected: projection.total(),
+            current: projection.current,
+            pending: projection.pending,
+            new: projection.new,
+            schema: projection.schema,
+            limit: self.context_limit,
+            target: "widest".to_owned(),
+            turn: self.turn,
+        })))?;
+        Ok(false)
+    }
+
+    async fn store(&mut self, text: String, reason: StoreReason, costs: &mut Costs) -> Result<Answer, Halt> {
+        let tokens = self.guard.estimate().text(&text);
+        let stored = self.outputs.store(text, tokens, reason).await?;
+        let why = reason.as_str().to_owned();
+        self.exclusions.push(Exclusion { reference: stored.handle.clone(), why });
+        let answer = Answer::stored(&stored.object, &stored.hint());
+        costs.handle = Some(stored.handle);
+        Ok(answer)
+    }
+
+    /// A call that a stop or the end of the wall time cut off, or that was never started.
+    fn give_up(&mut self, seat: &Seat) -> Result<Answer, Halt> {
+        if seat.started.get().is_none() {
+            return Ok(Answer::refused(&Refusal::Stopping));
+        }
+        let answer = Answer::failed("Cancelled", "cancelled, because the run is stopping");
+        self.account(seat, Costs { error: Some("cancelled".to_owned()), ..Costs::default() }, answer.text())?;
+        Ok(answer)
+    }
+
+    fn redacted(&self, error: ToolError) -> ToolError {
+        let clean = |message: &str| {
+            let mut message = self.record.redact(message);
+            if message.len() > LONGEST_FAILURE {
+                let mut end = LONGEST_FAILURE;
+                while !message.is_char_boundary(end) {
+                    end -= 1;
+                }
+                message.truncate(end);
+                message.push_str(" … (cut)");
+            }
+            message
+        };
+        match error {
+            ToolError::Refused { code, message } => ToolError::Refused { code, message: clean(&message) },
+            ToolError::ForModel { error_type, message } => {
+                ToolError::ForModel { error_type: clean(&error_type), message: clean(&message) }
+            }
+            ToolError::Timeout => ToolError::Timeout,
+            ToolError::Fatal(technical) => ToolError::Fatal(clean(&technical)),
+        }
+    }
+
+    /// The ledger line of an execution (A-077…A-081); `shown` is what the model reads.
+    fn account(&self, seat: &Seat, costs: Costs, shown: &str) -> Result<(), Halt> {
+        let now = Instant::now();
+        let (started, timestamp) =
+            seat.started.get().copied().unwrap_or_else(|| (now, self.record.clock().now_ms()));
+        let entry = self.record.ledger_entry(LedgerLine {
+            what: AccountingKind::Tool {
+                mcp_server: seat.tool.source().to_owned(),
+                command: seat.ready.call.name.clone(),
+                characters_in: seat.ready.characters_in,
+                characters_out: shown.chars().count() as u64,
+                bytes_out: costs.bytes_out,
+                call_id: seat.ready.call.id.clone(),
+                proposal_hash: seat.ready.proposal_hash.clone(),
+                handle: costs.handle,
+                exit_code: costs.exit_code,
+            },
+            turn: self.turn,
+            attempt: None,
+            timestamp,
+            latency: u64::try_from(now.duration_since(started).as_millis()).unwrap_or(u64::MAX),
+            error: costs.error,
+        });
+        self.record.note(Event::ToolFinished { entry })
+    }
+}
+
+/// The part of a ledger line that the run of a call decides.
+#[derive(Default)]
+struct Costs {
+    error: Option<String>,
+    exit_code: Option<i32>,
+    bytes_out: u64,
+    handle: Option<String>,
+}
+
+/// Waits in the queue, runs with a timeout, catches a panic.
+async fn run_one(
+    seat: &Seat,
+    record: &Record,
+    queues: &Queues,
+    interrupts: &Interrupts,
+    limits: CallLimits,
+    turn: u32,
+) -> Result<Ended, Halt> {
+    let call = &seat.ready.call;
+    let queue =
+        queues.of(&call.name, seat.tool.queue()).map_err(|error| Halt::internal(error.to_string()))?;
+    let seat_in_queue = tokio::select! {
+        biased;
+        () = interrupts.stop.wait_asked() => return Ok(None),
+        acquired = queue.acquire_owned() => acquired.map_err(|_| Halt::internal("a tool queue was closed"))?,
+    };
+    record.note(Event::ToolStarted {
+        turn,
+        call_id: call.id.clone(),
+        tool: call.name.clone(),
+        proposal_hash: seat.ready.proposal_hash.clone(),
+    })?;
+    let _ = seat.started.set((Instant::now(), record.clock().now_ms()));
+    let work = async { seat.tool.call(Permit::for_call(&call.id), &seat.ready.arguments, limits).await };
+    let ended = match tokio::time::timeout(limits.timeout, AssertUnwindSafe(work).catch_unwind()).await {
+        Err(_) => Err(ToolError::Timeout),
+        Ok(Err(_)) => Err(ToolError::ForModel {
+            error_type: "ToolPanicked".to_owned(),
+            message: "the tool crashed".to_owned(),
+        }),
+        Ok(Ok(result)) => result,
+    };
+    drop(seat_in_queue);
+    Ok(Some(ended))
+}

@@ -1,0 +1,489 @@
+//! The gate: the one door to tools and handoffs. Every proposal is judged here, and only here (design.md "The gate", D82).
+//!
+//! parse → cap → known → bind → schema → policy → loop guard, for all calls of a reply before any of them runs; then
+//! `execution` takes what may run: budget → journal → queue → run → redact → size → context guard → envelope → journal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::arguments::{self, Scope};
+use super::envelope::{Answer, Refusal};
+use super::halt::Halt;
+use super::loop_guard::{LoopGuard, LoopVerdict};
+use super::policy::{Policy, PolicyVerdict};
+use super::queue::Queues;
+use super::record::Record;
+use super::report::FINAL_REPORT;
+use super::task_status::TASK_STATUS;
+use super::tool::Tool;
+use crate::domain::canonical::{canonical_json, sha256_hex};
+use crate::domain::event::Event;
+use crate::domain::message::{ToolCall, ToolSpec};
+use crate::domain::policy::{
+    Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext,
+    ProposalKind, Proposed, Resource, Risk,
+};
+use crate::domain::stop::StopDetail;
+use crate::domain::trace::{Item, SuspendedProposal};
+
+/// The door of one session, or, without tools, of a flow's handoffs.
+pub struct Gate {
+    policy: Arc<Policy>,
+    record: Record,
+    scope: Scope,
+    tools: BTreeMap<String, Door>,
+    loop_guard: LoopGuard,
+    /// An output did not fit the context: no new tool starts.
+    context_spent: bool,
+}
+
+/// A tool behind the gate.
+struct Door {
+    tool: Arc<dyn Tool>,
+    validator: Validator,
+}
+
+/// Which proposals a reply may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Tools and report.
+    Open,
+    /// Only the report.
+    Final,
+    /// The reply came after a stop was asked for: only the report (D38).
+    Stopping,
+}
+
+/// One call of a reply with its arguments read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    /// As the model wrote it.
+    pub call: ToolCall,
+    /// Arguments, or why they cannot be read.
+    pub arguments: Result<Map<String, Value>, String>,
+    /// What a report call's content is worth; decided before anything runs.
+    pub report: ReportCall,
+}
+
+/// Whether a call brings the session's report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReportCall {
+    /// It is another call.
+    No,
+    /// It is the first valid report of the reply.
+    Captured,
+    /// It is a report, but not a valid one.
+    Invalid(String),
+    /// It comes after the report was captured.
+    TooLate,
+}
+
+/// The gate's word on one call.
+#[derive(Debug)]
+pub enum Ruling {
+    /// It may run.
+    Run(Box<ReadyCall>),
+    /// It may not; the model reads why.
+    Answered(Answer),
+    /// It is a protocol call that the session itself acts on.
+    Protocol,
+}
+
+/// A call that may run.
+#[derive(Debug)]
+pub struct ReadyCall {
+    /// As the model wrote it.
+    pub call: ToolCall,
+    /// After binding.
+    pub arguments: Value,
+    /// What the loop guard knows it by.
+    pub action: String,
+    /// Hash of the proposal (P-035).
+    pub proposal_hash: String,
+    /// Unicode scalars of the serialised arguments.
+    pub characters_in: u64,
+}
+
+/// What the gate says to a handoff.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HandoffRuling {
+    /// The flow may go there.
+    Accepted(Answer),
+    /// It may not, and the flow may choose another way (soft denial).
+    Denied(Answer),
+}
+
+/// A tool that cannot stand behind the gate: a configuration or schema error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitTool {
+    /// Two tools of one name, or the name of a protocol tool.
+    #[error("tool name \"{0}\" is taken already; rename the tool or its server")]
+    Name(String),
+    /// Its argument schema is not a JSON Schema.
+    #[error("the argument schema of tool \"{tool}\" is not a valid JSON Schema: {problem}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Its queue is not declared.
+    #[error(transparent)]
+    Queue(#[from] super::queue::UnknownQueue),
+}
+
+impl Gate {
+    /// A door for these tools; checks names, schemas and queues.
+    pub fn new(
+        policy: Arc<Policy>,
+        record: Record,
+        scope: Scope,
+        tools: &[Arc<dyn Tool>],
+        queues: &Queues,
+    ) -> Result<Self, UnfitTool> {
+        let mut doors = BTreeMap::new();
+        for tool in tools {
+            let spec = tool.spec();
+            let name = spec.name.clone();
+            queues.of(&name, tool.queue())?;
+            let validator = jsonschema::validator_for(&spec.parameters)
+                .map_err(|error| UnfitTool::Schema { tool: name.clone(), problem: error.to_string() })?;
+            let door = Door { tool: Arc::clone(tool), validator };
+            let reserved = name == FINAL_REPORT || name == TASK_STATUS;
+            if reserved || doors.insert(name.clone(), door).is_some() {
+                return Err(UnfitTool::Name(name));
+            }
+        }
+        Ok(Self {
+            policy,
+            record,
+            scope,
+            tools: doors,
+            loop_guard: LoopGuard::default(),
+            context_spent: false,
+        })
+    }
+
+    /// The tool of a name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.get(name).map(|door| &door.tool)
+    }
+
+    /// How the tools are offered, in the order given.
+    pub fn specs(&self, order: &[Arc<dyn Tool>]) -> Vec<ToolSpec> {
+        order.iter().map(|tool| tool.spec().clone()).collect()
+    }
+
+    /// No new tool starts in this session.
+    pub fn spend_context(&mut self) {
+        self.context_spent = true;
+    }
+
+    /// Whether new tools may still start.
+    pub fn context_spent(&self) -> bool {
+        self.context_spent
+    }
+
+    /// An executed call ended; the loop guard remembers its result.
+    pub fn finished(&mut self, action: String, result_hash: String) {
+        self.loop_guard.finished(action, result_hash);
+    }
+
+    /// Judges all calls of a reply, in reply order, before any of them runs (P-022, C-25). At most `cap` calls run.
+    pub async fn judge(
+        &mut self,
+        turn: u32,
+        proposals: &[Proposal],
+        phase: Phase,
+        cap: u32,
+    ) -> Result<Vec<Ruling>, Halt> {
+        let mut rulings = Vec::with_capacity(proposals.len());
+        let mut seats = cap;
+        let mut captured = false;
+        let mut halt = None;
+        for proposal in proposals {
+            let parsed = proposal.arguments.as_ref().ok().map(|arguments| Value::Object(arguments.clone()));
+            self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
+            let ruling = match self.first_refusal(proposal, phase, captured, &mut seats) {
+                Some(refusal) => self.refuse(turn, proposal, refusal),
+                None if PROTOCOL_TOOLS[..2].contains(&proposal.call.name.as_str()) => {
+                    captured |= proposal.report == ReportCall::Captured;
+                    let arguments = parsed.unwrap_or(Value::Null);
+                    self.decide(turn, &proposal.call, &arguments, Risk::Read).await.map(|_| Ruling::Protocol)
+                }
+                None => self.judge_tool(turn, proposal).await,
+            };
+            match ruling {
+                Ok(ruling) => rulings.push(ruling),
+                // The rest is judged all the same, so that every decision is on the record; the first end counts.
+                Err(Denied::Session(end)) => {
+                    halt.get_or_insert(end);
+                }
+                Err(Denied::Broken(end)) => return Err(end),
+            }
+        }
+        match halt {
+            Some(halt) => Err(halt),
+            None => Ok(rulings),
+        }
+    }
+
+    /// What needs no look at the arguments' content: parse, cap, known.
+    fn first_refusal(
+        &self,
+        proposal: &Proposal,
+        phase: Phase,
+        captured: bool,
+        seats: &mut u32,
+    ) -> Option<Refusal> {
+        if let Err(problem) = &proposal.arguments {
+            return Some(Refusal::InvalidArguments(problem.clone()));
+        }
+        match &proposal.report {
+            ReportCall::Captured => return None,
+            ReportCall::Invalid(problem) => return Some(Refusal::InvalidArguments(problem.clone())),
+            ReportCall::TooLate => return Some(Refusal::ReportCaptured),
+            ReportCall::No if captured => return Some(Refusal::ReportCaptured),
+            ReportCall::No => {}
+        }
+        match phase {
+            Phase::Final => return Some(Refusal::FinalTurn),
+            Phase::Stopping => return Some(Refusal::Stopping),
+            Phase::Open => {}
+        }
+        let name = proposal.call.name.as_str();
+        if name == TASK_STATUS {
+            return None;
+        }
+        if *seats == 0 {
+            return Some(Refusal::TooManyCalls);
+        }
+        *seats -= 1;
+        if !self.tools.contains_key(name) {
+            return Some(Refusal::UnknownTool(name.to_owned()));
+        }
+        if self.context_spent && !PROTOCOL_TOOLS.contains(&name) {
+            return Some(Refusal::ContextBudget);
+        }
+        None
+    }
+
+    /// Bind, schema, policy, loop guard.
+    async fn judge_tool(&mut self, turn: u32, proposal: &Proposal) -> Result<Ruling, Denied> {
+        let call = &proposal.call;
+        let (Ok(parsed), Some(door)) = (&proposal.arguments, self.tools.get(&call.name)) else {
+            return self.refuse(turn, proposal, Refusal::UnknownTool(call.name.clone()));
+        };
+        let mut arguments = parsed.clone();
+        let schema = &door.tool.spec().parameters;
+        for name in arguments::bind(&mut arguments, door.tool.bound_parameters(), schema, &self.scope) {
+            let (tool, name) = (call.name.clone(), name.to_owned());
+            self.record.note(Event::BoundParamOverridden { tool, name })?;
+        }
+        let arguments = Value::Object(arguments);
+        if let Err(problem) = arguments::check(&door.validator, &arguments) {
+            return self.refuse(turn, proposal, Refusal::InvalidArguments(problem));
+        }
+        let risk = door.tool.risk();
+        let (verdict, hash) = self.decide(turn, call, &arguments, risk).await?;
+        let action = action_of(&call.name, &arguments);
+        let guarded = self.guard_loop(&action, turn)?;
+        if verdict.decision == Decision::Deny {
+            let answer = match guarded {
+                Some(refusal) => Answer::refused(&refusal),
+                None => {
+                    self.loop_guard.finished(action, format!("denied:{}", verdict.reason));
+                    Answer::denied(&verdict)
+                }
+            };
+            return Ok(Ruling::Answered(answer));
+        }
+        if let Some(refusal) = guarded {
+            return Ok(Ruling::Answered(Answer::refused(&refusal)));
+        }
+        Ok(Ruling::Run(Box::new(ReadyCall {
+            call: call.clone(),
+            characters_in: arguments.to_string().chars().count() as u64,
+            arguments,
+            action,
+            proposal_hash: hash,
+        })))
+    }
+
+    /// A refusal by the runtime. A model that keeps proposing what cannot run is a loop too.
+    fn refuse(&mut self, turn: u32, proposal: &Proposal, refusal: Refusal) -> Result<Ruling, Denied> {
+        let repeatable = matches!(refusal, Refusal::UnknownTool(_) | Refusal::InvalidArguments(_));
+        if !repeatable || proposal.report != ReportCall::No {
+            return Ok(Ruling::Answered(Answer::refused(&refusal)));
+        }
+        let action = sha256_hex(format!("{}\0{}", proposal.call.name, proposal.call.arguments).as_bytes());
+        let answer = match self.guard_loop(&action, turn)? {
+            Some(guarded) => Answer::refused(&guarded),
+            None => {
+                self.loop_guard.finished(action, format!("refused:{}", refusal.code()));
+                Answer::refused(&refusal)
+            }
+        };
+        Ok(Ruling::Answered(answer))
+    }
+
+    fn guard_loop(&mut self, action: &str, turn: u32) -> Result<Option<Refusal>, Denied> {
+        match self.loop_guard.judge(action, turn) {
+            LoopVerdict::Free => Ok(None),
+            LoopVerdict::Refuse => Ok(Some(Refusal::Loop)),
+            LoopVerdict::End => Err(Denied::Session(Halt::new(
+                StopDetail::LoopDetected,
+                "LoopDetected",
+                "The model repeated the same action after it was told that nothing changes.",
+                "the same action signature again after the loop guard's refusal",
+            ))),
+        }
+    }
+
+    /// Asks the policy about a tool call and records its word. A hard denial ends the session.
+    async fn decide(
+        &self,
+        turn: u32,
+        call: &ToolCall,
+        arguments: &Value,
+        risk: Risk,
+    ) -> Result<(PolicyResult, String), Denied> {
+        let input = self.input(
+            turn,
+            Proposed::Tool {
+                name: call.name.clone(),
+                raw_arguments: call.arguments.clone(),
+                arguments: arguments.clone(),
+                risk,
+            },
+        )?;
+        let result = self.ask(&call.id, &input, "ToolCallPolicyDenied").await?;
+        Ok((result, input.proposal_hash))
+    }
+
+    /// Judges a transition to another step (P-003, C-27, D72). `payload` is the validated output that crosses over.
+    /// A hard denial is the error.
+    pub async fn handoff(&self, from: &str, to: &str, payload: &Value) -> Result<HandoffRuling, Halt> {
+        let call_id = format!("handoff-{}", Uuid::new_v4());
+        let (from, to) = (from.to_owned(), to.to_owned());
+        let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
+        let input = self.input(0, proposed).map_err(Denied::into_halt)?;
+        let verdict = self.ask(&call_id, &input, "HandoffPolicyDenied").await;
+        let ruling = match verdict.map_err(Denied::into_halt)? {
+            result if result.decision == Decision::Allow => {
+                HandoffRuling::Accepted(Answer::handed_over(&to, &self.record.redact_json(payload)))
+            }
+            result => HandoffRuling::Denied(Answer::denied(&result)),
+        };
+        let (HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer)) = &ruling;
+        let output = self.record.envelope(answer).await?;
+        self.record.item(0, Item::HandoffItem { call_id, from, to, output })?;
+        Ok(ruling)
+    }
+
+    fn input(&self, turn: u32, proposed: Proposed) -> Result<PolicyInput, Denied> {
+        let context = ProposalContext {
+            agent: self.record.ids().agent.clone(),
+            step: self.record.ids().step_id.clone(),
+            principal: self.scope.principal.clone(),
+            repo: self.scope.repo.clone(),
+            issue: self.scope.issue.clone(),
+            branch: self.scope.branch.clone(),
+        };
+        PolicyInput::new(&context, turn, proposed)
+            .map_err(|error| Denied::Broken(Halt::internal(error.to_string())))
+    }
+
+    /// The policy's result, redacted and on the record; a hard denial is the error, named `error_name`.
+    async fn ask(
+        &self,
+        call_id: &str,
+        input: &PolicyInput,
+        error_name: &str,
+    ) -> Result<PolicyResult, Denied> {
+        let PolicyVerdict { result, rule_id, duration } = self.policy.decide(input).await;
+        let result = PolicyResult {
+            reason: self.record.redact(&result.reason),
+            public_reason: result.public_reason.as_deref().map(|text| self.record.redact(text)),
+            metadata: result.metadata.as_ref().map(|metadata| self.record.redact_object(metadata)),
+            ..result
+        };
+        let resource = Resource { kind: input.kind, name: self.record.redact(input.resource_name()) };
+        self.record.note(Event::PolicyDecided(Box::new(PolicyDecision {
+            timestamp: self.record.clock().now_ms(),
+            turn: input.turn,
+            call_id: call_id.to_owned(),
+            decision: result.decision,
+            reason: result.reason.clone(),
+            public_reason: result.public_reason.clone(),
+            deny_mode: result.deny_mode,
+            policy_version: result.policy_version.clone(),
+            resource: resource.clone(),
+            proposal_hash: input.proposal_hash.clone(),
+            rule_id,
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+            metadata: result.metadata.clone(),
+        })))?;
+        if result.decision == Decision::Allow {
+            return Ok(result);
+        }
+        let suspended = result.asks_for_approval();
+        if suspended {
+            self.record.note(Event::ProposalSuspended(Box::new(SuspendedProposal {
+                kind: input.kind,
+                proposal_hash: input.proposal_hash.clone(),
+                run_id: self.record.ids().run.to_string(),
+                turn: input.turn,
+                call_id: call_id.to_owned(),
+                agent_name: input.agent.clone(),
+                resource,
+                canonical_json: self.record.redact(&input.args_canonical_json),
+                reason: result.reason.clone(),
+                public_reason: result.public_reason.clone(),
+                policy_version: result.policy_version.clone(),
+                expires_at: None,
+            })))?;
+        }
+        if result.deny_mode == Some(DenyMode::ToolResult) {
+            return Ok(result);
+        }
+        let answer = Answer::denied(&result);
+        if input.kind == ProposalKind::Tool {
+            self.record.answer_item(input.turn, call_id, &answer).await?;
+        }
+        let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
+        let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);
+        Err(Denied::Session(Halt::new(detail, error_name, result.public_text(), technical)))
+    }
+}
+
+/// Why judging a call gives no ruling.
+enum Denied {
+    /// The session ends when all calls of the reply are judged.
+    Session(Halt),
+    /// It ends at once: the record cannot be written.
+    Broken(Halt),
+}
+
+impl Denied {
+    fn into_halt(self) -> Halt {
+        match self {
+            Self::Session(halt) | Self::Broken(halt) => halt,
+        }
+    }
+}
+
+impl From<Halt> for Denied {
+    fn from(halt: Halt) -> Self {
+        Self::Broken(halt)
+    }
+}
+
+fn action_of(tool: &str, arguments: &Value) -> String {
+    let canonical = canonical_json(arguments).unwrap_or_else(|_| arguments.to_string());
+    sha256_hex(format!("{tool}\0{canonical}").as_bytes())
+}

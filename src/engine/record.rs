@@ -1,0 +1,257 @@
+//! How a session writes its record: redacted, sized, and on the journal before anyone sees the effect (P-030, P-031, X-031).
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::clock::RunClock;
+use super::envelope::Answer;
+use super::halt::Halt;
+use super::journal::Journal;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::Event;
+use crate::domain::message::{Message, ToolCall};
+use crate::domain::policy::ToolResultEnvelope;
+use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact};
+use crate::domain::redaction::Redactor;
+use crate::domain::run::{RunId, Warning};
+use crate::domain::trace::{Item, ItemRole, Pointer, RecordText};
+
+/// Longest text that stands inline in a record, in bytes.
+pub const LONGEST_INLINE: usize = 64 * 1024;
+/// Stands where a text could not be redacted: it is dropped, not kept raw (P-032).
+const WITHHELD: &str = "[withheld: it could not be redacted]";
+
+/// Where a session stands in its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionIds {
+    /// The run.
+    pub run: RunId,
+    /// The session (UUIDv7).
+    pub session: Uuid,
+    /// The step; a word of the host's outside of a flow.
+    pub step_id: String,
+    /// 1-based visit, 0 outside of a flow.
+    pub visit: u32,
+    /// Agent's name.
+    pub agent: String,
+    /// E.g. `issue-7:initial.issue`; tools append their name.
+    pub call_path: String,
+}
+
+/// Writes for one session, or for a flow between sessions.
+#[derive(Clone)]
+pub struct Record {
+    journal: Arc<dyn Journal>,
+    redactor: Arc<Redactor>,
+    clock: RunClock,
+    ids: SessionIds,
+}
+
+/// A ledger line's changing part.
+#[derive(Debug)]
+pub struct LedgerLine {
+    /// Llm or tool part.
+    pub what: AccountingKind,
+    /// 1-based turn.
+    pub turn: u32,
+    /// 1-based attempt; absent for tools.
+    pub attempt: Option<u32>,
+    /// Start, milliseconds since 1970.
+    pub timestamp: i64,
+    /// Milliseconds.
+    pub latency: u64,
+    /// Why it failed; `None` = it did not.
+    pub error: Option<String>,
+}
+
+impl Record {
+    /// A writer.
+    pub fn new(journal: Arc<dyn Journal>, redactor: Arc<Redactor>, clock: RunClock, ids: SessionIds) -> Self {
+        Self { journal, redactor, clock, ids }
+    }
+
+    /// Where the session stands.
+    pub fn ids(&self) -> &SessionIds {
+        &self.ids
+    }
+
+    /// The run's clock.
+    pub fn clock(&self) -> &RunClock {
+        &self.clock
+    }
+
+    /// Appends an event whose texts are redacted already.
+    pub fn note(&self, event: Event) -> Result<(), Halt> {
+        Ok(self.journal.append(event)?)
+    }
+
+    /// Waits for the disk.
+    pub async fn flush(&self) -> Result<(), Halt> {
+        Ok(self.journal.flush().await?)
+    }
+
+    /// A note for people.
+    pub fn warn(&self, code: &str, text: &str) -> Result<(), Halt> {
+        let text = self.redact(text);
+        self.note(Event::Warned(Warning { code: code.to_owned(), at: self.clock.now_ms(), text }))
+    }
+
+    /// A text without its secrets; one that cannot be redacted is dropped.
+    pub fn redact(&self, text: &str) -> String {
+        self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
+    }
+
+    /// A text without its secrets, and whether it had any.
+    pub fn redact_and_tell(&self, text: &str) -> (String, bool) {
+        let clean = self.redact(text);
+        let had = clean != text;
+        (clean, had)
+    }
+
+    /// A value without its secrets; one that cannot be redacted is dropped.
+    pub fn redact_json(&self, value: &Value) -> Value {
+        self.redactor.redact_json(value).unwrap_or_else(|_| Value::String(WITHHELD.to_owned()))
+    }
+
+    /// An object without its secrets.
+    pub fn redact_object(&self, object: &Map<String, Value>) -> Map<String, Value> {
+        match self.redact_json(&Value::Object(object.clone())) {
+            Value::Object(object) => object,
+            other => Map::from_iter([("redacted".to_owned(), other)]),
+        }
+    }
+
+    /// A redacted text as a record holds it: inline, or kept and pointed to.
+    pub async fn text(&self, redacted: String) -> Result<RecordText, Halt> {
+        if redacted.len() <= LONGEST_INLINE {
+            return Ok(RecordText::Inline(redacted));
+        }
+        Ok(RecordText::Kept(self.keep(redacted.into_bytes(), "text/plain").await?))
+    }
+
+    /// A redacted value as a record holds it: inline, or kept and pointed to.
+    pub async fn value(&self, redacted: Value) -> Result<Value, Halt> {
+        let text = redacted.to_string();
+        if text.len() <= LONGEST_INLINE {
+            return Ok(redacted);
+        }
+        Ok(json!(self.keep(text.into_bytes(), "application/json").await?))
+    }
+
+    /// Keeps bytes beside the record.
+    pub async fn keep(&self, bytes: Vec<u8>, mime: &str) -> Result<Pointer, Halt> {
+        let path = format!("artifacts/session-{}/{}", self.ids.session, Uuid::new_v4());
+        Ok(Pointer::new(self.journal.keep(&path, bytes).await?, mime))
+    }
+
+    /// An item of the run record.
+    pub fn item(&self, turn: u32, item: Item) -> Result<(), Halt> {
+        self.note(Event::ItemRecorded { visit: self.ids.visit, turn, item: Box::new(item) })
+    }
+
+    /// What someone said.
+    pub async fn message_item(&self, turn: u32, role: ItemRole, text: &str) -> Result<(), Halt> {
+        let content = self.text(self.redact(text)).await?;
+        self.item(turn, Item::Message { role, content })
+    }
+
+    /// What the model wanted to call; arguments that do not parse are kept as text (C-15).
+    pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Halt> {
+        let arguments = match parsed {
+            Some(arguments) => self.redact_json(arguments),
+            None => Value::String(self.redact(&call.arguments)),
+        };
+        let item = Item::ToolCallItem {
+            call_id: call.id.clone(),
+            name: self.redact(&call.name),
+            arguments: self.value(arguments).await?,
+            raw_sha256: sha256_hex(call.arguments.as_bytes()),
+        };
+        self.item(turn, item)
+    }
+
+    /// What came of a call.
+    pub async fn answer_item(&self, turn: u32, call_id: &str, answer: &Answer) -> Result<(), Halt> {
+        let output = self.envelope(answer).await?;
+        let item =
+            Item::ToolCallOutputItem { call_id: call_id.to_owned(), output, rendered: answer.rendered() };
+        self.item(turn, item)
+    }
+
+    /// An answer's envelope as a record holds it.
+    pub async fn envelope(&self, answer: &Answer) -> Result<ToolResultEnvelope, Halt> {
+        let Some(data) = &answer.envelope().data else {
+            return Ok(answer.envelope().clone());
+        };
+        Ok(answer.with_kept_data(self.value(data.clone()).await?))
+    }
+
+    /// A ledger line of this session.
+    pub fn ledger_entry(&self, line: LedgerLine) -> Box<AccountingEntry> {
+        let ids = &self.ids;
+        let call_path = match &line.what {
+            AccountingKind::Tool { command, .. } => format!("{}:{command}", ids.call_path),
+            AccountingKind::Llm { .. } => ids.call_path.clone(),
+        };
+        Box::new(AccountingEntry {
+            what: line.what,
+            timestamp: line.timestamp,
+            status: if line.error.is_some() { AccountingStatus::Failed } else { AccountingStatus::Ok },
+            latency: line.latency,
+            error: line.error.map(|error| self.redact(&error)),
+            agent_id: ids.agent.clone(),
+            call_path,
+            txn_id: ids.session.to_string(),
+            parent_txn_id: Some(ids.run.to_string()),
+            origin_txn_id: ids.run.to_string(),
+            run_id: ids.run.to_string(),
+            step_id: ids.step_id.clone(),
+            step_visit: ids.visit,
+            turn: line.turn,
+            attempt: line.attempt,
+        })
+    }
+
+    /// Keeps the conversation (D42). Texts made from prompt templates, the first `prompts` messages, are named by hash
+    /// unless `include_prompt_text` (P-027).
+    pub async fn conversation(
+        &self,
+        messages: &[Message],
+        prompts: usize,
+        include_prompt_text: bool,
+    ) -> Result<Artifact, Halt> {
+        let hidden = if include_prompt_text { 0 } else { prompts };
+        let shown: Vec<Value> = messages
+            .iter()
+            .enumerate()
+            .map(|(index, message)| match message {
+                Message::System { content } if index < hidden => {
+                    json!({ "role": "system", "content": prompt_mark(content) })
+                }
+                Message::User { content } if index < hidden => {
+                    json!({ "role": "user", "content": prompt_mark(content) })
+                }
+                other => self.redact_json(&json!(other)),
+            })
+            .collect();
+        let path = format!("conversation/{}-{}.json", self.ids.visit, file_name(&self.ids.step_id));
+        let mut bytes = json!({ "messages": shown }).to_string().into_bytes();
+        bytes.push(b'\n');
+        Ok(self.journal.keep(&path, bytes).await?)
+    }
+}
+
+/// Stands for a prompt's text where the text is not kept.
+pub fn prompt_mark(text: &str) -> String {
+    format!("[prompt text not recorded: sha256 {}]", sha256_hex(text.as_bytes()))
+}
+
+/// A step's id as part of a file name.
+fn file_name(step_id: &str) -> String {
+    step_id
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' })
+        .collect()
+}

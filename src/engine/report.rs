@@ -1,0 +1,486 @@
+//! The final report on its way in: the protocol tool that takes it, and its three sources (A-058…A-071).
+
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use serde_json::{Map, Value, json};
+
+use super::{arguments, slack_blocks};
+use crate::domain::message::ToolSpec;
+use crate::domain::report::{FinalReport, ProposedClaim, ReportFormat, ReportOutcome, ReportSource};
+use crate::domain::run::ForcedFinal;
+
+/// Name of the protocol tool.
+pub const FINAL_REPORT: &str = "agent__final_report";
+
+/// Puts a step's output in order before its schema is asked: aliases, letter case, defaults (D21, D74).
+pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) + Send + Sync>;
+
+/// What a session's report must be.
+#[derive(Clone)]
+pub struct ReportShape {
+    format: ReportFormat,
+    schema: Option<Value>,
+    validator: Option<Arc<Validator>>,
+    prepare: Option<Prepare>,
+}
+
+impl std::fmt::Debug for ReportShape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReportShape")
+            .field("format", &self.format)
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A step's schema that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the output schema is not a valid JSON Schema: {0}")]
+pub struct InvalidSchema(pub String);
+
+/// A report as the model gave it, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelReport {
+    /// Where it came from.
+    pub source: ReportSource,
+    /// Text formats.
+    pub content: Option<String>,
+    /// Structured formats.
+    pub content_json: Option<Map<String, Value>>,
+    /// The model's own.
+    pub metadata: Map<String, Value>,
+    /// What it says came of it.
+    pub outcome: Option<ReportOutcome>,
+    /// What it claims.
+    pub claims: Vec<ProposedClaim>,
+    /// The format it named, where that is not the session's (A-067).
+    pub other_format: Option<String>,
+    /// The token limit cut it (A-069).
+    pub truncated: bool,
+}
+
+/// Why a report is not accepted; the model is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportProblem {
+    /// Whether a schema is broken (a lasting failure has exit code 5, A-043).
+    pub schema: bool,
+    /// For the model.
+    pub message: String,
+}
+
+impl ReportProblem {
+    fn shape(message: impl Into<String>) -> Self {
+        Self { schema: true, message: message.into() }
+    }
+
+    /// Not a matter of schemas.
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self { schema: false, message: message.into() }
+    }
+}
+
+impl ReportShape {
+    /// A shape; a schema (self-contained, of an object) makes the format `json`.
+    pub fn new(format: ReportFormat, schema: Option<Value>) -> Result<Self, InvalidSchema> {
+        let validator = match &schema {
+            Some(schema) => {
+                let built =
+                    jsonschema::validator_for(schema).map_err(|error| InvalidSchema(error.to_string()))?;
+                Some(Arc::new(built))
+            }
+            None => None,
+        };
+        let format = if schema.is_some() { ReportFormat::Json } else { format };
+        Ok(Self { format, schema, validator, prepare: None })
+    }
+
+    /// Puts the output in order before the schema is asked; what is stored stays as the model wrote it.
+    #[must_use]
+    pub fn prepared_by(self, prepare: Prepare) -> Self {
+        Self { prepare: Some(prepare), ..self }
+    }
+
+    /// The format.
+    pub fn format(&self) -> ReportFormat {
+        self.format
+    }
+
+    /// The protocol tool as it is offered.
+    pub fn tool(&self) -> ToolSpec {
+        let mut properties = Map::new();
+        properties.insert("report_format".into(), json!({ "type": "string", "enum": [self.format] }));
+        let payload = if self.format.is_structured() {
+            let schema = self.schema.clone().unwrap_or_else(|| match self.format {
+                ReportFormat::SlackBlockKit => json!({
+                    "type": "object",
+                    "description": "Slack Block Kit: {\"blocks\": [...]}",
+                    "properties": { "blocks": { "type": "array", "items": { "type": "object" } } },
+                    "required": ["blocks"],
+                }),
+                _ => json!({ "type": "object" }),
+            });
+            properties.insert("content_json".into(), schema);
+            "content_json"
+        } else {
+            let description = format!("The whole report, as {}.", self.format);
+            properties.insert("content".into(), json!({ "type": "string", "description": description }));
+            "content"
+        };
+        properties.insert("metadata".into(), json!({ "type": "object" }));
+        properties.insert(
+            "outcome".into(),
+            json!({ "type": "string", "enum": ["achieved", "not_achieved", "insufficient_evidence"] }),
+        );
+        properties.insert("claims".into(), claims_schema());
+        ToolSpec {
+            name: FINAL_REPORT.to_owned(),
+            description: "Ends this session with your report. Call it exactly once, when the work is done or cannot be \
+                          done. Claim only what your cites show: path:line, a tool_output handle with lines, or a call id."
+                .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": properties,
+                "required": ["report_format", payload],
+                "additionalProperties": false,
+            }),
+        }
+    }
+
+    /// Source 1: the arguments of a call (A-058). `truncated`: the token limit cut the reply.
+    pub fn from_call(
+        &self,
+        arguments: &Map<String, Value>,
+        truncated: bool,
+    ) -> Result<ModelReport, ReportProblem> {
+        let named = arguments.get("report_format").and_then(Value::as_str);
+        let mut report = ModelReport {
+            source: ReportSource::Tool,
+            content: None,
+            content_json: None,
+            metadata: match arguments.get("metadata") {
+                None | Some(Value::Null) => Map::new(),
+                Some(Value::Object(metadata)) => metadata.clone(),
+                Some(_) => return Err(ReportProblem::shape("/metadata: an object is expected")),
+            },
+            outcome: read(arguments, "outcome")?,
+            claims: read(arguments, "claims")?.unwrap_or_default(),
+            other_format: named.filter(|named| *named != self.format.as_str()).map(str::to_owned),
+            truncated,
+        };
+        if self.format.is_structured() {
+            let object = match arguments.get("content_json") {
+                Some(Value::Object(object)) => object.clone(),
+                Some(Value::String(text)) => parse_object(text).ok_or_else(|| {
+                    ReportProblem::shape("/content_json: an object is expected, found text")
+                })?,
+                Some(_) => return Err(ReportProblem::shape("/content_json: an object is expected")),
+                None => return Err(ReportProblem::shape("/content_json: it is required in this format")),
+            };
+            self.check(&object, "/content_json")?;
+            report.content_json = Some(object);
+        } else {
+            match arguments.get("content").and_then(Value::as_str) {
+                Some(text) if !text.trim().is_empty() => report.content = Some(text.to_owned()),
+                _ => return Err(ReportProblem::plain("/content: a text that is not blank is required")),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Source 2: the text of a final turn, or of a chat reply (A-059). No claims.
+    pub fn from_text(&self, text: &str, truncated: bool) -> Result<ModelReport, ReportProblem> {
+        let mut report = ModelReport {
+            source: ReportSource::Text,
+            content: None,
+            content_json: None,
+            metadata: Map::new(),
+            outcome: None,
+            claims: Vec::new(),
+            other_format: None,
+            truncated,
+        };
+        if text.trim().is_empty() {
+            return Err(ReportProblem::plain("the text is blank"));
+        }
+        if self.format.is_structured() {
+            let object = parse_object(text).ok_or_else(|| {
+                ReportProblem::shape("the text is not one JSON object; call agent__final_report")
+            })?;
+            self.check(&object, "")?;
+            report.content_json = Some(object);
+        } else {
+            report.content = Some(text.to_owned());
+        }
+        Ok(report)
+    }
+
+    /// Whether a reply that the token limit cut can be a report at all (A-069).
+    pub fn survives_truncation(&self) -> bool {
+        !self.format.is_structured()
+    }
+
+    fn check(&self, object: &Map<String, Value>, at: &str) -> Result<(), ReportProblem> {
+        let problem = |message: String| ReportProblem::shape(format!("{at}: {message}"));
+        if self.format == ReportFormat::SlackBlockKit {
+            slack_blocks::check(object).map_err(problem)?;
+        }
+        if let Some(validator) = &self.validator {
+            let mut prepared = object.clone();
+            if let Some(prepare) = &self.prepare {
+                prepare(&mut prepared);
+            }
+            arguments::check(validator, &Value::Object(prepared)).map_err(problem)?;
+        }
+        Ok(())
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(
+    arguments: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<T>, ReportProblem> {
+    match arguments.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => serde_json::from_value(value.clone())
+            .map(Some)
+            .map_err(|error| ReportProblem::shape(format!("/{key}: {error}"))),
+    }
+}
+
+/// One JSON object: the whole text, or the only fenced block in it.
+fn parse_object(text: &str) -> Option<Map<String, Value>> {
+    let whole = text.trim();
+    let inner = whole
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"))
+        .map(|rest| rest.strip_prefix("json").unwrap_or(rest));
+    match serde_json::from_str(inner.unwrap_or(whole)) {
+        Ok(Value::Object(object)) => Some(object),
+        _ => None,
+    }
+}
+
+fn claims_schema() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "statement": { "type": "string" },
+                "kind": { "type": "string", "enum": [
+                    "tests_pass", "defect_location", "change_made", "behavior_observed", "requirement_met", "other",
+                ] },
+                "status": { "type": "string", "enum": ["verified", "unverified", "retracted"] },
+                "cites": { "type": "array", "items": { "anyOf": [
+                    { "type": "string" },
+                    { "type": "object", "properties": { "handle": { "type": "string" }, "lines": { "type": "string" } },
+                      "required": ["handle", "lines"] },
+                    { "type": "object", "properties": {
+                        "path": { "type": "string" }, "start": { "type": "integer" }, "end": { "type": "integer" } },
+                      "required": ["path", "start", "end"] },
+                ] } },
+            },
+            "required": ["statement", "kind", "cites"],
+        },
+    })
+}
+
+impl ModelReport {
+    /// The stored form. agentd's keys stand under `metadata.agentd` (A-064); `metadata.source` beside them, unless the
+    /// model has a key of that name (A-058). `limit`: the token limit, for the notice of a cut text (A-069).
+    pub fn store(
+        &self,
+        format: ReportFormat,
+        forced: Option<ForcedFinal>,
+        limit: u64,
+        ts: i64,
+    ) -> FinalReport {
+        let mut agentd = Map::new();
+        agentd.insert("source".into(), json!(self.source));
+        if let Some(forced) = forced {
+            agentd.insert("forced_final".into(), json!(forced));
+        }
+        if self.truncated {
+            agentd.insert("truncated".into(), true.into());
+        }
+        let mut metadata = self.metadata.clone();
+        metadata.entry("source").or_insert_with(|| json!(self.source));
+        metadata.insert("agentd".into(), Value::Object(agentd));
+        let content = self.content.as_ref().map(|text| {
+            if self.truncated {
+                format!("{text}\n\n[truncated: the reply reached its limit of {limit} output tokens]")
+            } else {
+                text.clone()
+            }
+        });
+        FinalReport { format, content, content_json: self.content_json.clone(), metadata: Some(metadata), ts }
+    }
+}
+
+/// What agentd itself knows of a session that has no report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// The step.
+    pub step_id: String,
+    /// 1-based visit.
+    pub visit: u32,
+    /// Accepted turns, and their ceiling.
+    pub turns: (u32, u32),
+    /// Model requests.
+    pub attempts: u32,
+    /// Tools that ran.
+    pub tools_run: u32,
+    /// Classes of the last errors, oldest first.
+    pub last_errors: Vec<String>,
+}
+
+/// Source 3: a failure report from agentd's own facts, never from the model (A-060).
+pub fn synthetic(
+    format: ReportFormat,
+    failure: &crate::domain::trace::SessionFailure,
+    facts: &SessionFacts,
+    forced: Option<ForcedFinal>,
+    ts: i64,
+) -> FinalReport {
+    let reason = failure.stop.detail.as_str();
+    let mut agentd = Map::new();
+    agentd.insert("source".into(), json!(ReportSource::Synthetic));
+    agentd.insert("reason".into(), reason.into());
+    if let Some(forced) = forced {
+        agentd.insert("forced_final".into(), json!(forced));
+    }
+    let mut metadata = Map::new();
+    metadata.insert("source".into(), json!(ReportSource::Synthetic));
+    metadata.insert("reason".into(), reason.into());
+    metadata.insert("agentd".into(), Value::Object(agentd));
+    let (turns, ceiling) = facts.turns;
+    let (content, content_json) = if format == ReportFormat::Json {
+        let object = json!({
+            "stop_reason": failure.stop.reason(), "stop_detail": reason, "message": failure.stop.message,
+            "step": facts.step_id, "visit": facts.visit, "turns": turns, "max_turns": ceiling,
+            "attempts": facts.attempts, "tools_run": facts.tools_run, "last_errors": facts.last_errors,
+        });
+        (None, object.as_object().cloned())
+    } else {
+        let mut lines = vec![
+            "The session ended without a report by the model.".to_owned(),
+            String::new(),
+            format!("- Stop reason: {} ({reason})", failure.stop.reason()),
+            format!("- What happened: {}", failure.stop.message),
+            format!("- Step: {} (visit {})", facts.step_id, facts.visit),
+            format!(
+                "- Turns: {turns} of {ceiling}; requests to models: {}; tools run: {}",
+                facts.attempts, facts.tools_run
+            ),
+        ];
+        if !facts.last_errors.is_empty() {
+            lines.push(format!("- Last errors: {}", facts.last_errors.join(", ")));
+        }
+        let text = lines.join("\n");
+        if format == ReportFormat::SlackBlockKit {
+            let block = json!({ "type": "section", "text": { "type": "mrkdwn", "text": text } });
+            (None, json!({ "blocks": [block] }).as_object().cloned())
+        } else {
+            (Some(text), None)
+        }
+    };
+    FinalReport { format, content, content_json, metadata: Some(metadata), ts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    fn shape(format: ReportFormat) -> ReportShape {
+        ReportShape::new(format, None).unwrap()
+    }
+
+    #[test]
+    fn a_062_json_wants_an_object_and_an_array_is_refused() {
+        let json_shape = shape(ReportFormat::Json);
+        let good =
+            json_shape.from_call(&arguments(json!({ "content_json": { "a": [1] }, "content": "x" })), false);
+        let stored = good.unwrap().store(ReportFormat::Json, None, 1, 5);
+        assert_eq!(stored.content, None);
+        assert_eq!(stored.content_json, arguments(json!({ "a": [1] })).into());
+        for bad in
+            [json!({ "content_json": [1] }), json!({ "content": "text" }), json!({ "content_json": "[1]" })]
+        {
+            assert!(json_shape.from_call(&arguments(bad), false).unwrap_err().schema);
+        }
+        assert!(
+            json_shape.from_call(&arguments(json!({ "content_json": "{\"a\":1}" })), false).is_ok(),
+            "A-068"
+        );
+    }
+
+    #[test]
+    fn a_063_a_blank_text_is_refused() {
+        let problem = shape(ReportFormat::Markdown).from_call(&arguments(json!({ "content": " \n" })), false);
+        assert!(!problem.unwrap_err().schema);
+    }
+
+    #[test]
+    fn a_064_the_models_metadata_stays_and_agentds_stands_under_its_own_key() {
+        let call =
+            arguments(json!({ "content": "x", "metadata": { "deep": { "a": 1 }, "status": "failure" } }));
+        let report = shape(ReportFormat::Markdown).from_call(&call, false).unwrap();
+        let metadata = Value::Object(report.store(ReportFormat::Markdown, None, 1, 0).metadata.unwrap());
+        assert_eq!(metadata["deep"], json!({ "a": 1 }));
+        assert_eq!(metadata["status"], "failure");
+        assert_eq!(metadata["agentd"]["source"], "tool");
+    }
+
+    #[test]
+    fn a_067_another_format_with_a_fitting_payload_is_accepted_as_the_sessions() {
+        let call = arguments(json!({ "report_format": "json", "content": "x" }));
+        let report = shape(ReportFormat::Markdown).from_call(&call, false).unwrap();
+        assert_eq!(report.other_format.as_deref(), Some("json"));
+    }
+
+    #[test]
+    fn a_068_the_schema_is_asked_after_the_output_was_put_in_order() {
+        let schema = json!({ "type": "object", "required": ["intent"],
+            "properties": { "intent": { "enum": ["next"] } } });
+        let lower: Prepare = Arc::new(|output| {
+            if let Some(Value::String(intent)) = output.get_mut("intent") {
+                intent.make_ascii_lowercase();
+            }
+        });
+        let shape = ReportShape::new(ReportFormat::Markdown, Some(schema)).unwrap();
+        let call = arguments(json!({ "content_json": { "intent": "NEXT" } }));
+        let problem = shape.from_call(&call, false).unwrap_err();
+        assert!(problem.message.starts_with("/content_json: /intent: "), "{}", problem.message);
+        let report = shape.prepared_by(lower).from_call(&call, false).unwrap();
+        assert_eq!(report.content_json.unwrap()["intent"], "NEXT", "stored as the model wrote it");
+    }
+
+    #[test]
+    fn a_069_a_cut_text_is_marked() {
+        let report = shape(ReportFormat::Text).from_text("half", true).unwrap();
+        let stored = report.store(ReportFormat::Text, Some(ForcedFinal::MaxTurns), 99, 0);
+        assert!(stored.content.unwrap().ends_with("limit of 99 output tokens]"));
+        let metadata = Value::Object(stored.metadata.unwrap());
+        assert_eq!(metadata["agentd"]["truncated"], true);
+        assert_eq!(metadata["agentd"]["forced_final"], "max_turns");
+    }
+
+    #[test]
+    fn a_059_text_counts_for_json_only_if_it_is_one_object() {
+        let json_shape = shape(ReportFormat::Json);
+        assert!(json_shape.from_text("```json\n{\"a\":1}\n```", false).is_ok());
+        assert!(json_shape.from_text("{\"a\":1} and more", false).unwrap_err().schema);
+    }
+
+    #[test]
+    fn c_06_claims_are_read_or_named_as_wrong() {
+        let call = arguments(json!({ "content": "x", "claims": [{ "statement": "s", "kind": "nonsense" }] }));
+        let problem = shape(ReportFormat::Markdown).from_call(&call, false).unwrap_err();
+        assert!(problem.message.starts_with("/claims: "), "{}", problem.message);
+    }
+}

@@ -1,0 +1,602 @@
+//! The built-in session: turns of one model conversation until there is a report, whatever happens (A-001…A-088).
+//!
+//! Read it top-down: `run_session` opens, drives and closes; `turn` is the retry loop and the tool phase of one turn;
+//! `attempt` is one request; `gate` and `execution` are the door to tools.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::FutureExt as _;
+use serde_json::Value;
+
+use super::arguments::Scope;
+use super::budget::Meter;
+use super::clock::RunClock;
+use super::context_guard::ContextGuard;
+use super::gate::{Gate, UnfitTool};
+use super::halt::Halt;
+use super::interrupt::Interrupts;
+use super::journal::Journal;
+use super::model::Model;
+use super::pacing::Backoff;
+use super::policy::Policy;
+use super::queue::Queues;
+pub use super::reading::SessionMode;
+use super::record::{LONGEST_INLINE, Record, SessionIds, prompt_mark};
+use super::report::{self, ModelReport, ReportShape, SessionFacts};
+use super::stop::StopSignal;
+use super::task_status::{self, StatusWatch};
+use super::tool::Tool;
+use super::tool_output::{StoredOutputs, ToolOutputReader};
+use super::turn::TurnEnd;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::Event;
+use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::money::Money;
+use crate::domain::record::Artifact;
+use crate::domain::redaction::Redactor;
+use crate::domain::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
+use crate::domain::run::ForcedFinal;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::target::SessionSettings;
+use crate::domain::trace::{
+    Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, ReportCaptured, SessionClosed,
+    SessionFailure, SessionOpened, tools_sha256,
+};
+
+/// Errors looked back on in a synthetic report.
+const LAST_ERRORS: usize = 5;
+
+/// What one session is to do.
+#[derive(Clone)]
+pub struct SessionRequest {
+    /// Where it stands in the run.
+    pub ids: SessionIds,
+    /// For whom and where.
+    pub scope: Scope,
+    /// Task or chat.
+    pub mode: SessionMode,
+    /// Instructions; byte-stable for the session, no clock and no counters in them. Empty = none.
+    pub system: String,
+    /// What follows: for a task one user message (D67), for a chat the history. Never empty.
+    pub opening: Vec<Message>,
+    /// What the report must be.
+    pub report: ReportShape,
+    /// Limits and targets.
+    pub settings: SessionSettings,
+    /// Tools on offer, in a fixed order; the protocol tools are added behind them.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// Hashes of the prompt, for the snapshots.
+    pub prompt: PromptIdentity,
+    /// Longest time of one attempt and, with what it leaves, of its tools (chat, S-040); `None` = off.
+    pub turn_timeout: Option<Duration>,
+}
+
+/// Which prompt a session runs with (P-026).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PromptIdentity {
+    /// Over system prompt and resolved step prompt (D88).
+    pub prompt_hash: String,
+    /// Over both templates (D88).
+    pub template_hash: String,
+    /// Template id and version.
+    pub version: Option<String>,
+    /// `record.include_prompt_text` (P-027).
+    pub include_text: bool,
+}
+
+/// What a session works with; the sessions of a run share it.
+#[derive(Clone)]
+pub struct SessionWorld {
+    /// The provider side.
+    pub model: Arc<dyn Model>,
+    /// The run's journal.
+    pub journal: Arc<dyn Journal>,
+    /// The policy in force for this session.
+    pub policy: Arc<Policy>,
+    /// The run's redactor.
+    pub redactor: Arc<Redactor>,
+    /// The run's budgets.
+    pub meter: Arc<Meter>,
+    /// The run's stop signal.
+    pub stop: StopSignal,
+    /// The run's clock.
+    pub clock: RunClock,
+    /// The process's tool queues.
+    pub queues: Arc<Queues>,
+    /// Waits between attempts.
+    pub backoff: Backoff,
+    /// agentd's version, for fingerprints.
+    pub runtime_version: String,
+}
+
+/// What came of a session. There is always a report (A-035…A-038).
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionOutcome {
+    /// Redacted.
+    pub report: FinalReport,
+    /// Where it came from.
+    pub source: ReportSource,
+    /// What the model says came of it.
+    pub outcome: Option<ReportOutcome>,
+    /// What it claims; redacted.
+    pub claims: Vec<ProposedClaim>,
+    /// Why the session did not succeed; `None` exactly when the model gave the report and nothing else ended it.
+    pub failure: Option<SessionFailure>,
+    /// Accepted turns.
+    pub turns: u32,
+    /// Model requests.
+    pub attempts: u32,
+    /// Why the final turn was forced, if it was.
+    pub forced_final: Option<ForcedFinal>,
+    /// The conversation as it ended, not redacted: for a session that goes on from here (D4).
+    pub messages: Vec<Message>,
+    /// The conversation as it is kept.
+    pub conversation: Option<Artifact>,
+    /// Sum over all attempts whose tokens are known.
+    pub usage: TokenUsage,
+    /// Known cost of all attempts.
+    pub cost: Money,
+    /// Whether some attempt's cost is unknown.
+    pub cost_unknown: bool,
+}
+
+/// A session under way.
+pub(super) struct Session<'a> {
+    pub(super) request: &'a SessionRequest,
+    pub(super) world: &'a SessionWorld,
+    pub(super) record: Record,
+    pub(super) interrupts: Interrupts,
+    pub(super) gate: Gate,
+    pub(super) guard: ContextGuard,
+    pub(super) outputs: Arc<StoredOutputs>,
+    /// Offered on open turns, and on the final one.
+    pub(super) open_tools: Vec<ToolSpec>,
+    pub(super) final_tools: Vec<ToolSpec>,
+    pub(super) messages: Vec<Message>,
+    /// The turn under way, 1-based.
+    pub(super) turn: u32,
+    /// The last turn that may be opened; shrinks, never grows.
+    pub(super) ceiling: u32,
+    pub(super) accepted: u32,
+    pub(super) attempts: u32,
+    pub(super) tools_run: u32,
+    /// Set once: the session never un-forces.
+    pub(super) forced: Option<ForcedFinal>,
+    /// Targets that are still asked.
+    pub(super) live: Vec<usize>,
+    pub(super) status: StatusWatch,
+    pub(super) exclusions: Vec<Exclusion>,
+    pub(super) last_errors: VecDeque<String>,
+    pub(super) usage: TokenUsage,
+    pub(super) cost: Money,
+    pub(super) cost_unknown: bool,
+    /// Whether the oversized request was told about.
+    pub(super) over_told: bool,
+}
+
+/// Runs a session to its end. It never panics and never fails to give an outcome.
+pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
+    let record = Record::new(
+        Arc::clone(&world.journal),
+        Arc::clone(&world.redactor),
+        world.clock,
+        request.ids.clone(),
+    );
+    let mut session = match Session::new(&request, world, record.clone()) {
+        Ok(session) => session,
+        Err(halt) => return unopened(&request, world, &record, halt),
+    };
+    let driven = AssertUnwindSafe(async {
+        session.open().await?;
+        session.drive().await
+    });
+    let ended = match driven.catch_unwind().await {
+        Ok(ended) => ended,
+        Err(_) => Err(Halt::internal("the session panicked")),
+    };
+    session.close(ended).await
+}
+
+impl<'a> Session<'a> {
+    fn new(request: &'a SessionRequest, world: &'a SessionWorld, record: Record) -> Result<Self, Halt> {
+        let settings = &request.settings;
+        let unusable =
+            |problem: &str| Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", problem, problem);
+        if settings.targets.is_empty() {
+            return Err(unusable("No model target is configured; add a [[session.targets]] entry."));
+        }
+        if settings.max_retries == 0 || settings.max_turns == 0 {
+            return Err(unusable("max_retries and max_turns must be at least 1."));
+        }
+        if settings.targets.iter().any(|target| target.context_limit().is_none()) {
+            return Err(unusable(
+                "context_window must be larger than context_window_buffer and max_output_tokens together (A-018).",
+            ));
+        }
+        if request.opening.is_empty() {
+            return Err(unusable("A session needs at least one message to begin with."));
+        }
+        let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
+        let mut tools = request.tools.clone();
+        tools.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs))));
+        let gate = Gate::new(
+            Arc::clone(&world.policy),
+            record.clone(),
+            request.scope.clone(),
+            &tools,
+            &world.queues,
+        )
+        .map_err(|error| unfit(&error))?;
+        let mut open_tools: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec().clone()).collect();
+        let mut final_tools = Vec::new();
+        if request.mode == SessionMode::Task {
+            open_tools.push(task_status::spec());
+            open_tools.push(request.report.tool());
+            final_tools.push(request.report.tool());
+        }
+        let mut messages = Vec::with_capacity(request.opening.len() + 1);
+        if !request.system.is_empty() {
+            messages.push(Message::System { content: request.system.clone() });
+        }
+        messages.extend(request.opening.iter().cloned());
+        let mut guard = ContextGuard::default();
+        guard.append(&messages);
+        Ok(Self {
+            interrupts: Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) },
+            live: (0..settings.targets.len()).collect(),
+            ceiling: settings.max_turns,
+            request,
+            world,
+            record,
+            gate,
+            guard,
+            outputs,
+            open_tools,
+            final_tools,
+            messages,
+            turn: 0,
+            accepted: 0,
+            attempts: 0,
+            tools_run: 0,
+            forced: None,
+            status: StatusWatch::default(),
+            exclusions: Vec::new(),
+            last_errors: VecDeque::new(),
+            usage: TokenUsage::default(),
+            cost: Money::ZERO,
+            cost_unknown: false,
+            over_told: false,
+        })
+    }
+
+    /// The manifest and the original input go on the record before the first request (X-030, P-039).
+    async fn open(&mut self) -> Result<(), Halt> {
+        let request = self.request;
+        let mut inputs = Vec::new();
+        let mut input = |reference: String, text: &str, why: &str| {
+            inputs.push(ManifestInput {
+                reference,
+                sha256: sha256_hex(text.as_bytes()),
+                tokens: self.guard.estimate().text(text),
+                why: why.to_owned(),
+            });
+        };
+        if !request.system.is_empty() {
+            input("system_prompt".to_owned(), &request.system, "instructions");
+        }
+        for (index, message) in request.opening.iter().enumerate() {
+            let text = text_of(message);
+            match request.mode {
+                SessionMode::Task => input(format!("prompt/{}", index + 1), text, "the step's prompt"),
+                SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
+            }
+        }
+        let tools_hash = tools_sha256(&self.open_tools).map_err(|error| Halt::internal(error.to_string()))?;
+        self.record.note(Event::SessionOpened(Box::new(SessionOpened {
+            session: request.ids.session,
+            visit: request.ids.visit,
+            step_id: request.ids.step_id.clone(),
+            agent: request.ids.agent.clone(),
+            input_item_count: u32::try_from(request.opening.len()).unwrap_or(u32::MAX),
+            inputs,
+            tools: self.open_tools.iter().map(|tool| tool.name.clone()).collect(),
+            tools_sha256: tools_hash,
+        })))?;
+        for message in &request.opening {
+            let role = match message {
+                Message::Assistant { .. } => ItemRole::Assistant,
+                _ => ItemRole::User,
+            };
+            let text = text_of(message);
+            if self.hides_prompts() {
+                self.record.message_item(0, role, &prompt_mark(text)).await?;
+            } else {
+                self.record.message_item(0, role, text).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A task's opening is prompt text; a chat's is what people said (P-027).
+    fn hides_prompts(&self) -> bool {
+        self.request.mode == SessionMode::Task && !self.request.prompt.include_text
+    }
+
+    /// Turn after turn. The ceiling is checked before a turn opens, so no path can pass it.
+    async fn drive(&mut self) -> Result<ModelReport, Halt> {
+        loop {
+            self.checkpoint()?;
+            let asked = self.world.stop.asked();
+            if self.turn >= self.ceiling {
+                return Err(asked.map_or_else(|| self.without_report(false), Halt::from));
+            }
+            if asked.is_some() {
+                self.force(ForcedFinal::UserStop, self.turn + 1)?;
+            }
+            self.turn += 1;
+            if self.turn == self.ceiling {
+                let all_used = self.turn == self.request.settings.max_turns;
+                let reason = if all_used { ForcedFinal::MaxTurns } else { ForcedFinal::RetryExhaustion };
+                self.force(reason, self.turn)?;
+            }
+            match self.run_turn().await? {
+                TurnEnd::Reported(report) => return Ok(*report),
+                TurnEnd::Next | TurnEnd::StopAsked => {}
+                TurnEnd::Exhausted { .. } if self.world.stop.asked().is_some() => {}
+                TurnEnd::Exhausted { schema } if self.is_final() => return Err(self.without_report(schema)),
+                TurnEnd::Exhausted { .. } => {
+                    self.collapse();
+                    self.force(ForcedFinal::RetryExhaustion, self.turn + 1)?;
+                }
+            }
+        }
+    }
+
+    /// Nothing is in flight: abort outranks budgets, soft limits are told (C-08, X-019).
+    pub(super) fn checkpoint(&mut self) -> Result<(), Halt> {
+        for limit in self.world.meter.soft_limits_passed() {
+            let (kind, used, cap) = (limit.kind, limit.used, limit.cap);
+            self.record.note(Event::BudgetSoftLimit { kind, used, cap })?;
+        }
+        self.interrupts.check()
+    }
+
+    /// Whether only the report is accepted in this turn.
+    pub(super) fn is_final(&self) -> bool {
+        self.forced.is_some()
+    }
+
+    /// From `turn` on only the report is accepted. The first reason stays.
+    pub(super) fn force(&mut self, reason: ForcedFinal, turn: u32) -> Result<(), Halt> {
+        if self.forced.is_some() {
+            return Ok(());
+        }
+        self.forced = Some(reason);
+        self.record.note(Event::FinalTurnForced { turn, reason })
+    }
+
+    /// One more turn at most.
+    pub(super) fn collapse(&mut self) {
+        self.ceiling = self.ceiling.min(self.turn + 1);
+    }
+
+    /// The end of a session whose final turn gave no report.
+    fn without_report(&self, schema: bool) -> Halt {
+        if schema {
+            let message = "The model's report did not match its schema, however often it was asked.";
+            Halt::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", message, message)
+        } else if self.turn >= self.request.settings.max_turns {
+            let message =
+                format!("All {} turns were used without a final report.", self.request.settings.max_turns);
+            Halt::new(StopDetail::MaxTurnsExhausted, "MaxTurnsExceeded", &message, message.clone())
+        } else {
+            let message = "The model's replies could not be used, however often it was asked.";
+            Halt::new(StopDetail::InvalidModelOutput, "InvalidModelOutput", message, message)
+        }
+    }
+
+    /// Remembers the class of an error for the synthetic report.
+    pub(super) fn remember_error(&mut self, class: String) {
+        if self.last_errors.len() == LAST_ERRORS {
+            self.last_errors.pop_front();
+        }
+        self.last_errors.push_back(class);
+    }
+
+    /// Report, guardrail, conversation, closing event: from here on nothing can keep the outcome from its caller.
+    async fn close(mut self, ended: Result<ModelReport, Halt>) -> SessionOutcome {
+        let (model_report, mut failure) = match ended {
+            Ok(report) => (Some(report), None),
+            Err(halt) => (None, Some(halt.into_failure())),
+        };
+        // Whoever asked to stop outranks every other end (C-08, C-26).
+        if let Some(stop) = self.world.stop.asked() {
+            failure = Some(Halt::from(stop).into_failure());
+        }
+        if let Some(failure) = &mut failure {
+            failure.error_message = self.record.redact(&failure.error_message);
+        }
+        let ts = self.world.clock.now_ms();
+        let format = self.request.report.format();
+        let (report, source) = match (&model_report, &failure) {
+            (Some(model), _) => {
+                let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
+                (model.store(format, self.forced, limit.unwrap_or(0), ts), model.source)
+            }
+            (None, Some(failure)) => {
+                (report::synthetic(format, failure, &self.facts(), self.forced, ts), ReportSource::Synthetic)
+            }
+            (None, None) => unreachable!("a session without report has a failure"),
+        };
+        let (report, leaked) = self.without_secrets(report);
+        let claims = model_report.as_ref().map(|model| self.clean_claims(&model.claims)).unwrap_or_default();
+        let mut outcome = SessionOutcome {
+            source,
+            outcome: model_report.as_ref().and_then(|model| model.outcome),
+            claims,
+            failure,
+            turns: self.accepted,
+            attempts: self.attempts,
+            forced_final: self.forced,
+            messages: std::mem::take(&mut self.messages),
+            conversation: None,
+            usage: self.usage,
+            cost: self.cost,
+            cost_unknown: self.cost_unknown,
+            report,
+        };
+        if let Err(halt) = self.close_record(&mut outcome, leaked).await
+            && outcome.failure.is_none()
+        {
+            outcome.failure = Some(halt.into_failure());
+        }
+        outcome
+    }
+
+    async fn close_record(&mut self, outcome: &mut SessionOutcome, leaked: bool) -> Result<(), Halt> {
+        self.record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
+            timestamp: self.world.clock.now_ms(),
+            turn: self.turn,
+            guardrail_name: "secret_leak".to_owned(),
+            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
+            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
+            metadata: None,
+        })))?;
+        let text =
+            serde_json::to_string(&outcome.report).map_err(|error| Halt::internal(error.to_string()))?;
+        let (report, kept) = if text.len() <= LONGEST_INLINE {
+            (Some(outcome.report.clone()), None)
+        } else {
+            (None, Some(self.record.keep(text.into_bytes(), "application/json").await?))
+        };
+        self.record.note(Event::ReportCaptured(Box::new(ReportCaptured {
+            session: self.request.ids.session,
+            visit: self.request.ids.visit,
+            turn: self.turn,
+            source: outcome.source,
+            report,
+            kept,
+            outcome: outcome.outcome,
+            claims: outcome.claims.clone(),
+        })))?;
+        let prompts = match self.request.mode {
+            SessionMode::Task => self.request.opening.len() + usize::from(!self.request.system.is_empty()),
+            SessionMode::Chat => usize::from(!self.request.system.is_empty()),
+        };
+        let include = self.request.prompt.include_text;
+        outcome.conversation = Some(self.record.conversation(&outcome.messages, prompts, include).await?);
+        self.record.note(Event::SessionClosed(Box::new(SessionClosed {
+            session: self.request.ids.session,
+            visit: self.request.ids.visit,
+            turns: outcome.turns,
+            attempts: outcome.attempts,
+            forced_final: outcome.forced_final,
+            failure: outcome.failure.clone(),
+            conversation: outcome.conversation.clone(),
+            exclusions: std::mem::take(&mut self.exclusions),
+        })))
+    }
+
+    fn facts(&self) -> SessionFacts {
+        SessionFacts {
+            step_id: self.request.ids.step_id.clone(),
+            visit: self.request.ids.visit,
+            turns: (self.accepted, self.request.settings.max_turns),
+            attempts: self.attempts,
+            tools_run: self.tools_run,
+            last_errors: self.last_errors.iter().cloned().collect(),
+        }
+    }
+
+    /// The report without known secrets, and whether it held one (P-043).
+    fn without_secrets(&self, report: FinalReport) -> (FinalReport, bool) {
+        let clean = FinalReport {
+            content: report.content.as_deref().map(|text| self.record.redact(text)),
+            content_json: report.content_json.as_ref().map(|object| self.record.redact_object(object)),
+            metadata: report.metadata.as_ref().map(|object| self.record.redact_object(object)),
+            ..report
+        };
+        let leaked = clean != report;
+        (clean, leaked)
+    }
+
+    fn clean_claims(&self, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
+        claims
+            .iter()
+            .map(|claim| {
+                let clean = self.record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
+                serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
+                    statement: self.record.redact(&claim.statement),
+                    cites: Vec::new(),
+                    ..claim.clone()
+                })
+            })
+            .collect()
+    }
+}
+
+/// The outcome of a session that could not begin.
+fn unopened(request: &SessionRequest, world: &SessionWorld, record: &Record, halt: Halt) -> SessionOutcome {
+    let mut failure = halt.into_failure();
+    failure.error_message = record.redact(&failure.error_message);
+    let facts = SessionFacts {
+        step_id: request.ids.step_id.clone(),
+        visit: request.ids.visit,
+        turns: (0, request.settings.max_turns),
+        attempts: 0,
+        tools_run: 0,
+        last_errors: Vec::new(),
+    };
+    let report = report::synthetic(request.report.format(), &failure, &facts, None, world.clock.now_ms());
+    SessionOutcome {
+        report,
+        source: ReportSource::Synthetic,
+        outcome: None,
+        claims: Vec::new(),
+        failure: Some(failure),
+        turns: 0,
+        attempts: 0,
+        forced_final: None,
+        messages: request.opening.clone(),
+        conversation: None,
+        usage: TokenUsage::default(),
+        cost: Money::ZERO,
+        cost_unknown: false,
+    }
+}
+
+fn unfit(error: &UnfitTool) -> Halt {
+    let text = error.to_string();
+    match error {
+        UnfitTool::Schema { .. } => {
+            Halt::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
+        }
+        _ => Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
+    }
+}
+
+fn text_of(message: &Message) -> &str {
+    match message {
+        Message::System { content }
+        | Message::User { content }
+        | Message::Assistant { content, .. }
+        | Message::Tool { content, .. } => content,
+    }
+}
+
+impl SessionOutcome {
+    /// Why a run that ends with this session stops: completed, or the failure (C-05).
+    pub fn stop(&self) -> Stop {
+        match (&self.failure, self.forced_final) {
+            (Some(failure), _) => failure.stop.clone(),
+            (None, None) => Stop::new(StopDetail::Completed, "The final report is there."),
+            (None, Some(_)) => Stop::new(
+                StopDetail::CompletedForcedFinal,
+                "The final report was given on a forced final turn.",
+            ),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Estimates of tokens before a provider has counted them, calibrated by what it counted (D93).
+
+use serde_json::Value;
+
+use crate::domain::message::{Message, ToolSpec};
+
+/// Bytes of an average token; the usual rule of thumb, before calibration.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Roles, separators and ids around a message.
+const PER_MESSAGE: u64 = 4;
+/// A provider that counts more than this many times our estimate is not believed further.
+const HIGHEST_RATIO: u64 = 4;
+
+/// Estimates of one session. They are corrected upwards only: an estimate may err to the safe side.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TokenEstimate {
+    observed: u64,
+    estimated: u64,
+}
+
+impl TokenEstimate {
+    /// Tokens of a text.
+    pub fn text(&self, text: &str) -> u64 {
+        self.calibrated(bytes(text.len()))
+    }
+
+    /// Tokens of one message.
+    pub fn message(&self, message: &Message) -> u64 {
+        self.calibrated(uncalibrated(message))
+    }
+
+    /// Tokens of messages.
+    pub fn messages<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> u64 {
+        messages.into_iter().map(|message| self.message(message)).sum()
+    }
+
+    /// Tokens of the schemas of the tools offered: of exactly what is sent.
+    pub fn tools(&self, tools: &[ToolSpec]) -> u64 {
+        tools.iter().map(|tool| self.calibrated(tool_bytes(tool))).sum()
+    }
+
+    /// The most tokens that `bytes` bytes of text can have by this estimate.
+    pub fn bytes(&self, bytes_of_text: u64) -> u64 {
+        self.calibrated(bytes_of_text.div_ceil(BYTES_PER_TOKEN))
+    }
+
+    /// Learns from an accepted reply: what the provider counted as input, for a request of these messages and tools.
+    pub fn observe(&mut self, messages: &[Message], tools: &[ToolSpec], counted: u64) {
+        let sent: u64 = messages.iter().map(uncalibrated).chain(tools.iter().map(tool_bytes)).sum();
+        self.observed = self.observed.saturating_add(counted);
+        self.estimated = self.estimated.saturating_add(sent);
+    }
+
+    fn calibrated(&self, tokens: u64) -> u64 {
+        if self.observed <= self.estimated {
+            return tokens;
+        }
+        let scaled =
+            (u128::from(tokens) * u128::from(self.observed)).div_ceil(u128::from(self.estimated.max(1)));
+        u64::try_from(scaled).unwrap_or(u64::MAX).min(tokens.saturating_mul(HIGHEST_RATIO))
+    }
+}
+
+fn bytes(len: usize) -> u64 {
+    (len as u64).div_ceil(BYTES_PER_TOKEN)
+}
+
+fn uncalibrated(message: &Message) -> u64 {
+    PER_MESSAGE
+        + match message {
+            Message::System { content } | Message::User { content } | Message::Tool { content, .. } => {
+                bytes(content.len())
+            }
+            Message::Assistant { content, reasoning, tool_calls } => {
+                let calls: u64 = tool_calls
+                    .iter()
+                    .map(|call| PER_MESSAGE + bytes(call.name.len() + call.arguments.len()))
+                    .sum();
+                bytes(content.len()) + reasoning.as_ref().map_or(0, json_bytes) + calls
+            }
+        }
+}
+
+fn tool_bytes(tool: &ToolSpec) -> u64 {
+    PER_MESSAGE + bytes(tool.name.len() + tool.description.len()) + json_bytes(&tool.parameters)
+}
+
+fn json_bytes(value: &Value) -> u64 {
+    bytes(value.to_string().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(text: &str) -> Message {
+        Message::User { content: text.to_owned() }
+    }
+
+    #[test]
+    fn a_016_a_text_of_400_bytes_is_about_a_hundred_tokens() {
+        assert_eq!(TokenEstimate::default().message(&user(&"x".repeat(400))), 104);
+    }
+
+    #[test]
+    fn d93_what_a_provider_counted_raises_later_estimates_and_never_lowers_them() {
+        let messages = [user(&"x".repeat(4000))];
+        let mut estimate = TokenEstimate::default();
+        let before = estimate.messages(&messages);
+        estimate.observe(&messages, &[], before * 2);
+        assert_eq!(estimate.messages(&messages), before * 2);
+        let mut low = TokenEstimate::default();
+        low.observe(&messages, &[], 1);
+        assert_eq!(low.messages(&messages), before);
+        let mut absurd = TokenEstimate::default();
+        absurd.observe(&messages, &[], u64::MAX);
+        assert_eq!(absurd.messages(&messages), before * 4);
+    }
+}

@@ -1,0 +1,376 @@
+//! One turn: attempts until a reply can be used, then its tool phase (A-002, A-009… …A-057).
+
+use serde_json::Value;
+
+use super::attempt::{Answered, assistant, name_of};
+use super::context_guard::widest_limit;
+use super::envelope::Answer;
+use super::execution::Execution;
+use super::gate::{Phase, ReportCall, Ruling};
+use super::halt::Halt;
+use super::interrupt::Interrupt;
+use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use super::pacing::Refusals;
+use super::reading::{Reading, Rejection};
+use super::report::ModelReport;
+use super::session::Session;
+use super::task_status::{self, TASK_STATUS};
+use super::tool::CallLimits;
+use crate::domain::event::Event;
+use crate::domain::message::Message;
+use crate::domain::run::ForcedFinal;
+use crate::domain::stop::StopDetail;
+use crate::domain::target::OnFatalError;
+use crate::domain::trace::ItemRole;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A report that breaks its schema is sent back this often within a turn.
+const SCHEMA_REPAIRS: u32 = 2;
+
+/// How a turn ended.
+pub(super) enum TurnEnd {
+    /// The session has its report.
+    Reported(Box<ModelReport>),
+    /// Tools ran; the next turn may open.
+    Next,
+    /// A stop was asked for before the turn had an accepted reply.
+    StopAsked,
+    /// Every attempt gave a reply that could not be used.
+    Exhausted {
+        /// The last one broke a schema.
+        schema: bool,
+    },
+}
+
+/// What the attempts of a turn remember.
+#[derive(Default)]
+struct Attempts {
+    /// Next place in the cycle of targets; a turn begins with the first.
+    cursor: usize,
+    refusals: Refusals,
+    /// What follows the conversation in the next request.
+    tail: Vec<Message>,
+    schema_repairs: u32,
+    last: Option<Fault>,
+    /// Reasoning of a rejected reply, and the target that gave it.
+    thought: Option<(usize, Value)>,
+}
+
+/// Why the last attempt failed.
+enum Fault {
+    /// The model's: it is told, and may get a forced final turn.
+    Model { schema: bool },
+    /// Not the model's: exhaustion ends the session.
+    Transport(ModelError),
+}
+
+/// What to do after a failed attempt.
+enum After {
+    /// Try again.
+    Retry,
+    /// Stop trying in this turn.
+    GiveUp,
+}
+
+impl Session<'_> {
+    /// Runs the turn under way.
+    pub(super) async fn run_turn(&mut self) -> Result<TurnEnd, Halt> {
+        let mut state = Attempts::default();
+        for attempt in 1..=self.request.settings.max_retries {
+            self.checkpoint()?;
+            let target = self.choose_target(&mut state.cursor, &state.tail)?;
+            if !self.wait(&mut state, target).await?
+                || (!self.is_final() && self.world.stop.asked().is_some())
+            {
+                return Ok(TurnEnd::StopAsked);
+            }
+            match self.ask(target, attempt, &state.tail).await? {
+                Answered::Accepted { reply, reading, phase, sent, started } => {
+                    let mut reply = *reply;
+                    if let (None, Some((by, thought))) = (&reply.reasoning, state.thought.take())
+                        && by == target
+                    {
+                        reply.reasoning = Some(thought);
+                    }
+                    return self.accept(reply, reading, phase, &sent, started).await;
+                }
+                Answered::Rejected { reply, rejection } => {
+                    if let Some(thought) = reply.reasoning.clone() {
+                        state.thought = Some((target, thought));
+                    }
+                    if let After::GiveUp =
+                        self.rejected(&mut state, attempt, Some(&reply), &rejection).await?
+                    {
+                        break;
+                    }
+                }
+                Answered::Failed(error) if error.class == ModelErrorClass::InvalidReply => {
+                    self.rejected(&mut state, attempt, None, &Rejection::invalid_reply()).await?;
+                }
+                Answered::Failed(error) => self.failed(&mut state, target, error)?,
+                Answered::GraceOver => return Ok(TurnEnd::StopAsked),
+            }
+        }
+        match state.last {
+            Some(Fault::Transport(error)) => Err(unavailable(&error)),
+            Some(Fault::Model { schema }) => Ok(TurnEnd::Exhausted { schema }),
+            None => Ok(TurnEnd::Exhausted { schema: false }),
+        }
+    }
+
+    /// Waits until the target may be asked. False when a stop was asked for meanwhile; a wait that cannot end within the
+    /// wall time is not begun (C-13).
+    async fn wait(&mut self, state: &mut Attempts, target: usize) -> Result<bool, Halt> {
+        let wait = state.refusals.wait_for(target, &self.live);
+        if wait.is_zero() {
+            return Ok(true);
+        }
+        if let Some(stop) = self.world.stop.asked() {
+            // The last report is worth a request, not a wait.
+            return Err(stop.into());
+        }
+        if wait >= self.world.meter.remaining() {
+            return Err(self.world.meter.out_of_time().into());
+        }
+        match self.interrupts.watch(Some(Duration::ZERO), tokio::time::sleep(wait)).await {
+            Ok(()) => {
+                state.refusals.waited();
+                Ok(true)
+            }
+            Err(Interrupt::GraceOver) => match self.world.stop.asked() {
+                Some(stop) if self.is_final() => Err(stop.into()),
+                _ => Ok(false),
+            },
+            Err(Interrupt::End(halt)) => Err(halt),
+        }
+    }
+
+    /// A reply that cannot be used: on the record, and the model is told in the next attempt.
+    async fn rejected(
+        &mut self,
+        state: &mut Attempts,
+        attempt: u32,
+        reply: Option<&ModelReply>,
+        rejection: &Rejection,
+    ) -> Result<After, Halt> {
+        self.remember_error(rejection.reason.to_owned());
+        self.record.note(Event::ReplyRejected {
+            turn: self.turn,
+            attempt,
+            reason: rejection.reason.to_owned(),
+            guidance: self.record.redact(&rejection.guidance),
+        })?;
+        if let Some(reply) = reply.filter(|reply| !reply.text.trim().is_empty()) {
+            self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
+        }
+        for (proposal, refusal) in &rejection.refused {
+            let parsed = super::reading::shown_arguments(proposal);
+            self.record.call_item(self.turn, &proposal.call, parsed.as_ref()).await?;
+            self.record.answer_item(self.turn, &proposal.call.id, &Answer::refused(refusal)).await?;
+        }
+        state.tail = rejection.tail(reply);
+        state.last = Some(Fault::Model { schema: rejection.schema });
+        if rejection.report_tried {
+            self.collapse();
+        }
+        if rejection.schema {
+            state.schema_repairs += 1;
+        }
+        Ok(if state.schema_repairs > SCHEMA_REPAIRS { After::GiveUp } else { After::Retry })
+    }
+
+    /// No reply: what its class asks for (A-050…A-054).
+    fn failed(&mut self, state: &mut Attempts, target: usize, error: ModelError) -> Result<(), Halt> {
+        self.remember_error(match error.status {
+            Some(status) => format!("{} (HTTP {status})", error.class),
+            None => error.class.to_string(),
+        });
+        let settings = &self.request.settings;
+        match error.class {
+            ModelErrorClass::Auth if settings.on_auth_error == OnFatalError::Fail => {
+                return Err(fatal(&error));
+            }
+            ModelErrorClass::Quota if settings.on_quota == OnFatalError::Fail => return Err(fatal(&error)),
+            ModelErrorClass::BadRequest => return Err(fatal(&error)),
+            ModelErrorClass::Auth | ModelErrorClass::Quota => {
+                self.skip_for_good(target, error.class)?;
+                if self.live.is_empty() {
+                    return Err(fatal(&error));
+                }
+            }
+            ModelErrorClass::ContextLength => {
+                if self.live.len() > 1 {
+                    self.skip_for_good(target, error.class)?;
+                } else if self.is_final() {
+                    return Err(unavailable(&error));
+                } else {
+                    self.force(ForcedFinal::Context, self.turn)?;
+                    self.ceiling = self.turn;
+                }
+            }
+            ModelErrorClass::RateLimited { retry_after } => {
+                state.refusals.note(target, retry_after, &self.world.backoff);
+            }
+            ModelErrorClass::Server => state.refusals.note(target, None, &self.world.backoff),
+            ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => {}
+        }
+        // Transport faults are not the model's business, so what it was told before stays as it is.
+        state.last = Some(Fault::Transport(error));
+        Ok(())
+    }
+
+    fn skip_for_good(&mut self, target: usize, class: ModelErrorClass) -> Result<(), Halt> {
+        self.live.retain(|index| *index != target);
+        let target = name_of(&self.request.settings.targets[target]);
+        self.record.note(Event::TargetSkipped { target, reason: class.to_string() })
+    }
+
+    /// The tool phase of an accepted reply: judged as a whole, then run, then answered in reply order (C-25).
+    async fn accept(
+        &mut self,
+        reply: ModelReply,
+        reading: Reading,
+        phase: Phase,
+        sent: &ModelRequest,
+        started: Instant,
+    ) -> Result<TurnEnd, Halt> {
+        self.accepted += 1;
+        let message = assistant(&reply);
+        self.guard.commit(&sent.messages, &sent.tools, reply.usage.as_ref(), &message);
+        self.messages.push(message);
+        if !reply.text.trim().is_empty() {
+            self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
+        }
+        if reading.failed_report() {
+            self.collapse();
+        }
+        let cap = self.request.settings.max_tool_calls_per_turn;
+        let judging = self.gate.judge(self.turn, &reading.proposals, phase, cap);
+        let rulings = match self.interrupts.watch(None, judging).await {
+            Ok(rulings) => rulings?,
+            Err(Interrupt::End(halt)) => return Err(halt),
+            Err(Interrupt::GraceOver) => return Ok(TurnEnd::StopAsked),
+        };
+        let answers = self.run_tools(rulings, &reading, started).await?;
+        for (proposal, answer) in reading.proposals.iter().zip(&answers) {
+            self.record.answer_item(self.turn, &proposal.call.id, answer).await?;
+        }
+        if let Some(report) = reading.report {
+            if let Some(named) = &report.other_format {
+                let text =
+                    format!("The report names the format {named}; it is kept in the session's format.");
+                self.record.warn("report_format_mismatch", &text)?;
+            }
+            return Ok(TurnEnd::Reported(Box::new(report)));
+        }
+        self.messages.extend(reading.proposals.iter().zip(&answers).map(|(proposal, answer)| {
+            Message::Tool { tool_call_id: proposal.call.id.clone(), content: answer.text().to_owned() }
+        }));
+        let statuses = reading.proposals.iter().filter(|proposal| proposal.call.name == TASK_STATUS);
+        let said: Vec<bool> = statuses
+            .filter_map(|proposal| proposal.arguments.as_ref().ok())
+            .map(task_status::is_completed)
+            .collect();
+        let ran = reading.proposals.iter().zip(&answers).any(|(proposal, answer)| {
+            proposal.call.name != TASK_STATUS && proposal.report == ReportCall::No && answer.ran_at_all()
+        });
+        if self.status.take(!said.is_empty(), said.contains(&true), ran) && phase == Phase::Open {
+            self.force(ForcedFinal::TaskStatus, self.turn + 1)?;
+        }
+        Ok(TurnEnd::Next)
+    }
+
+    /// Runs what may run; answers in reply order.
+    async fn run_tools(
+        &mut self,
+        rulings: Vec<Ruling>,
+        reading: &Reading,
+        started: Instant,
+    ) -> Result<Vec<Answer>, Halt> {
+        let mut ready = Vec::new();
+        let mut answers: Vec<Option<Answer>> = Vec::with_capacity(rulings.len());
+        for (ruling, proposal) in rulings.into_iter().zip(&reading.proposals) {
+            let answer = match ruling {
+                Ruling::Run(call) => {
+                    ready.push(*call);
+                    None
+                }
+                Ruling::Answered(answer) => Some(answer),
+                Ruling::Protocol if proposal.report == ReportCall::Captured => {
+                    Some(Answer::success("The final report is captured.".to_owned()))
+                }
+                Ruling::Protocol => Some(Answer::success("Noted.".to_owned())),
+            };
+            if let Some(answer) = &answer {
+                let message = Message::Tool {
+                    tool_call_id: proposal.call.id.clone(),
+                    content: answer.text().to_owned(),
+                };
+                self.guard.append([&message]);
+            }
+            answers.push(answer);
+        }
+        if !ready.is_empty() {
+            self.tools_run += u32::try_from(ready.len()).unwrap_or(u32::MAX);
+            let mut ran = self.execute(ready, started).await?.into_iter();
+            for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
+                *answer = ran.next();
+            }
+        }
+        let whole: Option<Vec<Answer>> = answers.into_iter().collect();
+        whole.ok_or_else(|| Halt::internal("a call was left without an answer"))
+    }
+
+    async fn execute(
+        &mut self,
+        ready: Vec<super::gate::ReadyCall>,
+        started: Instant,
+    ) -> Result<Vec<Answer>, Halt> {
+        let settings = &self.request.settings;
+        let mut timeout = settings.tool_timeout;
+        if let Some(turn_timeout) = self.request.turn_timeout {
+            timeout = timeout.min(turn_timeout.saturating_sub(started.elapsed()));
+        }
+        let execution = Execution {
+            gate: &mut self.gate,
+            record: &self.record,
+            guard: &mut self.guard,
+            outputs: &self.outputs,
+            queues: &self.world.queues,
+            interrupts: &self.interrupts,
+            limits: CallLimits { timeout, max_inline_bytes: settings.tool_response_max_bytes },
+            context_limit: widest_limit(self.live.iter().map(|index| &settings.targets[*index])),
+            turn: self.turn,
+            exclusions: &mut self.exclusions,
+        };
+        execution.run(ready).await
+    }
+}
+
+fn fatal(error: &ModelError) -> Halt {
+    let (detail, name, message) = match error.class {
+        ModelErrorClass::Auth => {
+            (StopDetail::AuthError, "AuthError", "The model provider refused the credentials.")
+        }
+        ModelErrorClass::Quota => {
+            (StopDetail::QuotaExceeded, "QuotaExceeded", "The model provider's quota is used up.")
+        }
+        _ => (
+            StopDetail::LlmUnavailable,
+            "BadModelRequest",
+            "The model provider refused the request; check the target's model name and settings.",
+        ),
+    };
+    Halt::new(detail, name, message, error.to_string())
+}
+
+fn unavailable(error: &ModelError) -> Halt {
+    let message = match error.class {
+        ModelErrorClass::RateLimited { .. } => "The model provider is limiting requests.",
+        ModelErrorClass::Timeout => "The model provider did not answer in time.",
+        ModelErrorClass::ContextLength => "The conversation does not fit the model's context window.",
+        _ => "No model target gave an answer.",
+    };
+    Halt::new(StopDetail::LlmUnavailable, "ModelUnavailable", message, error.to_string())
+}
