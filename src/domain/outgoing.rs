@@ -16,40 +16,41 @@ pub const LONGEST_TITLE: usize = 256;
 /// Breaks a word without showing.
 const BREAK: char = '\u{200b}';
 
-/// The issue that a text may close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnIssue<'a> {
-    /// `owner/name`.
-    pub repo: &'a str,
-    /// Its number.
-    pub number: u64,
+/// Title of a pull request or comment: one harmless line that fits.
+pub fn title(text: &str) -> String {
+    let line = defused(&text.split_whitespace().collect::<Vec<_>>().join(" "), None);
+    if line.chars().count() <= LONGEST_TITLE {
+        return line;
+    }
+    let kept: String = line.chars().take(LONGEST_TITLE - 1).collect();
+    format!("{}…", kept.trim_end())
 }
 
-/// Makes a text of a model harmless on GitHub and keeps how it looks: comments are removed; mentions, raw HTML, slash
-/// commands and keywords that close other issues are broken by an invisible character. Doing it twice changes nothing more.
-pub fn defused(text: &str, own: Option<OwnIssue<'_>>) -> String {
+/// Body of a pull request or comment: harmless, and cut at a heading where GitHub takes no more. `own` is the issue that
+/// it may close. A marker that has to stay is put in front afterwards; some room is left for it.
+pub fn body(text: &str, own: Option<u64>) -> String {
+    let notice =
+        "*Shortened: GitHub takes no longer text. The rest is in `report.md` of the run's directory.*";
+    cut(&defused(text, own), LONGEST_BODY - 512, notice)
+}
+
+/// Makes a text of a model harmless on GitHub and keeps how it looks: comments are removed; mentions, raw HTML (but
+/// `<details>` and `<summary>`), slash commands and keywords that close other issues are broken by an invisible
+/// character. Doing it twice changes nothing more.
+pub fn defused(text: &str, own: Option<u64>) -> String {
     let text = incoming(text, usize::MAX).text;
     let mut out = String::with_capacity(text.len() + 64);
-    let mut fence = None;
+    let (mut fence, mut in_html) = (None, false);
     for line in text.split_inclusive('\n') {
-        let in_code = in_code(line, &mut fence);
+        // Until the next empty line, Markdown's fences mean nothing behind an HTML tag.
+        in_html = !line.trim().is_empty() && (in_html || (fence.is_none() && has_kept_tag(line)));
+        let in_code = !in_html && in_code(line, &mut fence);
         let line = command(line);
         let line = if in_code { line } else { mentions(&line) };
         // Bots and GitHub's own parser of commit texts do not know code blocks.
         out.push_str(&closing(&line, own));
     }
     out
-}
-
-/// The same for a title: one line, at most `longest` characters.
-pub fn defused_line(text: &str, own: Option<OwnIssue<'_>>, longest: usize) -> String {
-    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = defused(&one_line, own);
-    if line.chars().count() <= longest {
-        return line;
-    }
-    let kept: String = line.chars().take(longest.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
 }
 
 /// Cuts a Markdown text to `longest` characters at a heading, else at a line, and says in `notice` where the rest is.
@@ -118,13 +119,22 @@ fn replace(pattern: Option<&Regex>, text: &str, with: impl Fn(&Captures<'_>) -> 
     })
 }
 
+fn has_kept_tag(line: &str) -> bool {
+    ["<details>", "</details>", "<summary>", "</summary>"].iter().any(|tag| line.contains(tag))
+}
+
 fn mentions(line: &str) -> String {
     static MENTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"(?P<lead>^|[^A-Za-z0-9_/@])@(?P<name>[A-Za-z0-9_])|<(?P<tag>[A-Za-z/!?])").ok()
+        Regex::new(concat!(
+            r"(?P<lead>^|[^A-Za-z0-9_/@])@(?P<name>[A-Za-z0-9_])",
+            r"|(?P<kept></?(?:details|summary)>)|<(?P<tag>[A-Za-z/!?])",
+        ))
+        .ok()
     });
-    replace(MENTION.as_ref(), line, |found| match found.name("tag") {
-        Some(tag) => format!("<{BREAK}{}", tag.as_str()),
-        None => format!("{}@{BREAK}{}", &found["lead"], &found["name"]),
+    replace(MENTION.as_ref(), line, |found| match (found.name("kept"), found.name("tag")) {
+        (Some(kept), _) => kept.as_str().to_owned(),
+        (_, Some(tag)) => format!("<{BREAK}{}", tag.as_str()),
+        _ => format!("{}@{BREAK}{}", &found["lead"], &found["name"]),
     })
 }
 
@@ -135,7 +145,7 @@ fn command(line: &str) -> String {
     replace(COMMAND.as_ref(), line, |found| format!("{}{BREAK}/{}", &found["lead"], &found["word"]))
 }
 
-fn closing(line: &str, own: Option<OwnIssue<'_>>) -> String {
+fn closing(line: &str, own: Option<u64>) -> String {
     static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(concat!(
             r"(?i)\b(?P<first>clos|fix|resolv)(?P<rest>e[sd]?|ing|ed|es|)(?P<gap>[^A-Za-z0-9\n]{1,12}|",
@@ -148,10 +158,8 @@ fn closing(line: &str, own: Option<OwnIssue<'_>>) -> String {
         let whole = &found[0];
         let names_issue = whole.contains('#') || whole.contains("/issues/") || whole.contains("/pull/");
         let names_issue = names_issue || whole.to_lowercase().contains("gh-");
-        let is_own = own.is_some_and(|own| {
-            found["number"].parse() == Ok(own.number)
-                && found.name("repo").is_none_or(|repo| repo.as_str().eq_ignore_ascii_case(own.repo))
-        });
+        let is_own =
+            own.is_some_and(|own| found["number"].parse() == Ok(own) && found.name("repo").is_none());
         if !names_issue || is_own {
             return whole.to_owned();
         }
@@ -170,7 +178,7 @@ pub fn plain_line(text: &str, longest: usize) -> String {
 mod tests {
     use super::*;
 
-    const OWN: OwnIssue<'_> = OwnIssue { repo: "o/n", number: 7 };
+    const OWN: u64 = 7;
 
     #[test]
     fn d36_text_of_a_model_notifies_nobody_closes_nothing_and_commands_no_bot() {
@@ -204,8 +212,9 @@ mod tests {
 
     #[test]
     fn a_title_is_one_harmless_line() {
-        assert_eq!(defused_line("a\n@b  fixes #9", Some(OWN), 99), "a @\u{200b}b fix\u{200b}es #9");
-        assert_eq!(defused_line(&"x".repeat(300), None, LONGEST_TITLE).chars().count(), LONGEST_TITLE);
+        assert_eq!(title("a\n@b  fixes #9"), "a @\u{200b}b fix\u{200b}es #9");
+        assert_eq!(title(&"x".repeat(300)).chars().count(), LONGEST_TITLE);
+        assert!(body(&"word ".repeat(20_000), None).chars().count() < LONGEST_BODY);
         assert_eq!(plain_line("a\u{202e}b\n c", 10), "ab c");
     }
 }

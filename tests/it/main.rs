@@ -8,6 +8,7 @@ mod policy_attacks;
 mod policy_decisions;
 mod session;
 mod sim;
+mod schemas;
 mod tidy;
 mod config;
 mod git;
