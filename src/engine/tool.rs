@@ -29,6 +29,12 @@ pub trait Tool: Send + Sync {
         &[]
     }
 
+    /// What the arguments are held against after binding (S-051). Differs from what models see only where bound
+    /// parameters are hidden from them (C-18).
+    fn arguments_schema(&self) -> &Value {
+        &self.spec().parameters
+    }
+
     /// Runs the call with arguments that passed the gate. Dropping the future aborts it, its process group included.
     fn call<'a>(
         &'a self,
@@ -51,6 +57,22 @@ pub enum BoundParameter {
     Branch,
     /// `worktree`: the worktree's path relative to the main checkout.
     Worktree,
+}
+
+impl BoundParameter {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::UserId, Self::Repo, Self::Issue, Self::Branch, Self::Worktree];
+
+    /// Its name in a tool's schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UserId => "user_id",
+            Self::Repo => "repo",
+            Self::Issue => "issue",
+            Self::Branch => "branch",
+            Self::Worktree => "worktree",
+        }
+    }
 }
 
 /// Proof that the gate let this call through. Only `engine::gate` can make one, and a call uses it up.
