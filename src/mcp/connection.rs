@@ -1,0 +1,346 @@
+//! The life of one MCP server: started, asked, started again when it went away, ended with all it left running.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
+use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService, serve_client};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStderr;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::answer;
+use super::servers::{Phase, ServerTransport};
+use crate::engine::tool::{ToolError, ToolOutput};
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{ChildGuard, ProcessSpec, spawn_piped};
+
+/// Waits before the k-th start in a row without a call that was answered (C-14); the last one stays.
+const BACKOFF: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
+/// How long a server has to end after its input was closed.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a server that failed to start is given to end by itself and say why.
+const LAST_MOMENT: Duration = Duration::from_millis(500);
+/// How much of what a server last wrote to its error stream is kept for messages, in bytes.
+const LAST_WORDS: usize = 2048;
+
+/// One server, whether it runs just now or not.
+#[derive(Debug)]
+pub(super) struct Connection {
+    name: String,
+    transport: ServerTransport,
+    cwd: AbsPath,
+    /// What every child gets beside the declared variables.
+    host_env: Vec<(OsString, OsString)>,
+    start_timeout: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: Option<Live>,
+    /// Starts since a call was last answered.
+    starts: usize,
+    last_start: Option<Instant>,
+    closed: bool,
+}
+
+/// A server that was reached.
+#[derive(Debug)]
+struct Live {
+    service: RunningService<RoleClient, ClientConfig>,
+    child: Option<ChildGuard>,
+}
+
+/// What went wrong in a start, and how far it had come.
+#[derive(Debug, Clone)]
+pub(super) struct StartFailed {
+    pub phase: Phase,
+    pub message: String,
+    /// The connection broke, rather than that something was said or nothing.
+    pub went_away: bool,
+}
+
+impl Connection {
+    pub(super) fn new(
+        name: &str,
+        transport: ServerTransport,
+        cwd: &AbsPath,
+        host_env: Vec<(OsString, OsString)>,
+        start_timeout: Duration,
+    ) -> Self {
+        let state = Mutex::new(State::default());
+        Self { name: name.to_owned(), transport, cwd: cwd.clone(), host_env, start_timeout, state }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts the server and asks for all its tools.
+    pub(super) async fn start(&self) -> Result<Vec<rmcp::model::Tool>, StartFailed> {
+        let peer = self.peer().await?;
+        let failed = |message: String| self.failed(Phase::ListTools, &message);
+        match timeout(self.start_timeout, peer.list_all_tools()).await {
+            Ok(Ok(tools)) => {
+                self.state.lock().await.starts = 0;
+                Ok(tools)
+            }
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => Err(failed(self.too_slow())),
+        }
+    }
+
+    /// Calls a tool, once: a call is never repeated, whatever happens to it (C-14). A server that is gone is started
+    /// again first, no sooner than its back-off allows; all of it within `limit`. Dropping the future tells the server.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        limit: Duration,
+    ) -> Result<ToolOutput, ToolError> {
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        if let Value::Object(arguments) = arguments {
+            params = params.with_arguments(arguments.clone());
+        }
+        let asked = async {
+            let peer = self.peer().await.map_err(|failed| {
+                ToolError::for_model(format!(
+                    "the MCP server {} is not available: {}",
+                    self.name, failed.message
+                ))
+            })?;
+            let answer = peer.call_tool_once(params).await;
+            if !peer.is_transport_closed() {
+                self.state.lock().await.starts = 0;
+            }
+            answer::read(&self.name, answer)
+        };
+        timeout(limit, asked).await.unwrap_or(Err(ToolError::Timeout))
+    }
+
+    /// Ends the server: closes its input, waits a little, then ends its process tree. No call starts it again.
+    pub(super) async fn close(&self) {
+        let live = {
+            let mut state = self.state.lock().await;
+            state.closed = true;
+            state.live.take()
+        };
+        if let Some(live) = live {
+            live.end().await;
+        }
+    }
+
+    async fn peer(&self) -> Result<Peer<RoleClient>, StartFailed> {
+        let mut state = self.state.lock().await;
+        if let Some(live) = state.live.as_ref().filter(|live| !live.service.is_transport_closed()) {
+            return Ok(live.service.peer().clone());
+        }
+        if state.closed {
+            return Err(self.failed(Phase::Start, "the session is over"));
+        }
+        if let Some(gone) = state.live.take() {
+            gone.end().await;
+        }
+        let wait = BACKOFF[state.starts.min(BACKOFF.len() - 1)];
+        if let Some(last) = state.last_start {
+            sleep_until(last + Duration::from_secs(wait)).await;
+        }
+        state.starts += 1;
+        state.last_start = Some(Instant::now());
+        let live = self.connect().await?;
+        let peer = live.service.peer().clone();
+        state.live = Some(live);
+        Ok(peer)
+    }
+
+    async fn connect(&self) -> Result<Live, StartFailed> {
+        match &self.transport {
+            ServerTransport::Stdio { command, args, env } => self.spawn(command, args, env).await,
+            ServerTransport::Http { url, headers } => {
+                let transport = self.http(url, headers)?;
+                let service = self.initialize(serve_client(client_info(), transport)).await?;
+                Ok(Live { service, child: None })
+            }
+        }
+    }
+
+    async fn spawn(
+        &self,
+        command: &str,
+        args: &[String],
+        env: &BTreeMap<String, SecretString>,
+    ) -> Result<Live, StartFailed> {
+        let spec = ProcessSpec::new(command, &self.cwd)
+            .args(args)
+            .envs(self.host_env.iter().map(|(name, value)| (name, value)))
+            .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
+        let child = spawn_piped(spec).await.map_err(|error| self.failed(Phase::Start, &error.to_string()))?;
+        let last_words = LastWords::of(child.stderr);
+        let transport = AsyncRwTransport::new_client(child.stdout, child.stdin);
+        match self.initialize(serve_client(client_info(), transport)).await {
+            Ok(service) => Ok(Live { service, child: Some(child.guard) }),
+            Err(mut failed) => {
+                let mut guard = child.guard;
+                if failed.went_away
+                    && let Ok(Some(status)) = timeout(LAST_MOMENT, guard.wait()).await
+                {
+                    failed.message = format!("it ended with {status}");
+                }
+                let words = last_words.get().await;
+                if !words.is_empty() {
+                    failed.message = format!("{}; it said: {}", failed.message, self.clean(&words));
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    fn http(
+        &self,
+        url: &str,
+        headers: &BTreeMap<String, SecretString>,
+    ) -> Result<StreamableHttpClientTransport<reqwest::Client>, StartFailed> {
+        let failed = |message: String| self.failed(Phase::Start, &message);
+        let mut custom = std::collections::HashMap::new();
+        for (name, value) in headers {
+            let unfit = |_| failed(format!("headers.{name}: not allowed in an HTTP header"));
+            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit(()))?;
+            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| unfit(()))?;
+            value.set_sensitive(true);
+            custom.insert(header, value);
+        }
+        let client = reqwest::Client::builder()
+            .connect_timeout(self.start_timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            // A kept connection costs some 40 ms a call where the last answer was not read to its end.
+            .pool_max_idle_per_host(0)
+            .build()
+            .map_err(|error| failed(error.to_string()))?;
+        let config = StreamableHttpClientTransportConfig::with_uri(url)
+            .custom_headers(custom)
+            // An expired session is begun anew between calls, by us: a call is sent once.
+            .reinit_on_expired_session(false);
+        Ok(StreamableHttpClientTransport::with_client(client, config))
+    }
+
+    async fn initialize<S>(
+        &self,
+        handshake: impl Future<Output = Result<S, ClientInitializeError>>,
+    ) -> Result<S, StartFailed> {
+        match timeout(self.start_timeout, handshake).await {
+            Ok(Ok(service)) => Ok(service),
+            Ok(Err(error)) => {
+                let went_away = matches!(
+                    error,
+                    ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. }
+                );
+                Err(StartFailed { went_away, ..self.failed(Phase::Initialize, &chain(&error)) })
+            }
+            Err(_) => Err(self.failed(Phase::Initialize, &self.too_slow())),
+        }
+    }
+
+    fn failed(&self, phase: Phase, message: &str) -> StartFailed {
+        StartFailed { phase, message: self.clean(message), went_away: false }
+    }
+
+    fn too_slow(&self) -> String {
+        format!("no answer within {} s", self.start_timeout.as_secs_f64())
+    }
+
+    /// Without the secrets the server was given, on one line, of bounded length.
+    fn clean(&self, text: &str) -> String {
+        let mut clean = text.to_owned();
+        for secret in self.transport.secrets() {
+            clean = clean.replace(&secret, "[redacted]");
+        }
+        clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(600).collect()
+    }
+}
+
+impl ServerTransport {
+    /// What must not stand in a message: variables, headers, and what of a URL may be a secret.
+    fn secrets(&self) -> Vec<String> {
+        let (values, url) = match self {
+            Self::Stdio { env, .. } => (env.values(), None),
+            Self::Http { url, headers } => (headers.values(), reqwest::Url::parse(url).ok()),
+        };
+        let mut secrets: Vec<String> = values.map(|value| value.expose_secret().to_owned()).collect();
+        if let Some(url) = url {
+            let parts = [Some(url.username()), url.password(), url.query()];
+            secrets.extend(parts.into_iter().flatten().map(str::to_owned));
+        }
+        secrets.retain(|secret| !secret.is_empty());
+        secrets
+    }
+}
+
+impl Live {
+    async fn end(mut self) {
+        // Closing the connection closes a child's input, which asks it to end.
+        drop(self.service.close_with_timeout(GOODBYE).await);
+        if let Some(mut child) = self.child
+            && timeout(GOODBYE, child.wait()).await.is_err()
+        {
+            child.stop().await;
+        }
+    }
+}
+
+/// An error with its causes, without the library's type names.
+fn chain(error: &ClientInitializeError) -> String {
+    let ClientInitializeError::TransportError { error, .. } = error else { return error.to_string() };
+    let mut cause: Option<&dyn std::error::Error> = Some(error.error.as_ref());
+    let mut texts = Vec::new();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    texts.dedup();
+    texts.join(": ")
+}
+
+fn client_info() -> ClientConfig {
+    ClientConfig::new(ClientCapabilities::default(), Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
+}
+
+/// The end of what a child writes to its error stream, which has to be read so that the child does not stand still.
+struct LastWords {
+    kept: Arc<StdMutex<Vec<u8>>>,
+    reading: JoinHandle<()>,
+}
+
+impl LastWords {
+    fn of(mut stderr: ChildStderr) -> Self {
+        let kept = Arc::<StdMutex<Vec<u8>>>::default();
+        let ours = kept.clone();
+        let reading = tokio::spawn(async move {
+            let mut buffer = [0; 1024];
+            while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+                let mut kept = ours.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&buffer[..read]);
+                let surplus = kept.len().saturating_sub(LAST_WORDS);
+                kept.drain(..surplus);
+            }
+        });
+        Self { kept, reading }
+    }
+
+    /// What there is, after a last moment for what is still under way.
+    async fn get(self) -> String {
+        drop(timeout(LAST_MOMENT, self.reading).await);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).trim().to_owned()
+    }
+}

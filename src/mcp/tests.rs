@@ -1,0 +1,410 @@
+//! MCP servers as they really behave: a Python one of our own, and public ones where node and the registries are there.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::Connection;
+use super::{McpError, McpServers, Phase, ServerConfig, ServerTransport};
+use crate::domain::policy::Risk;
+use crate::engine::tool::{BoundParameter, ToolError};
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{Piped, ProcessSpec, run, spawn_piped};
+
+/// A folder that servers run in, and the host's variables.
+struct Place {
+    folder: tempfile::TempDir,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Place {
+    /// `None`, with the reason said, where a program is missing.
+    async fn with(programs: &[&str]) -> Option<Self> {
+        let mut env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        env.push(("GITHUB_TOKEN".into(), "sentinel".into()));
+        env.push(("SECRET_OF_THE_HOST".into(), "sentinel".into()));
+        let place = Self { folder: tempfile::tempdir().unwrap(), env };
+        for program in programs {
+            let spec = ProcessSpec::new(program, &place.path()).arg("--version").envs(place.env.clone());
+            if !run(spec, &CancellationToken::new()).await.is_ok_and(|exit| exit.success()) {
+                println!("skipped: no {program} here");
+                return None;
+            }
+        }
+        Some(place)
+    }
+
+    fn path(&self) -> AbsPath {
+        AbsPath::new(self.folder.path().canonicalize().unwrap()).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.file("notes")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits for what another process is about to write.
+    async fn noted(&self, line: &str, times: usize) {
+        let began = Instant::now();
+        while self.notes().iter().filter(|noted| *noted == line).count() < times {
+            assert!(began.elapsed() < Duration::from_secs(10), "never noted: {line}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The Python server with flags.
+    fn server(&self, flags: &[&str]) -> ServerConfig {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mcp_server.py");
+        let mut args = vec![script.to_str().unwrap().to_owned()];
+        args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        args.extend(["--notes".to_owned(), self.file("notes").to_str().unwrap().to_owned()]);
+        let env = BTreeMap::from([
+            ("COUNT_FILE".to_owned(), SecretString::from(self.file("count").to_str().unwrap())),
+            ("DECLARED".to_owned(), SecretString::from("sentinel-declared")),
+        ]);
+        let transport = ServerTransport::Stdio { command: "python3".to_owned(), args, env };
+        ServerConfig { start_timeout: Duration::from_secs(20), ..ServerConfig::new(transport) }
+    }
+
+    async fn connect(&self, servers: &[(&str, ServerConfig)]) -> Result<McpServers, McpError> {
+        let configs = servers.iter().map(|(name, config)| ((*name).to_owned(), config.clone())).collect();
+        McpServers::connect(configs, &self.path(), &self.env).await
+    }
+
+    /// One connection, started: calls without a gate.
+    async fn connection(&self, config: ServerConfig) -> Connection {
+        let env = self.env.iter().filter(|(name, _)| name == "PATH").cloned().collect();
+        let connection = Connection::new("fm", config.transport, &self.path(), env, config.start_timeout);
+        connection.start().await.unwrap();
+        connection
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+async fn said(connection: &Connection, tool: &str, arguments: Value) -> Result<String, ToolError> {
+    connection.call(tool, &arguments, LIMIT).await.map(|output| output.text)
+}
+
+fn names(servers: &McpServers) -> Vec<String> {
+    servers.tools().iter().map(|tool| tool.spec().name.clone()).collect()
+}
+
+async fn until_gone(pid: &str) {
+    let began = Instant::now();
+    let stat = format!("/proc/{pid}/stat");
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(began.elapsed() < Duration::from_secs(10), "process {pid} still lives");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn s_018_s_019_tools_are_offered_under_their_servers_name_in_a_fixed_order() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let mut limited = place.server(&[]);
+    limited.allow = vec!["e*".into(), "big".into()];
+    limited.deny = vec!["ex*".into()];
+    let servers = place.connect(&[("fm", place.server(&[])), ("a b", limited)]).await.unwrap();
+    let order: Vec<String> = ["a_b__big", "a_b__echo", "a_b__environment"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(
+            ["big", "child", "count", "echo", "environment", "exit", "fail", "refuse", "sleep", "whoami"]
+                .map(|name| format!("fm__{name}")),
+        )
+        .collect();
+    assert_eq!(names(&servers), order);
+    let echo = &servers.tools()[1];
+    assert_eq!(echo.spec().description, "The tool echo.");
+    assert_eq!(
+        echo.spec().parameters,
+        json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"], "additionalProperties": false })
+    );
+    assert_eq!((echo.source(), echo.risk()), ("a b", Risk::Read));
+    assert_eq!(servers.tools()[0].risk(), Risk::Network);
+    assert!(servers.warnings().is_empty());
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn c_18_bound_parameters_are_declared_ones_and_hidden_only_where_asked() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let whoami = |mut config: ServerConfig| {
+        config.allow = vec!["whoami".into()];
+        config
+    };
+    let mut more = whoami(place.server(&[]));
+    more.bind = vec![BoundParameter::Repo, BoundParameter::Worktree];
+    more.hide_bound_params = true;
+    let servers = place.connect(&[("a", whoami(place.server(&[]))), ("b", more)]).await.unwrap();
+    let [plain, hiding] = servers.tools() else { panic!("{servers:?}") };
+    assert_eq!(plain.bound_parameters(), [BoundParameter::UserId, BoundParameter::Issue]);
+    assert_eq!(plain.spec().parameters["required"], json!(["user_id"]));
+    assert_eq!(
+        hiding.bound_parameters(),
+        [BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Issue]
+    );
+    assert_eq!(hiding.spec().parameters["properties"], json!({ "text": { "type": "string" } }));
+    assert_eq!(hiding.arguments_schema(), plain.arguments_schema());
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_041_a_required_server_that_fails_stops_everything_and_an_optional_one_warns() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let missing = ServerConfig::new(ServerTransport::Stdio {
+        command: "/nonexistent/server".into(),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+    });
+    let mute = ServerConfig { start_timeout: Duration::from_millis(300), ..place.server(&["--mute"]) };
+    let refusing = place.server(&["--refuse-initialize"]);
+    let crashing = ServerConfig::new(ServerTransport::Stdio {
+        command: "sh".into(),
+        args: vec!["-c".into(), "echo the key is $KEY >&2; exit 3".into()],
+        env: BTreeMap::from([("KEY".to_owned(), SecretString::from("sentinel-key"))]),
+    });
+    let unreachable = ServerConfig::new(ServerTransport::Http {
+        url: "http://user:sentinel-key@127.0.0.1:9/mcp?token=sentinel-key".into(),
+        headers: BTreeMap::new(),
+    });
+    let cases = [
+        (missing, Phase::Start, "was not found"),
+        (mute, Phase::Initialize, "no answer within 0.3 s"),
+        (refusing, Phase::Initialize, "not today"),
+        (crashing, Phase::Initialize, "the key is [redacted]"),
+        (unreachable, Phase::Initialize, "error sending request"),
+    ];
+    for (config, expected, words) in cases {
+        let error = place.connect(&[("ok", place.server(&[])), ("x", config.clone())]).await.unwrap_err();
+        let McpError::Unavailable { server, phase, message } = &error else { panic!("{error}") };
+        assert_eq!((server.as_str(), *phase), ("x", expected), "{message}");
+        assert!(message.contains(words) && !error.to_string().contains("sentinel-key"), "{error}");
+        let optional = ServerConfig { required: false, ..config };
+        let servers = place.connect(&[("ok", place.server(&[])), ("x", optional)]).await.unwrap();
+        assert_eq!(servers.tools().len(), 10);
+        let [warning] = servers.warnings() else { panic!("{servers:?}") };
+        assert!(warning.server == "x" && warning.message.contains(words), "{}", warning.message);
+        servers.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_043_s_021_a_broken_input_schema_is_named_with_its_tool() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let error = place.connect(&[("fm", place.server(&["--broken"]))]).await.unwrap_err();
+    assert!(matches!(&error, McpError::Schema { tool, .. } if tool == "broken"), "{error}");
+    let mut without = place.server(&["--broken"]);
+    without.deny = vec!["broken".into()];
+    let optional = ServerConfig { required: false, ..place.server(&["--broken"]) };
+    let servers = place.connect(&[("a", without), ("b", optional)]).await.unwrap();
+    assert_eq!(servers.tools().len(), 20);
+    assert_eq!(servers.warnings().len(), 1);
+    let unfit = ServerConfig { allow: vec!["[".into()], ..place.server(&[]) };
+    let error = place.connect(&[("fm", unfit)]).await.unwrap_err();
+    assert!(error.to_string().starts_with("mcp.servers.fm.allow:"), "{error}");
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn calls_give_text_and_failures_a_class() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let fm = place.connection(place.server(&[])).await;
+    assert_eq!(said(&fm, "echo", json!({ "text": "hello" })).await.unwrap(), "hello");
+    assert_eq!(said(&fm, "big", json!({ "bytes": 2_000_000 })).await.unwrap().len(), 2_000_000);
+    let class = |answer: Result<String, ToolError>| match answer {
+        Err(ToolError::ForModel { error_type, message }) => (error_type, message),
+        other => panic!("{other:?}"),
+    };
+    let own = class(said(&fm, "fail", json!({ "class": "TaskNotFoundError" })).await);
+    assert_eq!(own, ("TaskNotFoundError".into(), "as you wish".into()));
+    assert_eq!(class(said(&fm, "fail", json!({})).await), ("ToolExecutionError".into(), "no".into()));
+    assert_eq!(class(said(&fm, "nothing", json!({})).await).0, "ToolNotFound");
+    assert_eq!(class(said(&fm, "refuse", json!({})).await), ("Own".into(), "refused".into()));
+    fm.close().await;
+    assert!(said(&fm, "echo", json!({})).await.is_err(), "a closed server is not started again");
+    assert_eq!(place.notes().iter().filter(|note| *note == "start").count(), 1);
+}
+
+#[tokio::test]
+async fn a_094_a_server_gets_the_declared_variables_and_path_home_lang_alone() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let servers = place.connect(&[("fm", place.server(&[]))]).await.unwrap();
+    let connection = servers.connections().next().unwrap();
+    let told: Value =
+        serde_json::from_str(&said(connection, "environment", json!({})).await.unwrap()).unwrap();
+    let allowed = ["COUNT_FILE", "DECLARED", "PATH", "HOME", "LANG"];
+    // What shells and version switchers add on the way from `python3` to Python itself.
+    let added =
+        |name: &str| ["PYENV", "_", "PWD", "SHLVL", "LC_CTYPE"].iter().any(|start| name.starts_with(start));
+    let names: Vec<&str> =
+        told["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!(names.iter().all(|name| allowed.contains(name) || added(name)), "{names:?}");
+    assert!(names.contains(&"DECLARED") && names.contains(&"PATH"), "{names:?}");
+    assert_eq!(told["cwd"], json!(place.path().as_path()), "D25: servers run in the worktree");
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_032_a_call_over_its_time_is_cancelled_at_the_server() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let fm = place.connection(place.server(&[])).await;
+    let began = Instant::now();
+    let slow = fm.call("sleep", &json!({ "ms": 20_000 }), Duration::from_millis(200)).await;
+    assert_eq!(slow.unwrap_err(), ToolError::Timeout);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    place.noted("cancelled", 1).await;
+    // Dropped from outside.
+    let arguments = json!({ "ms": 20_000 });
+    tokio::select! {
+        answer = fm.call("sleep", &arguments, LIMIT) => panic!("{answer:?}"),
+        () = place.noted("call sleep", 2) => {}
+    }
+    place.noted("cancelled", 2).await;
+    assert_eq!(said(&fm, "echo", json!({ "text": "alive" })).await.unwrap(), "alive");
+    fm.close().await;
+}
+
+#[tokio::test]
+async fn c_14_a_server_that_died_is_started_for_the_next_call_and_no_call_is_sent_twice() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let fm = place.connection(place.server(&[])).await;
+    let gone = said(&fm, "exit", json!({})).await.unwrap_err();
+    assert!(gone.to_string().contains("whether the call had an effect is unknown"), "{gone}");
+    assert_eq!(said(&fm, "echo", json!({ "text": "back" })).await.unwrap(), "back");
+    let count = |line: &str| place.notes().iter().filter(|note| *note == line).count();
+    assert_eq!((count("call exit"), count("start")), (1, 2));
+    // Twice in a row without an answer between: the second start waits.
+    said(&fm, "exit", json!({})).await.unwrap_err();
+    said(&fm, "exit", json!({})).await.unwrap_err();
+    let began = Instant::now();
+    assert_eq!(said(&fm, "echo", json!({ "text": "later" })).await.unwrap(), "later");
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!(count("call exit"), 3);
+    fm.close().await;
+}
+
+#[tokio::test]
+async fn a_server_ends_with_everything_it_started_closed_or_dropped() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    for close in [true, false] {
+        let fm = place.connection(place.server(&[])).await;
+        let child = said(&fm, "child", json!({})).await.unwrap();
+        if close {
+            fm.close().await;
+        } else {
+            drop(fm);
+        }
+        until_gone(&child).await;
+    }
+}
+
+#[tokio::test]
+async fn streamable_http_with_headers() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let ServerTransport::Stdio { args, .. } = place.server(&["--http"]).transport else { panic!() };
+    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
+    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
+    let mut port = String::new();
+    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
+    let config = ServerConfig::new(ServerTransport::Http {
+        url: format!("http://127.0.0.1:{}/mcp", port.trim()),
+        headers: BTreeMap::from([("x-test".to_owned(), SecretString::from("sentinel-header"))]),
+    });
+    let servers = place.connect(&[("web", config.clone())]).await.unwrap();
+    assert!(names(&servers).contains(&"web__echo".to_owned()));
+    servers.close().await;
+    let web = place.connection(config).await;
+    assert_eq!(said(&web, "echo", json!({ "text": "hello" })).await.unwrap(), "hello");
+    let slow = web.call("sleep", &json!({ "ms": 3000 }), Duration::from_millis(100)).await;
+    assert_eq!(slow.unwrap_err(), ToolError::Timeout);
+    assert!(place.notes().contains(&"header sentinel-header".to_owned()), "{:?}", place.notes());
+    web.close().await;
+}
+
+/// Runs an installer; `None`, with the reason said, where it fails (no registry in reach).
+async fn installed(place: &Place, program: &str, args: &[&str]) -> Option<()> {
+    let spec = ProcessSpec::new(program, &place.path())
+        .args(args)
+        .envs(place.env.clone())
+        .timeout(Duration::from_secs(240));
+    let exit = run(spec, &CancellationToken::new()).await.unwrap();
+    if !exit.success() {
+        println!("skipped: {program} {args:?} failed: {}", exit.stderr.text());
+        return None;
+    }
+    Some(())
+}
+
+#[tokio::test]
+async fn real_servers_from_npm_work() {
+    let Some(place) = Place::with(&["node", "npm"]).await else { return };
+    let packages = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-everything"];
+    let mut args = vec!["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", "."];
+    args.extend(packages);
+    if installed(&place, "npm", &args).await.is_none() {
+        return;
+    }
+    let bin = |name: &str| ServerTransport::Stdio {
+        command: place.file("node_modules/.bin").join(name).to_str().unwrap().to_owned(),
+        args: if name == "mcp-server-filesystem" { vec![".".to_owned()] } else { vec!["stdio".to_owned()] },
+        env: BTreeMap::new(),
+    };
+    std::fs::create_dir(place.file("docs")).unwrap();
+    let mut ours = std::fs::File::create(place.file("docs/note.txt")).unwrap();
+    std::io::Write::write_all(&mut ours, b"written by the test").unwrap();
+    let configs = [
+        ("files", ServerConfig::new(bin("mcp-server-filesystem"))),
+        ("every", ServerConfig::new(bin("mcp-server-everything"))),
+    ];
+    let servers = place.connect(&configs).await.unwrap();
+    let offered = names(&servers);
+    assert!(offered.iter().any(|name| name == "files__read_text_file"), "{offered:?}");
+    assert!(offered.iter().any(|name| name == "every__echo"), "{offered:?}");
+    let [every, files] = servers.connections().collect::<Vec<_>>()[..] else { panic!() };
+    let text = said(files, "read_text_file", json!({ "path": "docs/note.txt" })).await.unwrap();
+    assert!(text.contains("written by the test"), "{text}");
+    let outside = said(files, "read_text_file", json!({ "path": "/etc/passwd" })).await.unwrap_err();
+    assert!(matches!(outside, ToolError::ForModel { .. }), "{outside:?}");
+    let echoed = said(every, "echo", json!({ "message": "hello" })).await.unwrap();
+    assert!(echoed.contains("hello"), "{echoed}");
+    assert!(said(every, "no-such-tool", json!({})).await.is_err());
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_real_server_from_pypi_works() {
+    let Some(place) = Place::with(&["python3", "git"]).await else { return };
+    let venv = place.file("venv");
+    let venv = venv.to_str().unwrap();
+    if installed(&place, "python3", &["-m", "venv", venv]).await.is_none()
+        || installed(&place, &format!("{venv}/bin/pip"), &["install", "-q", "mcp-server-git"]).await.is_none()
+        || installed(&place, "git", &["init", "-q", "repo"]).await.is_none()
+    {
+        return;
+    }
+    let transport = ServerTransport::Stdio {
+        command: format!("{venv}/bin/mcp-server-git"),
+        args: vec!["--repository".into(), "repo".into()],
+        env: BTreeMap::new(),
+    };
+    let servers = place.connect(&[("git", ServerConfig::new(transport))]).await.unwrap();
+    assert!(names(&servers).contains(&"git__git_status".to_owned()), "{servers:?}");
+    let connection = servers.connections().next().unwrap();
+    let path = place.file("repo");
+    let status = said(connection, "git_status", json!({ "repo_path": path })).await.unwrap();
+    assert!(status.contains("No commits yet"), "{status}");
+    let unknown = said(connection, "no_such_tool", json!({})).await.unwrap_err();
+    assert!(matches!(unknown, ToolError::ForModel { .. }), "{unknown:?}");
+    servers.close().await;
+}

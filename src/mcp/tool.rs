@@ -1,0 +1,192 @@
+//! One tool of a server, as models and the gate see it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::connection::Connection;
+use crate::domain::message::ToolSpec;
+use crate::domain::policy::Risk;
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
+
+/// Longest tool name that all providers accept.
+const MAX_NAME: usize = 64;
+
+/// A tool of an MCP server.
+#[derive(Debug)]
+pub(super) struct McpTool {
+    pub connection: Arc<Connection>,
+    /// The server's name for it.
+    pub bare_name: String,
+    pub spec: ToolSpec,
+    /// Differs from the spec's where bound parameters are hidden.
+    pub schema: Value,
+    pub risk: Risk,
+    pub queue: Option<String>,
+    pub bound: Vec<BoundParameter>,
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn source(&self) -> &str {
+        self.connection.name()
+    }
+
+    fn risk(&self) -> Risk {
+        self.risk
+    }
+
+    fn queue(&self) -> Option<&str> {
+        self.queue.as_deref()
+    }
+
+    fn bound_parameters(&self) -> &[BoundParameter] {
+        &self.bound
+    }
+
+    fn arguments_schema(&self) -> &Value {
+        &self.schema
+    }
+
+    fn call<'a>(
+        &'a self,
+        _permit: Permit,
+        arguments: &'a Value,
+        limits: CallLimits,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.connection.call(&self.bare_name, arguments, limits.timeout))
+    }
+}
+
+/// `<server>__<tool>` in characters and a length that every provider accepts, different from all names taken before (D16).
+pub(super) fn offered_name(server: &str, tool: &str, taken: &BTreeSet<String>) -> String {
+    let full = format!("{server}__{tool}");
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let name: String = full.chars().map(plain).collect();
+    if name.len() <= MAX_NAME && !taken.contains(&name) {
+        return name;
+    }
+    // The hash is of the names as they were, so it tells apart what only looks the same now.
+    let hash = hex::encode(Sha256::digest(full.as_bytes()));
+    let start: String = name.chars().take(MAX_NAME - 9).collect();
+    format!("{start}_{}", &hash[..8])
+}
+
+/// A tool's input schema as it is used: an object schema that compiles, closed at the top level unless it says otherwise
+/// (S-020). The error is what is wrong with it.
+pub(super) fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
+    let mut schema = given.clone();
+    match schema.get("type") {
+        None => {
+            schema.insert("type".to_owned(), json!("object"));
+        }
+        Some(Value::String(kind)) if kind == "object" => {}
+        Some(other) => return Err(format!("/type is {other}, but arguments are an object")),
+    }
+    // Where the properties stand elsewhere in the schema, closing the top level would shut them out.
+    let elsewhere = ["$ref", "allOf", "anyOf", "oneOf", "if"];
+    if !schema.contains_key("additionalProperties") && !elsewhere.iter().any(|key| schema.contains_key(*key))
+    {
+        schema.insert("additionalProperties".to_owned(), json!(false));
+    }
+    let schema = Value::Object(schema);
+    jsonschema::validator_for(&schema).map_err(|error| format!("{} at {}", error, error.instance_path()))?;
+    Ok(schema)
+}
+
+/// The parameters a server lets agentd set, of those this schema declares (D79).
+pub(super) fn bound(schema: &Value, more: &[BoundParameter]) -> Vec<BoundParameter> {
+    let default = [BoundParameter::UserId, BoundParameter::Issue];
+    let declared = |parameter: &BoundParameter| schema["properties"].get(parameter.name()).is_some();
+    BoundParameter::ALL
+        .into_iter()
+        .filter(|parameter| default.contains(parameter) || more.contains(parameter))
+        .filter(declared)
+        .collect()
+}
+
+/// The schema without the bound parameters, for models (C-18).
+pub(super) fn without(schema: &Value, hidden: &[BoundParameter]) -> Value {
+    let mut schema = schema.clone();
+    let is_hidden = |name: &str| hidden.iter().any(|parameter| parameter.name() == name);
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.retain(|name, _| !is_hidden(name));
+    }
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|name| !name.as_str().is_some_and(is_hidden));
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn s_020_names_are_plain_short_and_unique() {
+        let mut taken = BTreeSet::new();
+        let mut names = Vec::new();
+        let long = "x".repeat(80);
+        for tool in ["read file", "read.file", "read_file", &long, "ok"] {
+            let name = offered_name("my server", tool, &taken);
+            taken.insert(name.clone());
+            names.push(name);
+        }
+        assert_eq!(names[0], "my_server__read_file");
+        assert_eq!(names[4], "my_server__ok");
+        assert_eq!(taken.len(), 5, "{names:?}");
+        assert!(names.iter().all(|name| name.len() <= 64), "{names:?}");
+        assert_eq!(
+            names[3],
+            offered_name("my server", &long, &BTreeSet::new()),
+            "names do not depend on order"
+        );
+    }
+
+    #[test]
+    fn s_020_a_schema_is_closed_at_the_top_unless_it_says_otherwise() {
+        let closed = |value: Value| closed_schema(&object(value)).unwrap();
+        assert_eq!(
+            closed(json!({ "properties": {} })),
+            json!({ "properties": {}, "type": "object", "additionalProperties": false })
+        );
+        let open = json!({ "type": "object", "additionalProperties": true });
+        assert_eq!(closed(open.clone()), open);
+        let composed = json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }] });
+        assert_eq!(closed(composed.clone()), composed);
+    }
+
+    #[test]
+    fn a_043_s_021_a_broken_schema_is_an_error() {
+        for broken in [
+            json!({ "type": 42 }),
+            json!({ "type": "string" }),
+            json!({ "type": "object", "properties": { "a": { "type": "strin" } } }),
+            json!({ "type": "object", "required": "a" }),
+            json!({ "type": "object", "properties": { "a": { "$ref": "https://example.invalid/x.json" } } }),
+        ] {
+            assert!(closed_schema(&object(broken.clone())).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn s_031_c_18_bound_parameters_are_those_declared_and_may_be_hidden() {
+        let schema = json!({ "type": "object",
+            "properties": { "user_id": {}, "repo": {}, "text": {} }, "required": ["user_id", "text"] });
+        assert_eq!(bound(&schema, &[]), [BoundParameter::UserId]);
+        let more = [BoundParameter::Repo, BoundParameter::Branch];
+        assert_eq!(bound(&schema, &more), [BoundParameter::UserId, BoundParameter::Repo]);
+        let seen = without(&schema, &bound(&schema, &more));
+        assert_eq!(seen, json!({ "type": "object", "properties": { "text": {} }, "required": ["text"] }));
+    }
+}
