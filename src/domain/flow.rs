@@ -139,6 +139,28 @@ pub enum ParameterKind {
     Array,
 }
 
+impl ParameterKind {
+    /// The word in definitions.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Array => "array",
+        }
+    }
+
+    /// Whether the value is of the type.
+    pub fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::String => value.is_string(),
+            Self::Number => value.is_number(),
+            Self::Boolean => value.is_boolean(),
+            Self::Array => value.is_array(),
+        }
+    }
+}
+
 /// Limits on a parameter's value (`validation`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParameterLimits {

@@ -12,3 +12,4 @@ mod schemas;
 mod tidy;
 mod config;
 mod git;
+mod definition;

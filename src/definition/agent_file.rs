@@ -1,0 +1,795 @@
+//! `agent.json` in its newest form: read, checked, and turned into the parts of a definition.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::diagnostic::Severity;
+use super::position::child;
+use super::shape::{self, Codes};
+use super::source::Findings;
+use crate::domain::completion::{Completion, CompositeMode, RequiredFields, known_type_names, type_names};
+use crate::domain::flow::{
+    AgentdSettings, Boundaries, ClosureAction, EvidenceMode, GithubSettings, NetworkMode, Parameter,
+    ParameterKind, ParameterLimits, PermissionMode, Sandbox,
+};
+
+/// `agent.json`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentFile {
+    /// For editors.
+    #[serde(rename = "$schema")]
+    pub schema: Option<String>,
+    /// Version of the file; absent = "1.0".
+    #[schemars(extend("pattern" = r"^\d+\.\d+(\.\d+)?$"))]
+    pub version: Option<String>,
+    /// Name of the agent and of its folder.
+    #[schemars(extend("pattern" = "^[a-z][a-z0-9-]*$"))]
+    pub name: String,
+    /// Name for people.
+    #[schemars(extend("minLength" = 1))]
+    pub display_name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Values that a run takes as `uv-` variables.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ParameterFile>")]
+    pub parameters: Map<String, Value>,
+    /// How it runs.
+    pub runner: RunnerFile,
+}
+
+/// One declared parameter.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParameterFile {
+    /// Type of the value.
+    #[serde(rename = "type")]
+    pub kind: ParameterWord,
+    /// For people.
+    pub description: Option<String>,
+    /// Whether a run needs it.
+    #[serde(default)]
+    pub required: bool,
+    /// Value where none is given.
+    pub default: Option<Value>,
+    /// Name as a command line flag.
+    #[schemars(extend("pattern" = "^--[a-z][a-z0-9-]*$"))]
+    pub cli: String,
+    /// Limits on the value.
+    pub validation: Option<LimitsFile>,
+}
+
+/// `type` of a parameter.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum ParameterWord {
+    String,
+    Number,
+    Boolean,
+    Array,
+}
+
+/// `validation` of a parameter.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct LimitsFile {
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub pattern: Option<String>,
+    #[serde(rename = "enum", default)]
+    pub allowed: Vec<Value>,
+}
+
+/// `runner`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct RunnerFile {
+    /// Prompts and steps.
+    pub flow: FlowFile,
+    /// When a run is done.
+    pub verdict: VerdictFile,
+    /// What sessions may do.
+    pub boundaries: Option<BoundariesFile>,
+    /// What closing does on GitHub.
+    pub integrations: Option<IntegrationsFile>,
+    /// Without meaning here.
+    pub actions: Option<Value>,
+    /// Without meaning here.
+    pub execution: Option<Value>,
+    /// Without meaning here, but checked.
+    pub logging: Option<LoggingFile>,
+    /// Settings of agentd's own.
+    pub agentd: Option<AgentdFile>,
+}
+
+/// `runner.flow`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FlowFile {
+    /// Relative to the agent's folder; absent = `prompts/system.md`.
+    pub system_prompt_path: Option<String>,
+    /// Where the registry is.
+    pub prompts: Option<PromptsFile>,
+    /// Without meaning here.
+    pub schemas: Option<Value>,
+    /// Without meaning here.
+    pub default_model: Option<Value>,
+    /// Without meaning here.
+    pub ask_user_auto_response: Option<Value>,
+    /// Without meaning here.
+    pub pre_close_validation: Option<Value>,
+}
+
+/// `runner.flow.prompts`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptsFile {
+    /// Relative to the agent's folder; absent = `steps_registry.json`.
+    pub registry: Option<String>,
+    /// Without meaning here.
+    pub fallback_dir: Option<Value>,
+}
+
+/// `runner.verdict`, and each condition of a composite.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct VerdictFile {
+    /// Name of the completion type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its settings.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+}
+
+/// `runner.boundaries`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BoundariesFile {
+    /// Reported, not binding: policy decides.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Mode of steps without kind; absent = `plan`.
+    pub permission_mode: Option<PermissionWord>,
+    /// Wishes for the cage.
+    pub sandbox: Option<SandboxFile>,
+}
+
+/// `permissionMode`.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum PermissionWord {
+    Default,
+    Plan,
+    AcceptEdits,
+    BypassPermissions,
+}
+
+impl From<PermissionWord> for PermissionMode {
+    fn from(word: PermissionWord) -> Self {
+        match word {
+            PermissionWord::Default => Self::Default,
+            PermissionWord::Plan => Self::Plan,
+            PermissionWord::AcceptEdits => Self::AcceptEdits,
+            PermissionWord::BypassPermissions => Self::BypassPermissions,
+        }
+    }
+}
+
+/// `sandbox`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct SandboxFile {
+    pub enabled: Option<bool>,
+    pub network: Option<NetworkFile>,
+    pub filesystem: Option<FilesystemFile>,
+    #[serde(default)]
+    pub excluded_commands: Vec<String>,
+    #[serde(default)]
+    pub allow_unsandboxed_commands: bool,
+}
+
+/// `sandbox.network`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct NetworkFile {
+    pub mode: Option<NetworkWord>,
+    #[serde(default)]
+    pub trusted_domains: Vec<String>,
+}
+
+/// `sandbox.network.mode`.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum NetworkWord {
+    Trusted,
+    None,
+    Custom,
+}
+
+/// `sandbox.filesystem`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct FilesystemFile {
+    #[serde(default)]
+    pub allowed_paths: Vec<String>,
+}
+
+/// `runner.integrations`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct IntegrationsFile {
+    pub github: Option<GithubFile>,
+}
+
+/// `runner.integrations.github`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct GithubFile {
+    pub enabled: Option<bool>,
+    #[serde(default)]
+    pub labels: Map<String, Value>,
+    pub default_closure_action: Option<ClosureWord>,
+}
+
+/// `defaultClosureAction`.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum ClosureWord {
+    Close,
+    LabelOnly,
+    LabelAndClose,
+}
+
+/// `runner.logging`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub struct LoggingFile {
+    pub directory: Option<String>,
+    pub format: Option<LogFormatWord>,
+    pub max_files: Option<u32>,
+}
+
+/// `runner.logging.format`.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum LogFormatWord {
+    Jsonl,
+    Text,
+}
+
+/// `runner.agentd` (D96).
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentdFile {
+    /// Claims without which a run is no success.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// `optional` or `required`.
+    pub evidence: Option<EvidenceWord>,
+    /// Keep the conversation when a step repeats.
+    #[serde(default)]
+    pub continue_session: bool,
+    /// Name of the backend that runs the sessions.
+    pub backend: Option<String>,
+}
+
+/// `runner.agentd.evidence`.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum EvidenceWord {
+    Optional,
+    Required,
+}
+
+/// What `agent.json` says, in the words of the domain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentParts {
+    /// `name`.
+    pub name: String,
+    /// `displayName`.
+    pub display_name: String,
+    /// `version`, "1.0" where absent.
+    pub version: String,
+    /// `description`.
+    pub description: String,
+    /// `parameters`.
+    pub parameters: Vec<Parameter>,
+    /// `systemPromptPath`.
+    pub system_prompt: String,
+    /// `prompts.registry`.
+    pub registry: String,
+    /// `verdict`; `None` = it is broken and reported.
+    pub completion: Option<Completion>,
+    /// `verdict.config.maxIterations`.
+    pub max_iterations: Option<u32>,
+    /// `boundaries`.
+    pub boundaries: Boundaries,
+    /// `integrations.github`.
+    pub github: GithubSettings,
+    /// `agentd`.
+    pub agentd: AgentdSettings,
+    /// Omitted `required` of newest-form inputs means optional: the definition is written for the format in which it
+    /// does (D9).
+    pub inputs_optional: bool,
+}
+
+const CODES: Codes = Codes { missing: "AC-LOAD-003", invalid: "AC-VALID-001", unknown: "AC-UNKNOWN-001" };
+const IGNORED: &str = "AC-IGNORED-001";
+
+/// (pointer, why it means nothing here).
+const DEAD_KEYS: [(&str, &str); 9] = [
+    ("/runner/flow/schemas", "schemas are read from the agent's schemas folder"),
+    ("/runner/flow/defaultModel", "models are chosen by session.targets in agentd.toml"),
+    ("/runner/flow/askUserAutoResponse", "sessions have no tool that asks a person"),
+    (
+        "/runner/flow/preCloseValidation",
+        "what must hold before closing stands in the registry's validationSteps",
+    ),
+    ("/runner/flow/prompts/fallbackDir", "prompts are found by their address alone"),
+    ("/runner/actions", "actions are the tools that policy allows"),
+    (
+        "/runner/execution",
+        "every issue has its own worktree and is published as `publish` in agentd.toml says",
+    ),
+    ("/runner/logging", "logs and records go to agentd's state directory"),
+    ("/runner/boundaries/allowedTools", "it is not binding: the policy decides which tools may be called"),
+];
+
+/// Reads the newest form; every problem becomes a finding. `None` = the shape is too broken to go on.
+pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
+    let clean = shape::check(&shape::schema_of::<AgentFile>(), value, CODES, findings);
+    for (pointer, why) in DEAD_KEYS {
+        if value.pointer(pointer).is_some() {
+            findings.add(
+                Severity::Warning,
+                IGNORED,
+                pointer,
+                format!("\"{}\" is ignored: {why}", pointer.trim_start_matches('/').replace('/', ".")),
+                "remove it, or keep it for other tools",
+            );
+        }
+    }
+    if !clean {
+        return None;
+    }
+    let file: AgentFile = match serde_json::from_value(value.clone()) {
+        Ok(file) => file,
+        Err(error) => {
+            findings.schema_error("AC-LOAD-003", "", error.to_string(), "correct the file");
+            return None;
+        }
+    };
+    let version = file.version.clone().unwrap_or_else(|| "1.0".into());
+    if version.split('.').next() != Some("1") {
+        findings.add(
+            Severity::Error,
+            "AC-VALID-001",
+            "/version",
+            format!("version {version} is of another major than 1, the only one that is read"),
+            "use an agentd that knows it, or write the file in version 1",
+        );
+    }
+    if file.description.as_deref().is_none_or(|text| text.trim().is_empty()) {
+        findings.add(
+            Severity::Warning,
+            "AC-VALID-002",
+            "",
+            "the agent has no description",
+            "add \"description\": one sentence on what it is for",
+        );
+    }
+    let runner = &file.runner;
+    let parameters = parameters(&file.parameters, findings);
+    let completion = completion(&runner.verdict, "/runner/verdict", findings);
+    if needs_issue(completion.as_ref()) && !parameters.iter().any(|parameter| parameter.name == "issue") {
+        findings.add(
+            Severity::Error,
+            "AC-VERDICT-001",
+            "/runner/verdict/type",
+            "poll:state watches the issue, but no parameter \"issue\" is declared",
+            "declare the parameter \"issue\" (type number, required)",
+        );
+    }
+    let max_iterations = runner.verdict.config.get("maxIterations").and_then(Value::as_u64);
+    let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok()).unwrap_or(0);
+    Some(AgentParts {
+        name: file.name.clone(),
+        display_name: file.display_name.clone(),
+        inputs_optional: minor >= 13 && runner.agentd.is_none(),
+        version,
+        description: file.description.clone().unwrap_or_default(),
+        parameters,
+        system_prompt: runner.flow.system_prompt_path.clone().unwrap_or_else(|| "prompts/system.md".into()),
+        registry: runner
+            .flow
+            .prompts
+            .as_ref()
+            .and_then(|prompts| prompts.registry.clone())
+            .unwrap_or_else(|| "steps_registry.json".into()),
+        completion,
+        max_iterations: max_iterations.and_then(|n| u32::try_from(n).ok()),
+        boundaries: boundaries(runner.boundaries.clone().unwrap_or_default()),
+        github: github(runner.integrations.clone().unwrap_or_default().github.unwrap_or_default(), findings),
+        agentd: agentd(runner.agentd.clone().unwrap_or_default()),
+    })
+}
+
+fn needs_issue(completion: Option<&Completion>) -> bool {
+    match completion {
+        Some(Completion::ExternalState) => true,
+        Some(Completion::Composite { conditions, .. }) => {
+            conditions.iter().any(|condition| needs_issue(Some(condition)))
+        }
+        _ => false,
+    }
+}
+
+fn agentd(file: AgentdFile) -> AgentdSettings {
+    AgentdSettings {
+        requires: file.requires,
+        evidence: match file.evidence {
+            Some(EvidenceWord::Required) => EvidenceMode::Required,
+            _ => EvidenceMode::Optional,
+        },
+        continue_session: file.continue_session,
+        backend: file.backend,
+    }
+}
+
+fn boundaries(file: BoundariesFile) -> Boundaries {
+    let sandbox = file.sandbox.unwrap_or_default();
+    let network = sandbox.network.unwrap_or_default();
+    Boundaries {
+        permission_mode: file.permission_mode.map_or(PermissionMode::Plan, PermissionMode::from),
+        allowed_tools: file.allowed_tools.unwrap_or_else(|| vec!["*".into()]),
+        sandbox: Sandbox {
+            enabled: sandbox.enabled.unwrap_or(true),
+            network: match network.mode {
+                None | Some(NetworkWord::Trusted) => NetworkMode::Trusted,
+                Some(NetworkWord::None) => NetworkMode::None,
+                Some(NetworkWord::Custom) => NetworkMode::Custom,
+            },
+            trusted_domains: network.trusted_domains,
+            allowed_paths: sandbox.filesystem.unwrap_or_default().allowed_paths,
+            excluded_commands: sandbox.excluded_commands,
+            allow_unsandboxed_commands: sandbox.allow_unsandboxed_commands,
+        },
+    }
+}
+
+fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
+    const AT: &str = "/runner/integrations/github/labels";
+    let mut settings = GithubSettings {
+        enabled: file.enabled.unwrap_or(true),
+        labels: BTreeMap::new(),
+        completion_add: Vec::new(),
+        completion_remove: Vec::new(),
+        closure_action_set: file.default_closure_action.is_some(),
+        default_closure_action: match file.default_closure_action {
+            None | Some(ClosureWord::Close) => ClosureAction::Close,
+            Some(ClosureWord::LabelOnly) => ClosureAction::LabelOnly,
+            Some(ClosureWord::LabelAndClose) => ClosureAction::LabelAndClose,
+        },
+    };
+    for (name, value) in &file.labels {
+        match value {
+            Value::String(label) => {
+                settings.labels.insert(name.clone(), label.clone());
+            }
+            Value::Object(change) if name == "completion" => {
+                for (key, value) in change {
+                    let labels: Option<Vec<String>> = value.as_array().and_then(|list| {
+                        list.iter().map(|label| label.as_str().map(str::to_owned)).collect()
+                    });
+                    match (key.as_str(), labels) {
+                        ("add", Some(labels)) => settings.completion_add = labels,
+                        ("remove", Some(labels)) => settings.completion_remove = labels,
+                        _ => findings.schema_error(
+                            "AC-VALID-001",
+                            &child(&child(AT, name), key),
+                            "completion labels are {\"add\": [texts], \"remove\": [texts]}",
+                            "write lists of label names",
+                        ),
+                    }
+                }
+            }
+            _ => findings.schema_error(
+                "AC-VALID-001",
+                &child(AT, name),
+                format!("the label \"{name}\" is no text"),
+                "write the label's name",
+            ),
+        }
+    }
+    settings
+}
+
+fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Parameter> {
+    let mut parameters: Vec<Parameter> = Vec::new();
+    for (name, value) in file {
+        let at = child("/parameters", name);
+        let Ok(parameter) = serde_json::from_value::<ParameterFile>(value.clone()) else { continue };
+        let kind = match parameter.kind {
+            ParameterWord::String => ParameterKind::String,
+            ParameterWord::Number => ParameterKind::Number,
+            ParameterWord::Boolean => ParameterKind::Boolean,
+            ParameterWord::Array => ParameterKind::Array,
+        };
+        let mut invalid = |at: &str, message: String, fix: &str| {
+            findings.add(Severity::Error, "AC-VALID-001", at, message, fix);
+        };
+        if let Some(other) = parameters.iter().find(|known| known.cli == parameter.cli) {
+            let message =
+                format!("parameters \"{}\" and \"{name}\" share the flag {}", other.name, parameter.cli);
+            invalid(&child(&at, "cli"), message, "give each its own flag");
+        }
+        if let Some(default) = &parameter.default
+            && !kind.fits(default)
+        {
+            invalid(
+                &child(&at, "default"),
+                format!("the default of \"{name}\" is no {}", kind.as_str()),
+                "write a default of the parameter's type",
+            );
+        }
+        let limits = parameter.validation.clone().unwrap_or_default();
+        if let Some(pattern) = &limits.pattern
+            && let Err(error) = regex::Regex::new(pattern)
+        {
+            invalid(
+                &format!("{at}/validation/pattern"),
+                format!("the pattern of \"{name}\" is no regular expression: {error}"),
+                "correct it",
+            );
+        }
+        if parameter.required && parameter.default.is_some() {
+            findings.add(
+                Severity::Warning,
+                "AC-VALID-002",
+                &at,
+                format!("parameter \"{name}\" is required and has a default, so it never has to be given"),
+                "remove one of the two",
+            );
+        }
+        parameters.push(Parameter {
+            name: name.clone(),
+            kind,
+            description: parameter.description.unwrap_or_default(),
+            required: parameter.required,
+            default: parameter.default,
+            cli: parameter.cli,
+            limits: ParameterLimits {
+                min: limits.min,
+                max: limits.max,
+                pattern: limits.pattern,
+                allowed: limits.allowed,
+            },
+        });
+    }
+    parameters
+}
+
+/// Keys of `verdict.config`, by internal type name.
+fn config_keys(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "iterationBudget" => &["maxIterations"],
+        "checkBudget" => &["maxIterations", "maxChecks"],
+        "keywordSignal" => &["maxIterations", "verdictKeyword"],
+        "structuredSignal" => &["maxIterations", "signalType", "requiredFields"],
+        "stepMachine" => &["maxIterations", "registryPath", "entryStep"],
+        "externalState" => &["maxIterations", "resourceType", "targetState"],
+        "custom" => &["maxIterations", "handlerPath"],
+        _ => &["maxIterations", "operator", "conditions"],
+    }
+}
+
+fn completion(verdict: &VerdictFile, at: &str, findings: &mut Findings<'_>) -> Option<Completion> {
+    let config = &verdict.config;
+    let config_at = child(at, "config");
+    let Some((kind, newest)) = type_names(&verdict.kind) else {
+        let nearest = shape::nearest(&verdict.kind, known_type_names().into_iter());
+        findings.add(
+            Severity::Error,
+            "AC-VERDICT-005",
+            &child(at, "type"),
+            format!("\"{}\" is no completion type", verdict.kind),
+            match nearest {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("write one of {}", known_type_names()[..8].join(", ")),
+            },
+        );
+        return None;
+    };
+    for key in config.keys() {
+        if !config_keys(kind).contains(&key.as_str()) {
+            findings.add(
+                Severity::Warning,
+                "AC-UNKNOWN-001",
+                &child(&config_at, key),
+                format!("{newest} has no setting \"{key}\"; it is ignored"),
+                format!("{newest} has: {}", config_keys(kind).join(", ")),
+            );
+        }
+    }
+    for (key, why) in [
+        ("registryPath", "the registry is named by runner.flow.prompts.registry"),
+        ("entryStep", "the entry stands in the registry"),
+        ("resourceType", "only the issue itself is watched"),
+        ("targetState", "the state waited for is always \"closed\""),
+    ] {
+        if config.contains_key(key) && config_keys(kind).contains(&key) {
+            findings.add(
+                Severity::Warning,
+                IGNORED,
+                &child(&config_at, key),
+                format!("\"{key}\" is ignored: {why}"),
+                "remove it",
+            );
+        }
+    }
+    let count = |key: &str, findings: &mut Findings<'_>| -> Option<u32> {
+        let value = config.get(key)?;
+        let number = value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| *n >= 1);
+        if number.is_none() {
+            findings.schema_error(
+                "AC-VALID-001",
+                &child(&config_at, key),
+                format!("{key} must be a whole number of at least 1"),
+                "correct the number",
+            );
+        }
+        number
+    };
+    let max_iterations = count("maxIterations", findings);
+    let missing = |code: &'static str, key: &str, fix: &str, findings: &mut Findings<'_>| {
+        if config.get(key).is_none() {
+            findings.add(Severity::Error, code, at, format!("{newest} needs config.{key}"), fix);
+        }
+    };
+    match kind {
+        "iterationBudget" => {
+            missing(
+                "AC-VALID-001",
+                "maxIterations",
+                "say after how many iterations the run is done",
+                findings,
+            );
+            Some(Completion::IterationBudget { iterations: max_iterations? })
+        }
+        "checkBudget" => {
+            missing("AC-VALID-001", "maxChecks", "say after how many checks the run is done", findings);
+            Some(Completion::CheckBudget { checks: count("maxChecks", findings)? })
+        }
+        "keywordSignal" => {
+            let keyword =
+                config.get("verdictKeyword").map_or("TASK_COMPLETE", |word| word.as_str().unwrap_or(""));
+            if keyword.trim().is_empty() {
+                let at = child(&config_at, "verdictKeyword");
+                findings.schema_error(
+                    "AC-VALID-001",
+                    &at,
+                    "the keyword is no text",
+                    "write the word to look for",
+                );
+                return None;
+            }
+            Some(Completion::KeywordSignal { keyword: keyword.trim().to_owned() })
+        }
+        "structuredSignal" => {
+            missing(
+                "AC-VERDICT-002",
+                "signalType",
+                "name the signal that the output carries when done",
+                findings,
+            );
+            let signal = config.get("signalType")?.as_str()?.to_owned();
+            Some(Completion::StructuredSignal {
+                signal,
+                required: required_fields(config, &config_at, findings),
+            })
+        }
+        "stepMachine" => Some(Completion::StepMachine),
+        "externalState" => Some(Completion::ExternalState),
+        "custom" => {
+            missing("AC-VERDICT-004", "handlerPath", "name a program in the agent's folder", findings);
+            Some(Completion::Custom { program: config.get("handlerPath")?.as_str()?.to_owned() })
+        }
+        _ => composite(config, at, &config_at, findings),
+    }
+}
+
+fn required_fields(config: &Map<String, Value>, at: &str, findings: &mut Findings<'_>) -> RequiredFields {
+    match config.get("requiredFields") {
+        None => RequiredFields::default(),
+        Some(Value::Array(names)) => RequiredFields {
+            present: names.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            equal: Vec::new(),
+        },
+        Some(Value::Object(values)) => RequiredFields {
+            present: Vec::new(),
+            equal: values.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        },
+        Some(_) => {
+            findings.schema_error(
+                "AC-VALID-001",
+                &child(at, "requiredFields"),
+                "requiredFields is a list of names, or a map from name to value",
+                "correct it",
+            );
+            RequiredFields::default()
+        }
+    }
+}
+
+fn composite(
+    config: &Map<String, Value>,
+    at: &str,
+    config_at: &str,
+    findings: &mut Findings<'_>,
+) -> Option<Completion> {
+    let mut wrong = |code: &'static str, at: &str, message: &str, fix: &str| {
+        findings.add(Severity::Error, code, at, message, fix);
+    };
+    let mode = match config.get("operator").and_then(Value::as_str) {
+        Some("and") => Some(CompositeMode::All),
+        Some("or") => Some(CompositeMode::Any),
+        Some("first") => Some(CompositeMode::First),
+        Some(_) => {
+            wrong(
+                "AC-VERDICT-009",
+                &child(config_at, "operator"),
+                "the operator is unknown",
+                "write and, or, or first",
+            );
+            None
+        }
+        None => {
+            wrong("AC-VERDICT-003", at, "meta:composite needs config.operator", "write and, or, or first");
+            None
+        }
+    };
+    let conditions_at = child(config_at, "conditions");
+    let Some(list) = config.get("conditions").and_then(Value::as_array) else {
+        wrong(
+            "AC-VERDICT-003",
+            at,
+            "meta:composite needs config.conditions",
+            "list the conditions: [{type, config}]",
+        );
+        return None;
+    };
+    if list.is_empty() {
+        wrong("AC-VERDICT-008", &conditions_at, "meta:composite has no condition", "list at least one");
+    }
+    let mut conditions = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let at = child(&conditions_at, &index.to_string());
+        match serde_json::from_value::<VerdictFile>(value.clone()) {
+            Ok(part) => conditions.extend(completion(&part, &at, findings)),
+            Err(_) => {
+                findings.add(
+                    Severity::Error,
+                    "AC-VERDICT-010",
+                    &at,
+                    "the condition is no {type, config}",
+                    "write it like a verdict of its own",
+                );
+            }
+        }
+    }
+    (!list.is_empty() && conditions.len() == list.len())
+        .then_some(Completion::Composite { mode: mode?, conditions })
+}

@@ -1,0 +1,481 @@
+//! `load`, `validate`, `build`: from an agent's folder to a definition that is ready to run (seed 001).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
+
+use super::agent_file::{self, AgentParts};
+use super::diagnostic::{Diagnostic, Refused, Severity};
+use super::generations::{Change, Newest, newest_agent, newest_registry};
+use super::graph::{self, Reach};
+use super::loaded::Loaded;
+use super::position::Position;
+use super::prompt_check::{PromptCheck, in_prompt};
+use super::registry::{self, ReadRegistry};
+use super::schema_file::SchemaFolder;
+use super::source::{Files, Findings, JsonSource, Unreadable, below};
+use super::variables::{Supply, host_variable};
+use crate::domain::completion::{Completion, type_names};
+use crate::domain::flow::Definition;
+use crate::domain::output_schema::OutputValidator;
+use crate::prompt::PromptError;
+use crate::prompt::breakdown::PromptRoot;
+use crate::prompt::library::PromptLibrary;
+use crate::prompt::template::{Placeholder, Template};
+
+/// Loads an agent: reads every file once, brings it into the newest form, checks all that can be known before a model
+/// is asked, and keeps everything in memory. `project` is the main checkout, `folder` the agent's folder below it;
+/// `supplied` are the names given with `--uv`. Blocks on disk.
+///
+/// Errors: every finding at once, when at least one is an error. Findings that are not errors are in
+/// [`Loaded::diagnostics`].
+pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Result<Loaded, Refused> {
+    let mut loader = Loader {
+        project,
+        folder,
+        shown: shown_folder(project, folder),
+        files: Files::default(),
+        diagnostics: Vec::new(),
+    };
+    let loaded = loader.load(supplied);
+    let mut diagnostics = loader.diagnostics;
+    sort(&mut diagnostics);
+    match loaded {
+        Some(mut loaded) if diagnostics.iter().all(|found| found.severity < Severity::Error) => {
+            loaded.diagnostics = diagnostics;
+            Ok(loaded)
+        }
+        _ => Err(Refused(diagnostics)),
+    }
+}
+
+/// Names of the agents that a project has: folders of `.agent` with an `agent.json`, sorted. Blocks on disk.
+pub fn agents_of(project: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(project.join(".agent")) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.path().join("agent.json").is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+fn shown_folder(project: &Path, folder: &Path) -> String {
+    folder.strip_prefix(project).unwrap_or(folder).to_string_lossy().into_owned()
+}
+
+/// Errors first, then by file and place; the same finding once.
+fn sort(diagnostics: &mut Vec<Diagnostic>) {
+    diagnostics.sort_by(|a, b| {
+        b.severity.cmp(&a.severity).then_with(|| (&a.file, a.place, a.code).cmp(&(&b.file, b.place, b.code)))
+    });
+    diagnostics.dedup();
+}
+
+struct Loader<'a> {
+    project: &'a Path,
+    folder: &'a Path,
+    shown: String,
+    files: Files,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Loader<'_> {
+    fn load(&mut self, supplied: &BTreeSet<String>) -> Option<Loaded> {
+        let agent_source = self.agent_source()?;
+        let newest = newest_agent(&agent_source.value);
+        let agent = self.agent(&agent_source, &newest);
+        let registry_name = agent.as_ref().map_or("steps_registry.json", |agent| agent.registry.as_str());
+        let registry_source = self.registry_source(registry_name);
+        let system = agent.as_ref().map(|agent| self.system(agent));
+        let registry_source = registry_source?;
+        let newest_registry = newest_registry(&registry_source.value);
+        let mut findings = Findings::new(&registry_source, &newest_registry.moves);
+        deprecated("SR-DEPRECATED-001", &newest_registry.changes, &mut findings);
+        duplicates("SR-VALID-004", &registry_source, &mut findings);
+        let schemas_shown = format!("{}/schemas", self.shown);
+        let schemas_folder = self.folder.join("schemas");
+        let schemas = SchemaFolder { folder: &schemas_folder, shown: &schemas_shown, files: &self.files };
+        let legacy = legacy_entry(&agent_source);
+        let registry = registry::read(
+            &newest_registry.value,
+            agent.as_ref(),
+            legacy.as_deref(),
+            &schemas,
+            &mut findings,
+        );
+        let found = registry.as_ref().zip(agent.as_ref()).map(|(registry, agent)| {
+            let reach = Reach::of(registry);
+            graph::check(registry, agent.completion.as_ref(), &reach, &mut findings);
+            check_schemas(registry, &reach, &mut findings);
+            self.prompts(registry, agent, supplied, &reach, &mut findings)
+        });
+        let list = std::mem::take(&mut findings.list);
+        self.diagnostics.extend(list);
+        self.ignored_files();
+        let (root, library, by_path) = found??;
+        let (agent, registry, (system, system_shown)) = (agent?, registry?, system??);
+        let by_path = by_path
+            .into_iter()
+            .filter_map(|(id, template)| {
+                Some((id.clone(), (format!("{}/{}", self.shown, path_of(&registry, &id)?), template.ok()?)))
+            })
+            .collect();
+        Some(Loaded {
+            sha256: self.files.sha256(),
+            definition: definition(agent, registry)?,
+            diagnostics: Vec::new(),
+            folder: self.folder.to_owned(),
+            root,
+            library,
+            system,
+            system_shown,
+            by_path,
+        })
+    }
+
+    fn whole(&mut self, severity: Severity, code: &'static str, file: String, message: String, fix: &str) {
+        self.diagnostics.push(Diagnostic {
+            code,
+            severity,
+            file,
+            pointer: String::new(),
+            place: None,
+            message,
+            fix: fix.to_owned(),
+            schema: false,
+        });
+    }
+
+    fn not_json(&mut self, code: &'static str, file: String, place: Position, why: &str) {
+        self.whole(
+            Severity::Error,
+            code,
+            file,
+            format!("is no JSON: {why}"),
+            "correct the file at that place",
+        );
+        if let Some(last) = self.diagnostics.last_mut() {
+            last.place = Some(place);
+        }
+    }
+
+    fn agent_source(&mut self) -> Option<Rc<JsonSource>> {
+        let shown = format!("{}/agent.json", self.shown);
+        match self.files.json(&self.folder.join("agent.json"), &shown) {
+            Ok(source) => return Some(source),
+            Err(Unreadable::Absent) => {
+                let others = agents_of(self.project);
+                let fix = if others.is_empty() {
+                    "make one with `agentd agents new NAME` or `agentd init`".to_owned()
+                } else {
+                    format!("this project has: {}", others.join(", "))
+                };
+                self.whole(Severity::Error, "AC-LOAD-001", shown, "does not exist".into(), &fix);
+            }
+            Err(Unreadable::Failed(why)) => {
+                self.whole(Severity::Error, "AC-LOAD-002", shown, format!("cannot be read: {why}"), "");
+            }
+            Err(Unreadable::NotJson(place, why)) => self.not_json("AC-LOAD-002", shown, place, &why),
+        }
+        None
+    }
+
+    fn agent(&mut self, source: &JsonSource, newest: &Newest) -> Option<AgentParts> {
+        let mut findings = Findings::new(source, &newest.moves);
+        deprecated("AC-DEPRECATED-001", &newest.changes, &mut findings);
+        duplicates("AC-VALID-001", source, &mut findings);
+        let agent = agent_file::read(&newest.value, &mut findings);
+        if let Some(agent) = &agent {
+            if self.folder.file_name().is_some_and(|name| name != agent.name.as_str()) {
+                findings.add(
+                    Severity::Warning,
+                    "AC-VALID-002",
+                    "/name",
+                    format!("the agent is called \"{}\", but its folder is {}", agent.name, self.shown),
+                    "give both the same name",
+                );
+            }
+            for parameter in &agent.parameters {
+                if host_variable(&parameter.name).is_some_and(|host| host.when != Supply::Fact) {
+                    findings.add(
+                        Severity::Error,
+                        "PR-RESOLVE-006",
+                        &format!("/parameters/{}", parameter.name),
+                        format!(
+                            "parameter \"{}\" has the name of a variable that the run itself sets",
+                            parameter.name
+                        ),
+                        "rename the parameter",
+                    );
+                }
+            }
+            programs(self.folder, agent.completion.as_ref(), &mut findings);
+        }
+        self.diagnostics.extend(findings.list);
+        agent
+    }
+
+    fn registry_source(&mut self, name: &str) -> Option<Rc<JsonSource>> {
+        let shown = format!("{}/{name}", self.shown);
+        let Some(path) = below(self.folder, name) else {
+            let fix = "name a file below the agent's folder";
+            self.whole(Severity::Error, "SR-LOAD-003", shown, "leads out of the agent's folder".into(), fix);
+            return None;
+        };
+        match self.files.json(&path, &shown) {
+            Ok(source) => return Some(source),
+            Err(Unreadable::Absent) => {
+                let fix = "write the registry, or correct runner.flow.prompts.registry";
+                self.whole(Severity::Error, "SR-LOAD-003", shown, "does not exist".into(), fix);
+            }
+            Err(Unreadable::Failed(why)) => {
+                self.whole(Severity::Error, "SR-LOAD-003", shown, format!("cannot be read: {why}"), "");
+            }
+            Err(Unreadable::NotJson(place, why)) => self.not_json("SR-LOAD-001", shown, place, &why),
+        }
+        None
+    }
+
+    fn system(&mut self, agent: &AgentParts) -> Option<(Template, String)> {
+        let shown = format!("{}/{}", self.shown, agent.system_prompt);
+        let Some(path) = below(self.folder, &agent.system_prompt) else {
+            let fix = "name a file below the agent's folder";
+            self.whole(
+                Severity::Error,
+                "PR-SYSTEM-001",
+                shown,
+                "leads out of the agent's folder".into(),
+                fix,
+            );
+            return None;
+        };
+        let text = match self.files.text(&path, &shown) {
+            Ok(text) => text,
+            Err(Unreadable::Absent) => {
+                let fix = "write the system prompt, or correct runner.flow.systemPromptPath";
+                self.whole(Severity::Error, "PR-SYSTEM-002", shown, "does not exist".into(), fix);
+                return None;
+            }
+            Err(Unreadable::Failed(why) | Unreadable::NotJson(_, why)) => {
+                self.whole(Severity::Error, "PR-SYSTEM-001", shown, format!("cannot be read: {why}"), "");
+                return None;
+            }
+        };
+        match Template::parse(&text) {
+            Ok(template) => {
+                for slot in template.slots() {
+                    if let Placeholder::Uv(name) = &slot.what
+                        && !["agent_name", "verdict_criteria", "completion_criteria"].contains(&name.as_str())
+                    {
+                        let message = format!(
+                            "{{uv-{name}}} stays as it is written: a system prompt knows only agent_name and verdict_criteria"
+                        );
+                        let error = PromptError::new("PR-SYSTEM-003", message).on_line(slot.line);
+                        self.diagnostics.push(in_prompt(Severity::Warning, &error, &shown));
+                    }
+                }
+                Some((template, shown))
+            }
+            Err(error) => {
+                let error = PromptError { code: "PR-SYSTEM-001", ..error };
+                self.diagnostics.push(in_prompt(Severity::Error, &error, &shown));
+                None
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the three parts of a definition's prompts")]
+    fn prompts(
+        &self,
+        registry: &ReadRegistry,
+        agent: &AgentParts,
+        supplied: &BTreeSet<String>,
+        reach: &Reach,
+        findings: &mut Findings<'_>,
+    ) -> Option<(PromptRoot, PromptLibrary, BTreeMap<String, Result<Template, PromptError>>)> {
+        let root = match PromptRoot::read(self.project, self.folder, &agent.name, &registry.flow.c1) {
+            Ok(root) => root,
+            Err(error) => {
+                findings.list.push(in_prompt(Severity::Error, &error, &self.shown));
+                return None;
+            }
+        };
+        for (file, bytes) in &root.files {
+            self.files.keep(file, bytes);
+        }
+        for (file, line, message) in &root.notes {
+            let error = PromptError::new("PR-FILE-002", message.clone()).on_line(*line);
+            findings.list.push(in_prompt(Severity::Warning, &error, file));
+        }
+        let library = match PromptLibrary::read(&root.folder, &root.shown) {
+            Ok(library) => library,
+            Err(error) => {
+                let error = PromptError::new("PR-FILE-001", format!("cannot be read: {error}"));
+                findings.list.push(in_prompt(Severity::Error, &error, &root.shown));
+                return None;
+            }
+        };
+        for (file, sha256) in library.hashes() {
+            self.files.keep_hash(&file, sha256);
+        }
+        let by_path = registry
+            .steps
+            .iter()
+            .filter_map(|read| Some((read.step.id.clone(), self.prompt_by_path(read.path.as_deref()?))))
+            .collect();
+        PromptCheck { registry, agent, library: &library, root: &root, by_path: &by_path, supplied, reach }
+            .run(findings);
+        Some((root, library, by_path))
+    }
+
+    fn prompt_by_path(&self, path: &str) -> Result<Template, PromptError> {
+        let shown = format!("{}/{path}", self.shown);
+        let outside = || {
+            PromptError::new("PR-C3L-002", "the prompt's path leads out of the agent's folder")
+                .in_file(&shown)
+        };
+        let file = below(self.folder, path).ok_or_else(outside)?;
+        if let (Ok(real), Ok(folder)) = (file.canonicalize(), self.folder.canonicalize())
+            && !real.starts_with(folder)
+        {
+            return Err(outside());
+        }
+        let text = self.files.text(&file, &shown).map_err(|why| {
+            let (code, message) = match why {
+                Unreadable::Absent => ("PR-C3L-004", "the prompt does not exist".to_owned()),
+                Unreadable::Failed(why) | Unreadable::NotJson(_, why) => {
+                    ("PR-FILE-001", format!("cannot be read: {why}"))
+                }
+            };
+            PromptError::new(code, message).in_file(&shown)
+        })?;
+        Template::parse(&text).map_err(|error| error.in_file(&shown))
+    }
+
+    /// Files that other tools read and that mean nothing here.
+    fn ignored_files(&mut self) {
+        for name in ["config.json", "config.local.json"] {
+            if self.folder.join(name).is_file() {
+                let shown = format!("{}/{name}", self.shown);
+                let message = "is ignored: settings stand in agent.json and agentd.toml".to_owned();
+                self.whole(
+                    Severity::Warning,
+                    "AC-IGNORED-001",
+                    shown,
+                    message,
+                    "remove it, or keep it for other tools",
+                );
+            }
+        }
+    }
+}
+
+fn path_of(registry: &ReadRegistry, id: &str) -> Option<String> {
+    registry.steps.iter().find(|read| read.step.id == id)?.path.clone()
+}
+
+fn definition(agent: AgentParts, registry: ReadRegistry) -> Option<Definition> {
+    Some(Definition {
+        name: agent.name,
+        display_name: agent.display_name,
+        version: agent.version,
+        description: agent.description,
+        parameters: agent.parameters,
+        system_prompt: agent.system_prompt,
+        completion: agent.completion?,
+        max_iterations: agent.max_iterations,
+        boundaries: agent.boundaries,
+        github: agent.github,
+        flow: registry.flow,
+        agentd: agent.agentd,
+    })
+}
+
+fn deprecated(code: &'static str, changes: &[Change], findings: &mut Findings<'_>) {
+    for change in changes {
+        // Changes carry pointers of the file itself.
+        let place = change.old.clone();
+        findings.add_written(Severity::Warning, code, &place, change.what.clone(), change.instead.clone());
+    }
+}
+
+fn duplicates(code: &'static str, source: &JsonSource, findings: &mut Findings<'_>) {
+    for pointer in &source.positions.duplicates {
+        findings.add_written(
+            Severity::Error,
+            code,
+            pointer,
+            "the key is written twice in one object".to_owned(),
+            "keep one of the two".to_owned(),
+        );
+    }
+}
+
+/// Schemas that could not be resolved, and schemas that are no JSON Schemas.
+fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
+    for read in &registry.steps {
+        let severity = reach.severity(&read.step.id);
+        if let Some((pointer, code, message, fix)) = &read.broken_schema {
+            findings.add(severity, code, pointer, message.clone(), fix.clone());
+        }
+        if let Some(schema) = &read.step.output_schema
+            && let Err(broken) = OutputValidator::new(schema)
+        {
+            findings.add(
+                severity,
+                "SR-SCHEMA-001",
+                &format!("{}/outputSchemaRef", read.at),
+                format!("{} is no JSON Schema: {broken}", schema.source),
+                "correct the schema",
+            );
+            if let Some(last) = findings.list.last_mut() {
+                last.schema = severity == Severity::Error;
+            }
+        }
+    }
+}
+
+/// The word that decided the entry in the oldest generation, where the file is of that generation.
+fn legacy_entry(source: &JsonSource) -> Option<String> {
+    let word = source.value.pointer("/behavior/completionType")?.as_str()?;
+    type_names(word).map(|_| word.to_owned())
+}
+
+/// Programs that decide completion: inside the agent's folder, there, and executable (N24).
+fn programs(folder: &Path, completion: Option<&Completion>, findings: &mut Findings<'_>) {
+    for program in completion.map(Completion::programs).unwrap_or_default() {
+        let real = below(folder, program).and_then(|path| path.canonicalize().ok());
+        let inside = real
+            .as_ref()
+            .zip(folder.canonicalize().ok())
+            .is_some_and(|(path, folder)| path.starts_with(folder));
+        let problem = match &real {
+            Some(path) if inside && path.is_file() => {
+                (!is_executable(path)).then_some(("AC-VERDICT-006", "is not executable"))
+            }
+            _ => Some(("AC-VERDICT-007", "is no file of the agent's folder")),
+        };
+        if let Some((code, why)) = problem {
+            findings.add(
+                Severity::Error,
+                code,
+                "/runner/verdict/config",
+                format!("handlerPath \"{program}\" {why}"),
+                "name an executable program below the agent's folder; it gets the run's state as JSON on stdin and answers {\"complete\": bool, \"reason\": text}",
+            );
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(_path: &Path) -> bool {
+    true
+}

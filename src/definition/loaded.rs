@@ -1,0 +1,303 @@
+//! A definition that is ready to run: everything read, checked, hashed and kept in memory (D1).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::diagnostic::{Diagnostic, Severity};
+use super::variables::{Supply, completion_variables, host_variable};
+use crate::domain::canonical::sha256_hex;
+use crate::domain::flow::{
+    ClosureAction, Definition, GithubSettings, Parameter, ParameterKind, Step, StepKind, ValidationStep,
+};
+use crate::domain::output_schema::{BrokenSchema, OutputValidator};
+use crate::domain::step_context::value_text;
+use crate::prompt::PromptError;
+use crate::prompt::address::PromptAddress;
+use crate::prompt::breakdown::PromptRoot;
+use crate::prompt::library::{AbsentAdaptation, PromptLibrary, ResolvedPrompt};
+use crate::prompt::template::{Template, Values};
+
+/// A loaded definition. Nothing of it is read again: a run keeps what it started with.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The definition.
+    pub definition: Definition,
+    /// Warnings and defects; never errors.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Hash over every file read.
+    pub sha256: String,
+    /// The agent's folder.
+    pub folder: PathBuf,
+    pub(super) root: PromptRoot,
+    pub(super) library: PromptLibrary,
+    pub(super) system: Template,
+    pub(super) system_shown: String,
+    pub(super) by_path: BTreeMap<String, (String, Template)>,
+}
+
+/// The address of a step's prompt, and what an absent adaptation means. A closure step without adaptation of its own
+/// takes the one of `defaultClosureAction`, which may fall back (D64); one that names its own may not.
+pub fn address_of(c1: &str, step: &Step, github: &GithubSettings) -> (PromptAddress, AbsentAdaptation) {
+    let closure = step.kind == Some(StepKind::Closure);
+    let implied =
+        (closure && github.closure_action_set && github.default_closure_action != ClosureAction::Close)
+            .then(|| github.default_closure_action.as_str().to_owned());
+    let absent = match &step.address.adaptation {
+        Some(_) if closure => AbsentAdaptation::Fail,
+        _ => AbsentAdaptation::FallBack,
+    };
+    let address = PromptAddress {
+        c1: c1.to_owned(),
+        c2: step.address.c2.clone(),
+        c3: step.address.c3.clone(),
+        edition: step.address.edition.clone(),
+        adaptation: step.address.adaptation.clone().or(implied),
+    };
+    (address, absent)
+}
+
+impl Loaded {
+    /// The prompt of a step. `adaptation`: asked for in place of the step's own; absent in a closure step, it is an
+    /// error. Pure: reads nothing, microseconds.
+    pub fn resolve_prompt(
+        &self,
+        step: &Step,
+        adaptation: Option<&str>,
+        values: &Values,
+    ) -> Result<ResolvedPrompt, PromptError> {
+        if let Some((shown, template)) = self.by_path.get(&step.id) {
+            let text = template.render(values).map_err(|error| error.in_file(shown))?;
+            return Ok(ResolvedPrompt {
+                text_sha256: sha256_hex(text.as_bytes()),
+                text,
+                path: shown.clone(),
+                fell_back: false,
+                template_sha256: template.sha256.clone(),
+            });
+        }
+        let flow = &self.definition.flow;
+        let (mut address, mut absent) = address_of(&flow.c1, step, &self.definition.github);
+        if let Some(adaptation) = adaptation {
+            address.adaptation = Some(adaptation.to_owned());
+            if step.kind == Some(StepKind::Closure) {
+                absent = AbsentAdaptation::Fail;
+            }
+        }
+        self.root.allows(&address)?;
+        if step.uses_stdin && values.input_text.is_none() {
+            return Err(PromptError::new(
+                "PR-RESOLVE-004",
+                format!("step \"{}\" takes {{input_text}}, but none was given", step.id),
+            ));
+        }
+        if values.schema_file.is_some() {
+            return self.library.resolve(&address, absent, values);
+        }
+        let mut values = values.clone();
+        values.schema_file = self.schema_file(step);
+        self.library.resolve(&address, absent, &values)
+    }
+
+    /// A prompt of the registry's `c1` by address, as `agentd prompt` shows it.
+    pub fn resolve_address(
+        &self,
+        address: &PromptAddress,
+        values: &Values,
+    ) -> Result<ResolvedPrompt, PromptError> {
+        self.root.allows(address)?;
+        let absent = match StepKind::from_c2(&address.c2) {
+            Some(StepKind::Closure) => AbsentAdaptation::Fail,
+            _ => AbsentAdaptation::FallBack,
+        };
+        self.library.resolve(address, absent, values)
+    }
+
+    /// The first level of the addresses that [`Self::resolve_address`] knows.
+    pub fn c1(&self) -> &str {
+        &self.definition.flow.c1
+    }
+
+    /// The system prompt: `{uv-agent_name}`, `{uv-verdict_criteria}` and `{uv-completion_criteria}` are put in,
+    /// everything else stays as it is written.
+    pub fn system_prompt(&self) -> ResolvedPrompt {
+        let criteria = self.definition.completion.criteria();
+        let values: Values = [
+            ("agent_name", self.definition.name.clone()),
+            ("verdict_criteria", criteria.clone()),
+            ("completion_criteria", criteria),
+        ]
+        .into_iter()
+        .collect();
+        let text = self.system.render_known(&values);
+        ResolvedPrompt {
+            text_sha256: sha256_hex(text.as_bytes()),
+            text,
+            path: self.system_shown.clone(),
+            fell_back: false,
+            template_sha256: self.system.sha256.clone(),
+        }
+    }
+
+    /// What the model hears when a check failed: the retry prompt of the pattern, else the general one, else `None`
+    /// (the engine then says it in its own words).
+    pub fn retry_prompt(
+        &self,
+        validation: &ValidationStep,
+        pattern: Option<&str>,
+        params: &Value,
+    ) -> Result<Option<ResolvedPrompt>, PromptError> {
+        let pattern = pattern.and_then(|name| self.definition.flow.failure_patterns.get(name));
+        let address = PromptAddress {
+            c1: self.c1().to_owned(),
+            c2: validation.c2.clone(),
+            c3: validation.c3.clone(),
+            edition: pattern.map_or_else(|| "failed".to_owned(), |pattern| pattern.edition.clone()),
+            adaptation: pattern.and_then(|pattern| pattern.adaptation.clone()),
+        };
+        let general = PromptAddress { edition: "failed".into(), adaptation: None, ..address.clone() };
+        let found = self
+            .library
+            .find(&address, AbsentAdaptation::FallBack)
+            .or_else(|_| self.library.find(&general, AbsentAdaptation::FallBack));
+        let Ok(found) = found else { return Ok(None) };
+        let shown = self.library.shown(found.path);
+        let text = crate::prompt::retry::render(found.template.body(), params)
+            .map_err(|error| error.in_file(&shown))?;
+        Ok(Some(ResolvedPrompt {
+            text_sha256: sha256_hex(text.as_bytes()),
+            text,
+            path: shown,
+            fell_back: found.fell_back,
+            template_sha256: found.template.sha256.clone(),
+        }))
+    }
+
+    /// The compiled check of a step's output; `None` = the step has no schema. Make it once a run.
+    pub fn output_validator(&self, step: &Step) -> Option<Result<OutputValidator, BrokenSchema>> {
+        step.output_schema.as_ref().map(OutputValidator::new)
+    }
+
+    /// The variables that stay the same for a whole run: parameters (given or default), the completion's variables,
+    /// the agent's name. Facts of the issue and of each visit are the caller's to add. Every problem with what was
+    /// given is told at once (D68, T17).
+    pub fn run_values(&self, given: &BTreeMap<String, String>) -> Result<Values, Vec<Diagnostic>> {
+        let mut values = Values::default();
+        let mut wrong = Vec::new();
+        let mut problem = |code, message: String, fix: String| {
+            wrong.push(Diagnostic {
+                code,
+                severity: Severity::Error,
+                file: "--uv".into(),
+                pointer: String::new(),
+                place: None,
+                message,
+                fix,
+                schema: false,
+            });
+        };
+        for (name, text) in given {
+            let name = name.strip_prefix("uv-").unwrap_or(name);
+            if !crate::prompt::template::is_variable_name(name) {
+                problem(
+                    "PR-C3L-002",
+                    format!("\"{name}\" cannot be the name of a variable"),
+                    "begin with an ASCII letter; use letters, digits, \"_\" and \"-\"".into(),
+                );
+            } else if host_variable(name).is_some() {
+                problem(
+                    "PR-RESOLVE-006",
+                    format!("\"{name}\" is set by the run itself and cannot be given"),
+                    format!("leave --uv {name}=… out"),
+                );
+            } else if let Some(parameter) = self.definition.parameter(name)
+                && let Err(why) = fits(parameter, text)
+            {
+                problem(
+                    "AC-VALID-003",
+                    format!("--uv {name}={text}: {why}"),
+                    "give a value that fits".into(),
+                );
+            } else {
+                values.set(name, text.clone());
+            }
+        }
+        for parameter in &self.definition.parameters {
+            let fact = host_variable(&parameter.name).is_some_and(|host| host.when == Supply::Fact);
+            if fact || values.get(&parameter.name).is_some() {
+                continue;
+            }
+            match &parameter.default {
+                Some(default) => {
+                    values.set(&parameter.name, value_text(default));
+                }
+                None if parameter.required && !given.contains_key(&parameter.name) => problem(
+                    "PR-RESOLVE-003",
+                    format!("the agent's parameter \"{}\" is required and was not given", parameter.name),
+                    format!("add --uv {}=…", parameter.name),
+                ),
+                None => {}
+            }
+        }
+        for (name, value) in completion_variables(&self.definition.completion) {
+            values.set(name, value);
+        }
+        let criteria = self.definition.completion.criteria();
+        values.set("agent_name", self.definition.name.clone());
+        values.set("verdict_criteria", criteria.clone());
+        values.set("completion_criteria", criteria);
+        if wrong.is_empty() { Ok(values) } else { Err(wrong) }
+    }
+
+    fn schema_file(&self, step: &Step) -> Option<String> {
+        if let Some(schema) = &step.output_schema {
+            return schema.source.split_once('#').map(|(file, _)| file.to_owned());
+        }
+        let folder = self.root.schema_folder.as_ref()?;
+        Some(format!("{folder}/{}/{}/base.schema.md", step.address.c2, step.address.c3))
+    }
+}
+
+/// Whether a value given as text fits a parameter's type and limits.
+fn fits(parameter: &Parameter, text: &str) -> Result<(), String> {
+    let limits = &parameter.limits;
+    let json: Option<Value> = serde_json::from_str(text).ok();
+    let (value, size) = match parameter.kind {
+        ParameterKind::String => (Value::String(text.to_owned()), text.chars().count() as f64),
+        ParameterKind::Number => match json {
+            Some(Value::Number(number)) => (Value::Number(number.clone()), number.as_f64().unwrap_or(0.0)),
+            _ => return Err("is no number".into()),
+        },
+        ParameterKind::Boolean => match json {
+            Some(Value::Bool(value)) => (Value::Bool(value), 0.0),
+            _ => return Err("is neither true nor false".into()),
+        },
+        ParameterKind::Array => match json {
+            Some(Value::Array(items)) => {
+                let size = items.len() as f64;
+                (Value::Array(items), size)
+            }
+            _ => return Err("is no JSON array".into()),
+        },
+    };
+    if parameter.kind != ParameterKind::Boolean {
+        if let Some(min) = limits.min.filter(|min| size < *min) {
+            return Err(format!("is below the minimum {min}"));
+        }
+        if let Some(max) = limits.max.filter(|max| size > *max) {
+            return Err(format!("is above the maximum {max}"));
+        }
+    }
+    if !limits.allowed.is_empty() && !limits.allowed.contains(&value) {
+        let allowed = limits.allowed.iter().map(value_text).collect::<Vec<_>>().join(", ");
+        return Err(format!("is none of {allowed}"));
+    }
+    if let Some(pattern) = limits.pattern.as_ref().and_then(|pattern| Regex::new(pattern).ok())
+        && !pattern.is_match(text)
+    {
+        return Err(format!("does not match {pattern}"));
+    }
+    Ok(())
+}

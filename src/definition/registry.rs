@@ -1,0 +1,371 @@
+//! The registry as a flow: entry, steps, validators, failure patterns and validation steps.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::agent_file::AgentParts;
+use super::diagnostic::Severity;
+use super::position::child;
+use super::registry_file::{
+    FailurePatternFile, OnFailureWord, RegistryFile, StepFile, ValidationStepFile, ValidatorFile,
+    ValidatorWord,
+};
+use super::schema_file::SchemaFolder;
+use super::shape::{self, Codes};
+use super::source::Findings;
+use super::steps::{ReadStep, StepReader};
+use crate::domain::flow::{
+    FailurePattern, Flow, OnFailure, SuccessWhen, ValidationCondition, ValidationStep, Validator,
+    ValidatorKind,
+};
+use crate::domain::step_context::value_text;
+
+/// A registry that was read, with what the checks need of its file.
+#[derive(Debug, Clone)]
+pub struct ReadRegistry {
+    /// The flow; its entry is empty when none was found (and reported).
+    pub flow: Flow,
+    /// The steps as read, in file order.
+    pub steps: Vec<ReadStep>,
+    /// Every entry that some completion type has, the selected one first.
+    pub entries: Vec<String>,
+}
+
+const CODES: Codes = Codes { missing: "SR-LOAD-001", invalid: "SR-VALID-004", unknown: "SR-UNKNOWN-001" };
+const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
+const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
+
+/// Reads the newest form. `agent` is `None` when `agent.json` is too broken to know; then only the registry itself is
+/// checked. `legacy` = the agent is of a generation whose entry followed from its completion type.
+pub fn read(
+    value: &Value,
+    agent: Option<&AgentParts>,
+    legacy_entry: Option<&str>,
+    schemas: &SchemaFolder<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<ReadRegistry> {
+    shape::check(&shape::schema_of::<RegistryFile>(), value, CODES, findings);
+    // What is broken in one entry must not hide what is wrong in the others.
+    let mut value = value.clone();
+    if let Some(mapping) = value.get_mut("entryStepMapping").and_then(Value::as_object_mut) {
+        mapping.retain(|_, target| target.is_string());
+    }
+    let file: RegistryFile = serde_json::from_value(value).ok()?;
+    if let Some(agent) = agent
+        && file.agent_id != agent.name
+    {
+        findings.add(
+            Severity::Error,
+            "SR-LOAD-002",
+            "/agentId",
+            format!("agentId is \"{}\", but the agent is called \"{}\"", file.agent_id, agent.name),
+            "write the agent's name",
+        );
+    }
+    for (key, written, fixed) in [
+        ("pathTemplate", &file.path_template, PATH_TEMPLATE),
+        ("pathTemplateNoAdaptation", &file.path_template_no_adaptation, PATH_TEMPLATE_NO_ADAPTATION),
+    ] {
+        if written.as_deref().is_some_and(|written| written != fixed) {
+            findings.add(
+                Severity::Warning,
+                "SR-IGNORED-001",
+                &child("", key),
+                format!("\"{key}\" is ignored: prompts are always at {fixed}"),
+                "remove it",
+            );
+        }
+    }
+    let mut reader = StepReader {
+        schemas,
+        inputs_optional: agent.is_some_and(|agent| agent.inputs_optional),
+        findings: &mut *findings,
+    };
+    let steps: Vec<ReadStep> = file
+        .steps
+        .iter()
+        .filter_map(|(id, step)| {
+            Some(reader.read(id, &serde_json::from_value::<StepFile>(step.clone()).ok()?))
+        })
+        .collect();
+    let entries = entries(&file, agent, legacy_entry, findings);
+    let failure_patterns = failure_patterns(&file.failure_patterns, findings);
+    let validators = validators(&file.validators, &file.failure_patterns, findings);
+    let validation_steps = validation_steps(&file.validation_steps, &file.validators, findings);
+    Some(ReadRegistry {
+        flow: Flow {
+            c1: file.c1.clone().unwrap_or_else(|| "steps".into()),
+            entry: entries.first().cloned().unwrap_or_default(),
+            steps: steps.iter().map(|read| read.step.clone()).collect(),
+            validators,
+            failure_patterns,
+            validation_steps,
+        },
+        steps,
+        entries,
+    })
+}
+
+/// The entry of the agent's completion type, then every other entry. Unknown steps are told.
+fn entries(
+    file: &RegistryFile,
+    agent: Option<&AgentParts>,
+    legacy_entry: Option<&str>,
+    findings: &mut Findings<'_>,
+) -> Vec<String> {
+    let mut entries: Vec<String> = Vec::new();
+    let known = |id: &str| file.steps.contains_key(id);
+    let names = agent.and_then(|agent| agent.completion.as_ref()).map(|completion| completion.all_names());
+    let selected = names.iter().flatten().find_map(|name| file.entry_step_mapping.get_key_value(*name));
+    let nearest = |id: &str| match shape::nearest(id, file.steps.keys().map(String::as_str)) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "name a step of the registry".to_owned(),
+    };
+    if let Some((name, target)) = selected {
+        entries.push(target.clone());
+        if !known(target) {
+            findings.add(
+                Severity::Error,
+                "SR-ENTRY-003",
+                &child("/entryStepMapping", name),
+                format!("the entry step \"{target}\" is no step"),
+                nearest(target),
+            );
+        }
+    }
+    if let Some(entry) = &file.entry_step {
+        if !known(entry) {
+            let severity = if entries.is_empty() { Severity::Error } else { Severity::Warning };
+            findings.add(
+                severity,
+                "SR-ENTRY-002",
+                "/entryStep",
+                format!("the entry step \"{entry}\" is no step"),
+                nearest(entry),
+            );
+        }
+        entries.push(entry.clone());
+    }
+    if entries.is_empty()
+        && let Some(word) = legacy_entry
+        && known(&format!("initial.{word}"))
+    {
+        let entry = format!("initial.{word}");
+        findings.add(
+            Severity::Warning,
+            "SR-DEPRECATED-001",
+            "",
+            format!(
+                "the registry names no entry; \"{entry}\" follows from the older completion type \"{word}\""
+            ),
+            format!("write \"entryStep\": \"{entry}\""),
+        );
+        entries.push(entry);
+    }
+    if entries.is_empty() {
+        findings.add(
+            Severity::Error,
+            "SR-ENTRY-001",
+            "",
+            "the registry says nowhere where a run starts",
+            "write \"entryStep\": \"…\", or an entryStepMapping for the agent's completion type",
+        );
+        // An empty first entry marks that none was found; the others still tell orphans from alternatives.
+        entries.push(String::new());
+    }
+    for (name, target) in &file.entry_step_mapping {
+        if selected.is_some_and(|(chosen, _)| chosen == name) {
+            continue;
+        }
+        if !known(target) {
+            findings.add(
+                Severity::Warning,
+                "SR-ENTRY-003",
+                &child("/entryStepMapping", name),
+                format!(
+                    "the entry step \"{target}\" is no step (the agent's completion type does not use it)"
+                ),
+                nearest(target),
+            );
+        }
+        entries.push(target.clone());
+    }
+    entries
+}
+
+fn failure_patterns(
+    file: &Map<String, Value>,
+    findings: &mut Findings<'_>,
+) -> BTreeMap<String, FailurePattern> {
+    let mut patterns = BTreeMap::new();
+    for (name, value) in file {
+        let at = child("/failurePatterns", name);
+        let Ok(file) = serde_json::from_value::<FailurePatternFile>(value.clone()) else { continue };
+        for (index, text) in file.semantic_match.iter().enumerate() {
+            if let Some(pattern) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
+                check_regex(pattern, &format!("{at}/semanticMatch/{index}"), findings);
+            }
+        }
+        patterns.insert(
+            name.clone(),
+            FailurePattern {
+                description: file.description.unwrap_or_default(),
+                edition: file.edition.unwrap_or_else(|| "failed".into()),
+                adaptation: file.adaptation,
+                params: file.params,
+                semantic_match: file.semantic_match,
+            },
+        );
+    }
+    patterns
+}
+
+fn check_regex(pattern: &str, at: &str, findings: &mut Findings<'_>) {
+    if let Err(error) = Regex::new(pattern) {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        findings.add(
+            Severity::Error,
+            "SR-REF-003",
+            at,
+            format!("\"{pattern}\" is no regular expression: {reason}"),
+            "correct it, or escape what is meant literally",
+        );
+    }
+}
+
+fn validators(
+    file: &Map<String, Value>,
+    patterns: &Map<String, Value>,
+    findings: &mut Findings<'_>,
+) -> BTreeMap<String, Validator> {
+    let mut validators = BTreeMap::new();
+    for (name, value) in file {
+        let at = child("/validators", name);
+        let Ok(file) = serde_json::from_value::<ValidatorFile>(value.clone()) else { continue };
+        let (kind, key) = match file.kind {
+            ValidatorWord::Command => (file.command.clone().map(ValidatorKind::Command), "command"),
+            ValidatorWord::File => (file.path.clone().map(ValidatorKind::File), "path"),
+            ValidatorWord::Custom => {
+                (file.command.clone().or_else(|| file.path.clone()).map(ValidatorKind::Custom), "path")
+            }
+            ValidatorWord::Semantic => (
+                file.semantic_config
+                    .as_ref()
+                    .map(|config| ValidatorKind::Semantic(config.check_type.clone())),
+                "semanticConfig",
+            ),
+        };
+        let Some(kind) = kind else {
+            findings.schema_error(
+                "SR-VALID-004",
+                &at,
+                format!("validator \"{name}\" has no {key}"),
+                format!("write \"{key}\""),
+            );
+            continue;
+        };
+        if let Some(pattern) = &file.failure_pattern
+            && !patterns.contains_key(pattern)
+        {
+            findings.add(
+                Severity::Error,
+                "SR-REF-002",
+                &child(&at, "failurePattern"),
+                format!("failurePattern \"{pattern}\" is not defined"),
+                match shape::nearest(pattern, patterns.keys().map(String::as_str)) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => "define it under failurePatterns".to_owned(),
+                },
+            );
+        }
+        validators.insert(
+            name.clone(),
+            Validator {
+                kind,
+                success: success_when(file.success_when.as_deref(), &child(&at, "successWhen"), findings),
+                failure_pattern: file.failure_pattern,
+                extract_params: file.extract_params,
+                recoverable: file.recoverable_by_default.unwrap_or(true),
+            },
+        );
+    }
+    validators
+}
+
+fn success_when(word: Option<&str>, at: &str, findings: &mut Findings<'_>) -> SuccessWhen {
+    let Some(word) = word else { return SuccessWhen::ExitCode(0) };
+    match word.split_once(':') {
+        None if word == "empty" => return SuccessWhen::Empty,
+        Some(("contains", text)) => return SuccessWhen::Contains(text.to_owned()),
+        Some(("matches", pattern)) => {
+            check_regex(pattern, at, findings);
+            return SuccessWhen::Matches(pattern.to_owned());
+        }
+        Some(("exitCode", code)) => {
+            if let Ok(code) = code.trim().parse() {
+                return SuccessWhen::ExitCode(code);
+            }
+        }
+        _ => {}
+    }
+    findings.schema_error(
+        "SR-VALID-004",
+        at,
+        format!("\"{word}\" is no condition"),
+        "write empty, exitCode:N, contains:TEXT or matches:REGEX",
+    );
+    SuccessWhen::ExitCode(0)
+}
+
+fn validation_steps(
+    file: &Map<String, Value>,
+    validators: &Map<String, Value>,
+    findings: &mut Findings<'_>,
+) -> Vec<ValidationStep> {
+    let mut steps = Vec::new();
+    for (id, value) in file {
+        let at = child("/validationSteps", id);
+        let Ok(file) = serde_json::from_value::<ValidationStepFile>(value.clone()) else { continue };
+        let mut conditions = Vec::new();
+        for (index, condition) in file.validation_conditions.into_iter().enumerate() {
+            if !validators.contains_key(&condition.validator) {
+                findings.add(
+                    Severity::Error,
+                    "SR-REF-001",
+                    &format!("{at}/validationConditions/{index}/validator"),
+                    format!("validator \"{}\" is not defined", condition.validator),
+                    match shape::nearest(&condition.validator, validators.keys().map(String::as_str)) {
+                        Some(near) => format!("did you mean \"{near}\"?"),
+                        None => "define it under validators".to_owned(),
+                    },
+                );
+            }
+            conditions.push(ValidationCondition {
+                validator: condition.validator,
+                params: condition
+                    .params
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value_text(value)))
+                    .collect(),
+            });
+        }
+        let on_failure = file.on_failure;
+        steps.push(ValidationStep {
+            id: id.clone(),
+            name: file.name.unwrap_or_else(|| id.clone()),
+            c2: file.c2.unwrap_or_else(|| "retry".into()),
+            c3: file.c3.unwrap_or_default(),
+            conditions,
+            on_failure: match on_failure.as_ref().map(|on_failure| on_failure.action) {
+                None | Some(OnFailureWord::Retry) => OnFailure::Retry,
+                Some(OnFailureWord::Abort) => OnFailure::Abort,
+                Some(OnFailureWord::Skip) => OnFailure::Skip,
+            },
+            max_attempts: on_failure.and_then(|on_failure| on_failure.max_attempts).unwrap_or(3),
+        });
+    }
+    steps
+}

@@ -1,0 +1,124 @@
+//! Files against the JSON Schema of their format: violations with places, and keys that the format does not know.
+
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use super::diagnostic::Severity;
+use super::position::child;
+use super::source::Findings;
+
+/// The JSON Schema of a file format, generated from its type.
+pub fn schema_of<T: JsonSchema>() -> Value {
+    schemars::schema_for!(T).to_value()
+}
+
+/// Codes of one format.
+#[derive(Debug, Clone, Copy)]
+pub struct Codes {
+    /// A required key is missing at the top or under `runner`.
+    pub missing: &'static str,
+    /// Any other violation.
+    pub invalid: &'static str,
+    /// An unknown key.
+    pub unknown: &'static str,
+}
+
+/// Adds every violation as a schema error and every unknown key as a warning. True = no violation.
+pub fn check(schema: &Value, value: &Value, codes: Codes, findings: &mut Findings<'_>) -> bool {
+    let mut clean = true;
+    match jsonschema::validator_for(schema) {
+        Ok(validator) => {
+            for error in validator.iter_errors(value) {
+                clean = false;
+                let required = error.kind().keyword() == "required";
+                let pointer = error.instance_path().to_string();
+                let shallow = pointer.matches('/').count() <= 1;
+                let code = if required && shallow { codes.missing } else { codes.invalid };
+                let fix = match error.kind().keyword() {
+                    "required" => "add the key",
+                    "enum" => "write one of the values it may have",
+                    "type" => "write a value of that type",
+                    _ => "correct the value",
+                };
+                findings.schema_error(code, &pointer, error.masked_with("the value").to_string(), fix);
+            }
+        }
+        Err(error) => {
+            clean = false;
+            findings.schema_error(
+                codes.invalid,
+                "",
+                format!("the format's own schema is broken: {error}"),
+                "",
+            );
+        }
+    }
+    unknown_keys(schema, schema, value, "", codes, findings);
+    clean
+}
+
+fn unknown_keys(
+    root: &Value,
+    schema: &Value,
+    value: &Value,
+    pointer: &str,
+    codes: Codes,
+    findings: &mut Findings<'_>,
+) {
+    let schema = plain(root, schema);
+    match value {
+        Value::Object(object) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            let further = schema.get("additionalProperties");
+            for (key, value) in object {
+                let at = child(pointer, key);
+                if let Some(known) = properties.and_then(|properties| properties.get(key)) {
+                    unknown_keys(root, known, value, &at, codes, findings);
+                } else if let Some(further) = further {
+                    unknown_keys(root, further, value, &at, codes, findings);
+                } else if let Some(properties) = properties {
+                    let nearest = nearest(key, properties.keys().map(String::as_str));
+                    let fix = match nearest {
+                        Some(near) => format!("did you mean \"{near}\"? Otherwise remove it"),
+                        None => "remove it".to_owned(),
+                    };
+                    findings.add(
+                        Severity::Warning,
+                        codes.unknown,
+                        &at,
+                        format!("key \"{key}\" is not known; it is ignored"),
+                        fix,
+                    );
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = schema.get("items") else { return };
+            for (index, item) in items.iter().enumerate() {
+                unknown_keys(root, schema, item, &child(pointer, &index.to_string()), codes, findings);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The schema behind a reference, or behind "this or null".
+fn plain<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
+        return root.pointer(name).map_or(schema, |schema| plain(root, schema));
+    }
+    let parts = schema.get("anyOf").and_then(Value::as_array);
+    match parts.and_then(|parts| parts.iter().find(|part| part["type"] != "null")) {
+        Some(part) => plain(root, part),
+        None => schema,
+    }
+}
+
+/// The known word nearest to a mistyped one.
+pub fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(score, _)| *score > 0.84)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}

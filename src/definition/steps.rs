@@ -1,0 +1,496 @@
+//! From the registry's shape to the steps of a flow: gates, transitions, inputs and output schemas.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::diagnostic::Severity;
+use super::position::child;
+use super::registry_file::{GateFile, StepFile, StepKindWord};
+use super::schema_file::SchemaFolder;
+use super::source::Findings;
+use crate::domain::flow::{Gate, Intent, Step, StepAddress, StepKind, Subprocess, Transition};
+use crate::domain::input_spec::{Input, InputSpec, OnMissing, split_reference};
+use crate::domain::output_schema::{FieldKind, OutputField, OutputSchema, StepSchema};
+
+/// What reading a step needs beside the step.
+pub struct StepReader<'a, 'f> {
+    /// The agent's schemas.
+    pub schemas: &'a SchemaFolder<'a>,
+    /// See `AgentParts::inputs_optional`.
+    pub inputs_optional: bool,
+    /// Where problems go.
+    pub findings: &'a mut Findings<'f>,
+}
+
+/// A step that was read, and what the checks need of its file.
+#[derive(Debug, Clone)]
+pub struct ReadStep {
+    /// The step.
+    pub step: Step,
+    /// Pointer in the registry.
+    pub at: String,
+    /// `path` in place of an address.
+    pub path: Option<String>,
+    /// Why its output has no schema, where it should have one: (pointer, code, message, fix).
+    pub broken_schema: Option<(String, &'static str, String, String)>,
+    /// `intentSchemaRef`.
+    pub intent_schema_ref: Option<String>,
+}
+
+impl StepReader<'_, '_> {
+    /// Reads one step of the registry's newest form.
+    pub fn read(&mut self, id: &str, file: &StepFile) -> ReadStep {
+        let at = child("/steps", id);
+        self.id(id, file, &at);
+        self.ignored(file, &at);
+        let kind = match file.step_kind {
+            Some(StepKindWord::Work) => Some(StepKind::Work),
+            Some(StepKindWord::Verification) => Some(StepKind::Verification),
+            Some(StepKindWord::Closure) => Some(StepKind::Closure),
+            None => file.c2.as_deref().and_then(StepKind::from_c2),
+        };
+        let gate = file.structured_gate.as_ref().and_then(|gate| self.gate(gate, kind, &at));
+        let mut broken_schema = None;
+        let mut output_schema = self.output_schema(id, file, &at).unwrap_or_else(|broken| {
+            broken_schema = Some(broken);
+            None
+        });
+        let intent_schema_ref = file.structured_gate.as_ref().and_then(|gate| gate.intent_schema_ref.clone());
+        if let (Some(gate), Some(schema)) = (&gate, &mut output_schema) {
+            self.intent_enum(gate, intent_schema_ref.as_deref(), schema, &at);
+        }
+        let missing = |key: &Option<String>| key.is_none() && file.path.is_none() && file.runner.is_none();
+        for (name, key) in [("c2", &file.c2), ("c3", &file.c3)] {
+            if missing(key) {
+                self.findings.schema_error(
+                    "SR-VALID-004",
+                    &at,
+                    format!("step \"{id}\" has no {name}"),
+                    "write the level of the prompt's address",
+                );
+            }
+        }
+        let step = Step {
+            id: id.to_owned(),
+            name: file.name.clone().unwrap_or_else(|| id.to_owned()),
+            description: file.description.clone().unwrap_or_default(),
+            kind,
+            address: StepAddress {
+                c2: file.c2.clone().unwrap_or_default(),
+                c3: file.c3.clone().unwrap_or_default(),
+                edition: file.edition.clone().unwrap_or_else(|| "default".into()),
+                adaptation: file.adaptation.clone(),
+            },
+            uv_variables: file.uv_variables.clone(),
+            uses_stdin: file.uses_stdin,
+            output_schema,
+            inputs: file.inputs.as_ref().map(|inputs| self.inputs(inputs, &at)).unwrap_or_default(),
+            gate,
+            transitions: self.transitions(file.transitions.as_ref(), &at),
+            permission_mode: file.permission_mode.map(Into::into),
+            runner: file.runner.as_ref().map(|runner| Subprocess {
+                command: runner.command.clone(),
+                args: runner.args.clone(),
+                timeout: Duration::from_millis(runner.timeout.unwrap_or(30_000)),
+            }),
+        };
+        ReadStep { step, at, path: file.path.clone(), broken_schema, intent_schema_ref }
+    }
+
+    fn id(&mut self, id: &str, file: &StepFile, at: &str) {
+        if let Some(written) = &file.step_id
+            && written != id
+        {
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-004",
+                &child(at, "stepId"),
+                format!("stepId \"{written}\" differs from its key \"{id}\""),
+                "write the key's name",
+            );
+        }
+    }
+
+    fn ignored(&mut self, file: &StepFile, at: &str) {
+        let gate = file.structured_gate.as_ref();
+        for (key, there, why) in [
+            ("model", file.model.is_some(), "models are chosen by session.targets in agentd.toml"),
+            ("condition", file.condition.is_some(), "steps are chosen by transitions alone"),
+            ("priority", file.priority.is_some(), "steps are chosen by transitions alone"),
+            ("fallbackKey", file.fallback_key.is_some(), "prompts are found by their address alone"),
+            ("iterations", file.iterations.is_some(), "visits are counted by the completion type"),
+            ("check", file.check.is_some(), "write a gate with transitions, and validationSteps"),
+            (
+                "structuredGate/targetMode",
+                gate.is_some_and(|gate| gate.target_mode.is_some()),
+                "the transitions say it",
+            ),
+        ] {
+            if there {
+                self.findings.add(
+                    Severity::Warning,
+                    "SR-IGNORED-001",
+                    &format!("{at}/{key}"),
+                    format!("\"{}\" is ignored: {why}", key.replace('/', ".")),
+                    "remove it",
+                );
+            }
+        }
+    }
+
+    fn gate(&mut self, file: &GateFile, kind: Option<StepKind>, at: &str) -> Option<Gate> {
+        let at = child(at, "structuredGate");
+        let mut allowed_intents = Vec::new();
+        for (index, word) in file.allowed_intents.iter().enumerate() {
+            let place = child(&child(&at, "allowedIntents"), &index.to_string());
+            let Some(intent) = self.intent(word, &place) else { continue };
+            self.legal(intent, kind, &place);
+            allowed_intents.push(intent);
+        }
+        if allowed_intents.is_empty() {
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-001",
+                &child(&at, "allowedIntents"),
+                "the gate lets no intent through",
+                "list the intents that the step may emit",
+            );
+        }
+        let fallback_intent = file.fallback_intent.as_ref().and_then(|word| {
+            let place = child(&at, "fallbackIntent");
+            let intent = self.intent(word, &place)?;
+            if self.legal(intent, kind, &place) && !allowed_intents.contains(&intent) {
+                self.findings.add(
+                    Severity::Error,
+                    "SR-VALID-001",
+                    &place,
+                    format!("the fallback \"{intent}\" is not among allowedIntents"),
+                    "allow it, or fall back to an intent that is allowed",
+                );
+            }
+            Some(intent)
+        });
+        let pointer_ok = file.intent_schema_ref.as_deref().is_some_and(|pointer| pointer.starts_with("#/"));
+        if !pointer_ok {
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-002",
+                &child(&at, "intentSchemaRef"),
+                match &file.intent_schema_ref {
+                    Some(other) => {
+                        format!("intentSchemaRef \"{other}\" is no pointer into the step's own schema")
+                    }
+                    None => "the gate has no intentSchemaRef".to_owned(),
+                },
+                "write a pointer such as \"#/properties/next_action/properties/action\"",
+            );
+        }
+        let Some(intent_field) = file.intent_field.clone().filter(|field| !field.is_empty()) else {
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-002",
+                &child(&at, "intentField"),
+                "the gate has no intentField",
+                "write the dot path of the intent, such as \"next_action.action\"",
+            );
+            return None;
+        };
+        Some(Gate {
+            allowed_intents,
+            intent_field,
+            target_field: file.target_field.clone(),
+            handoff_fields: file.handoff_fields.clone(),
+            fail_fast: file.fail_fast.unwrap_or(true),
+            fallback_intent,
+        })
+    }
+
+    fn intent(&mut self, word: &str, at: &str) -> Option<Intent> {
+        let intent = Intent::parse(word);
+        if intent.is_none() {
+            let words: Vec<&str> = Intent::ALL.iter().map(|intent| intent.as_str()).collect();
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-001",
+                at,
+                format!("\"{word}\" is no intent"),
+                format!("write one of {}", words.join(", ")),
+            );
+        }
+        intent
+    }
+
+    fn legal(&mut self, intent: Intent, kind: Option<StepKind>, at: &str) -> bool {
+        let Some(kind) = kind else { return true };
+        let legal = kind.intents().contains(&intent);
+        if !legal {
+            let words: Vec<&str> = kind.intents().iter().map(|intent| intent.as_str()).collect();
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-001",
+                at,
+                format!("a {kind} step cannot emit \"{intent}\""),
+                format!("a {kind} step may emit {}", words.join(", ")),
+            );
+        }
+        legal
+    }
+
+    fn transitions(&mut self, file: Option<&Map<String, Value>>, at: &str) -> BTreeMap<Intent, Transition> {
+        let mut transitions = BTreeMap::new();
+        for (word, rule) in file.into_iter().flatten() {
+            let at = child(&child(at, "transitions"), word);
+            let Some(intent) = Intent::parse(word) else {
+                self.findings.add(
+                    Severity::Warning,
+                    "SR-TRANS-011",
+                    &at,
+                    format!("\"{word}\" is no intent; the transition is never taken"),
+                    "remove it or correct the word",
+                );
+                continue;
+            };
+            if rule.get("fallback").is_some() {
+                self.findings.add(
+                    Severity::Warning,
+                    "SR-IGNORED-001",
+                    &child(&at, "fallback"),
+                    "\"fallback\" of a transition is ignored: an unknown target is an error",
+                    "remove it",
+                );
+            }
+            let target = |value: &Value| value.as_str().map(str::to_owned);
+            let transition = match (rule.get("condition").and_then(Value::as_str), rule.get("targets")) {
+                (Some(condition), Some(Value::Object(targets))) => {
+                    let mut by_value: BTreeMap<String, Option<String>> =
+                        targets.iter().map(|(value, step)| (value.clone(), target(step))).collect();
+                    let default = by_value.remove("default");
+                    Transition::Conditional { condition: condition.to_owned(), targets: by_value, default }
+                }
+                (None, None) => Transition::Target(rule.get("target").and_then(target)),
+                _ => {
+                    self.findings.schema_error(
+                        "SR-VALID-004",
+                        &at,
+                        "a conditional transition needs both \"condition\" and \"targets\"",
+                        "write {\"condition\": field, \"targets\": {value: step, \"default\": step}}",
+                    );
+                    continue;
+                }
+            };
+            transitions.insert(intent, transition);
+        }
+        transitions
+    }
+
+    fn inputs(&mut self, file: &Value, at: &str) -> InputSpec {
+        let at = child(at, "inputs");
+        let Some(map) = file.as_object() else {
+            self.findings.schema_error(
+                "SR-INPUT-001",
+                &at,
+                "inputs is no object",
+                "write {name: {from: \"step.key\"}}",
+            );
+            return InputSpec::default();
+        };
+        let mut spec = InputSpec::default();
+        match map.get("variables").and_then(Value::as_object) {
+            Some(variables)
+                if ["from_step", "from_steps"].iter().any(|key| map.contains_key(*key)) || map.len() == 1 =>
+            {
+                let from = map.get("from_step").and_then(Value::as_str);
+                for (reference, rule) in variables {
+                    let place = child(&child(&at, "variables"), reference);
+                    let reference = match (split_reference(reference), from) {
+                        (None, Some(step)) => format!("{step}.{reference}"),
+                        _ => reference.clone(),
+                    };
+                    spec.inputs.extend(self.input(&reference, rule, true, &place));
+                }
+            }
+            _ => {
+                for (name, rule) in map {
+                    let place = child(&at, name);
+                    let from = rule.get("from").and_then(Value::as_str).unwrap_or(name).to_owned();
+                    let unsaid = rule.is_object() && rule.get("required").is_none();
+                    if unsaid && self.inputs_optional {
+                        self.findings.add(
+                            Severity::Warning,
+                            "SR-INPUT-004",
+                            &place,
+                            format!("input \"{name}\" does not say \"required\"; in this format that means optional"),
+                            "write \"required\": true or false",
+                        );
+                    }
+                    spec.inputs.extend(self.input(&from, rule, !self.inputs_optional, &place));
+                }
+            }
+        }
+        spec
+    }
+
+    fn input(&mut self, reference: &str, rule: &Value, default_required: bool, at: &str) -> Option<Input> {
+        let Some(mut input) = Input::required(reference) else {
+            self.findings.add(
+                Severity::Error,
+                "SR-INPUT-001",
+                at,
+                format!("\"{reference}\" names no output of a step"),
+                "write \"stepId.key\": the last dot splits the step from its key",
+            );
+            return None;
+        };
+        match rule {
+            Value::Bool(required) => input.required = *required,
+            Value::Object(rule) => {
+                input.required = rule.get("required").and_then(Value::as_bool).unwrap_or(default_required);
+                input.default = rule.get("default").cloned();
+                input.on_missing = match rule.get("onMissing").and_then(Value::as_str) {
+                    Some(word) => OnMissing::parse(word).unwrap_or_else(|| {
+                        self.findings.schema_error(
+                            "SR-INPUT-001",
+                            &child(at, "onMissing"),
+                            format!("\"{word}\" is no way to handle a missing input"),
+                            "write error, default or skip",
+                        );
+                        OnMissing::Error
+                    }),
+                    // The newest form has no onMissing: there a default is there to be used.
+                    None if input.default.is_some() && rule.contains_key("from") => OnMissing::Default,
+                    None => OnMissing::Error,
+                };
+                if input.on_missing == OnMissing::Default && input.default.is_none() {
+                    self.findings.add(
+                        Severity::Error,
+                        "SR-INPUT-001",
+                        at,
+                        "onMissing \"default\" without a default",
+                        "write the default",
+                    );
+                }
+            }
+            _ => self.findings.schema_error(
+                "SR-INPUT-001",
+                at,
+                "an input is true, false or an object",
+                "correct it",
+            ),
+        }
+        Some(input)
+    }
+
+    #[expect(clippy::type_complexity, reason = "a finding that is placed later, by reachability")]
+    fn output_schema(
+        &mut self,
+        id: &str,
+        file: &StepFile,
+        at: &str,
+    ) -> Result<Option<StepSchema>, (String, &'static str, String, String)> {
+        if let Some(reference) = &file.output_schema_ref {
+            let source = format!("{}/{}#{}", self.schemas.shown, reference.file, reference.schema);
+            return match self.schemas.resolve(&reference.file, &reference.schema) {
+                Ok(json) => Ok(Some(StepSchema { json, fields: None, source })),
+                Err(error) => Err((child(at, "outputSchemaRef"), error.code, error.message, error.fix)),
+            };
+        }
+        let Some(inline) = &file.output_schema else { return Ok(None) };
+        let at = child(at, "outputSchema");
+        let source = format!("steps_registry.json#{at}");
+        let Some(map) = inline.as_object() else {
+            return Err((at, "SR-VALID-004", "outputSchema is no object".into(), "write the fields".into()));
+        };
+        if map.contains_key("properties") || map.get("type").is_some_and(Value::is_string) {
+            return Ok(Some(StepSchema { json: inline.clone(), fields: None, source }));
+        }
+        let mut fields = Vec::new();
+        for (name, field) in map.iter().filter(|(name, _)| !name.starts_with('$')) {
+            let word = field.as_str().or_else(|| field.get("type").and_then(Value::as_str)).unwrap_or("");
+            let Some(kind) = FieldKind::parse(word) else {
+                return Err((
+                    child(&at, name),
+                    "SR-VALID-004",
+                    format!("field \"{name}\" has no type that is known"),
+                    "write string, number, boolean, object or array".into(),
+                ));
+            };
+            let field = OutputField {
+                name: name.clone(),
+                kind,
+                required: field.get("required").and_then(Value::as_bool).unwrap_or(true),
+                description: field.get("description").and_then(Value::as_str).map(str::to_owned),
+                default: field.get("default").cloned(),
+            };
+            if let Some(default) = &field.default
+                && !kind.fits(default)
+            {
+                return Err((
+                    child(&at, name),
+                    "SR-VALID-004",
+                    format!("the default of \"{name}\" is no {}", kind.as_str()),
+                    "write a default of the field's type".into(),
+                ));
+            }
+            fields.push(field);
+        }
+        let namespace = map.get("$namespace").and_then(Value::as_str).unwrap_or(id).to_owned();
+        let fields = OutputSchema { namespace, fields };
+        Ok(Some(StepSchema { json: fields.to_json_schema(false), fields: Some(fields), source }))
+    }
+
+    /// Compares the schema's enum at the gate's pointer with the allowed intents, as sets; then lets the schema accept
+    /// the canonical words, which is what outputs are normalised to.
+    fn intent_enum(&mut self, gate: &Gate, pointer: Option<&str>, schema: &mut StepSchema, at: &str) {
+        let Some(pointer) =
+            pointer.and_then(|pointer| pointer.strip_prefix('#')).filter(|p| p.starts_with('/'))
+        else {
+            return;
+        };
+        let place = child(&child(at, "structuredGate"), "intentSchemaRef");
+        let Some(found) = schema.json.pointer_mut(pointer) else {
+            self.findings.add(
+                Severity::Error,
+                "SCHEMA_POINTER_ERROR",
+                &place,
+                format!("the step's schema ({}) has nothing at #{pointer}", schema.source),
+                "correct the pointer or the schema",
+            );
+            return;
+        };
+        let words: Vec<String> = match (found.get("enum").and_then(Value::as_array), found.get("const")) {
+            (Some(words), _) => words.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            (None, Some(word)) => word.as_str().map(str::to_owned).into_iter().collect(),
+            (None, None) => Vec::new(),
+        };
+        let said: std::collections::BTreeSet<Intent> =
+            words.iter().filter_map(|word| Intent::parse(word)).collect();
+        let allowed: std::collections::BTreeSet<Intent> = gate.allowed_intents.iter().copied().collect();
+        let unknown = words.iter().any(|word| Intent::parse(word).is_none());
+        if said != allowed || unknown {
+            let list = |intents: &std::collections::BTreeSet<Intent>| {
+                intents.iter().map(|intent| intent.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-003",
+                &place,
+                format!(
+                    "the schema's enum at #{pointer} is [{}], but allowedIntents is [{}]",
+                    words.join(", "),
+                    list(&allowed)
+                ),
+                "make both list the same intents",
+            );
+        } else if words.iter().any(|word| Intent::parse(word).is_some_and(|intent| intent.as_str() != word))
+            && let Some(object) = found.as_object_mut()
+        {
+            object.shift_remove("const");
+            object.insert(
+                "enum".into(),
+                json!(allowed.iter().map(|intent| intent.as_str()).collect::<Vec<_>>()),
+            );
+        }
+    }
+}
