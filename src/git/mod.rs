@@ -13,6 +13,7 @@ pub mod worktree;
 pub mod snapshot;
 pub mod commit;
 pub mod prune;
+pub mod tools;
 
 pub use checkout::{Checkout, Identity, RefConflict};
 pub use commit::CommitMessage;

@@ -1,0 +1,43 @@
+//! The files of a worktree that are not ignored, in a fixed order.
+
+use std::path::PathBuf;
+
+use ignore::WalkBuilder;
+
+use super::ToolWorld;
+use crate::sys::worktree_path::{TEMPORARY_PREFIX, WorktreePath};
+
+/// A file or link, relative to the worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// With `/`.
+    pub path: String,
+    /// A symbolic link; it is not followed.
+    pub link: bool,
+}
+
+/// Visits files in and below `start` until `visit` gives false. `.gitignore` files of the worktree count, those of
+/// directories above it do not: the worktree may stand inside the main checkout, which ignores it.
+pub(super) fn visit(world: &ToolWorld, start: &WorktreePath, mut visit: impl FnMut(Found) -> bool) {
+    let root = world.root.path().as_path().to_owned();
+    let start: PathBuf = start.absolute().as_path().to_owned();
+    let mut walk = WalkBuilder::new(&root);
+    walk.parents(false).hidden(false).ignore(false).git_global(false).git_exclude(false).require_git(false);
+    walk.follow_links(false).sort_by_file_name(std::ffi::OsStr::cmp);
+    walk.filter_entry(move |entry| {
+        let name = entry.file_name().to_string_lossy();
+        let on_the_way = start.starts_with(entry.path()) || entry.path().starts_with(&start);
+        on_the_way && !name.eq_ignore_ascii_case(".git") && !name.starts_with(TEMPORARY_PREFIX)
+    });
+    for entry in walk.build().flatten() {
+        let Some(kind) = entry.file_type() else { continue };
+        let Ok(relative) = entry.path().strip_prefix(&root) else { continue };
+        if kind.is_dir() || relative.as_os_str().is_empty() {
+            continue;
+        }
+        let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
+        if !visit(Found { path: parts.join("/"), link: kind.is_symlink() }) {
+            return;
+        }
+    }
+}
