@@ -150,7 +150,7 @@ impl Gate {
             let spec = tool.spec();
             let name = spec.name.clone();
             queues.of(&name, tool.queue())?;
-            let validator = jsonschema::validator_for(&spec.parameters)
+            let validator = jsonschema::validator_for(tool.arguments_schema())
                 .map_err(|error| UnfitTool::Schema { tool: name.clone(), problem: error.to_string() })?;
             let door = Door { tool: Arc::clone(tool), validator };
             let reserved = name == FINAL_REPORT || name == TASK_STATUS;
@@ -279,7 +279,7 @@ impl Gate {
             return self.refuse(turn, proposal, Refusal::UnknownTool(call.name.clone()));
         };
         let mut arguments = parsed.clone();
-        let schema = &door.tool.spec().parameters;
+        let schema = door.tool.arguments_schema();
         for name in arguments::bind(&mut arguments, door.tool.bound_parameters(), schema, &self.scope) {
             let (tool, name) = (call.name.clone(), name.to_owned());
             self.record.note(Event::BoundParamOverridden { tool, name })?;

@@ -62,17 +62,6 @@ pub enum BoundParameter {
 impl BoundParameter {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::UserId, Self::Repo, Self::Issue, Self::Branch, Self::Worktree];
-
-    /// Its name in a tool's schema.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::UserId => "user_id",
-            Self::Repo => "repo",
-            Self::Issue => "issue",
-            Self::Branch => "branch",
-            Self::Worktree => "worktree",
-        }
-    }
 }
 
 /// Proof that the gate let this call through. Only `engine::gate` can make one, and a call uses it up.
