@@ -569,11 +569,19 @@ pub enum Auto {
 }
 
 /// `[verify]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifyTable {
     /// Commands (argv each) that all must end with exit code 0.
     pub commands: Vec<Vec<String>>,
+    /// Longest time of one command.
+    pub timeout: Span,
+}
+
+impl Default for VerifyTable {
+    fn default() -> Self {
+        Self { commands: Vec::new(), timeout: seconds(600) }
+    }
 }
 
 /// `[commit]` (D13).

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
+use super::evidence::{Claim, Conflict, EvidenceRecord};
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
 use super::mapping::InstanceId;
@@ -197,6 +198,8 @@ pub enum Event {
     },
     /// A verify command, run by agentd itself on the final tree (D83).
     Verified(VerifyCommand),
+    /// The evidence gate's word on every claim (contracts §3.4).
+    ClaimsJudged(Box<ClaimsJudged>),
     /// An effect outside the worktree will be tried now.
     EffectPlanned {
         /// Which.
@@ -262,6 +265,8 @@ pub struct LeaseTaken {
     pub branch: BranchName,
     /// The worktree, relative to the main checkout.
     pub worktree: String,
+    /// The main checkout, absolute: where the lease and the worktree are.
+    pub checkout: String,
     /// The killed run that this one succeeds (D61).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_run: Option<RunId>,
@@ -298,6 +303,19 @@ pub struct RunStarted {
     pub inherited: Spend,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// See [`Event::ClaimsJudged`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClaimsJudged {
+    /// Every claim with its status.
+    pub claims: Vec<Claim>,
+    /// What backs them.
+    pub evidence: Vec<EvidenceRecord>,
+    /// Claims that contradict each other.
+    pub conflicts: Vec<Conflict>,
+    /// One line for each claim that is not verified.
+    pub limitations: Vec<String>,
 }
 
 /// An effect outside the worktree, found or created by a stable key (interface §7).

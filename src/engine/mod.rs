@@ -30,5 +30,8 @@ pub mod context_guard;
 pub mod pacing;
 pub mod reading;
 pub mod session;
+pub mod variables;
+pub mod visit;
+pub mod flow;
 mod attempt;
 mod turn;

@@ -30,6 +30,23 @@ pub enum PushOutcome {
     },
 }
 
+impl std::fmt::Display for PushOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pushed => f.write_str("pushed"),
+            Self::UpToDate => f.write_str("up to date"),
+            Self::Stale { actual: Some(actual) } => {
+                write!(f, "somebody else moved the branch to {} in the meantime", actual.short())
+            }
+            Self::Stale { actual: None } => f.write_str("somebody else deleted the branch in the meantime"),
+            Self::NotFastForward { remote } => {
+                write!(f, "the branch there has commits of others ({}); pull them in first", remote.short())
+            }
+            Self::Refused { detail } => f.write_str(detail),
+        }
+    }
+}
+
 impl Checkout {
     /// Brings `commit` to `branch` on the remote, if that branch is at `expected` (`None`: not there). Forward only;
     /// back or sideways only where `expected` is what agentd itself pushed last. No hook runs.

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use minijinja::{Environment, Value, context};
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, context};
 
 use crate::domain::event::{Change, Effect};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::money::Money;
+use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 
@@ -54,7 +56,6 @@ fn render(
     let failed = |error: minijinja::Error| RenderError { template, message: error.to_string() };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::SemiStrict);
-    environment.set_trim_blocks(false);
     environment.add_template(template, source).map_err(failed)?;
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
@@ -62,12 +63,15 @@ fn render(
     let (verified, unverified): (Vec<_>, Vec<_>) =
         run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
+    // What a model wrote is made harmless where GitHub reads it (D36); the report on disk has its very words.
+    let public = template != "report.md";
+    let said = |text: &str| if public { defused(text, run.objective.issue.as_ref().map(|issue| issue.number)) } else { text.to_owned() };
     let values = context! {
-        run => Value::from_serialize(run),
+        run => Value::from(Serde(run)),
         headline, sentence,
-        summary => summary(run),
+        summary => said(run.summary.trim()),
         objective_body => run.objective.body.trim(),
-        change => Value::from_serialize(change),
+        change => Value::from(Serde(change)),
         change_line => change_line(change),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
         cost_used => amount(totals.cost, totals.cost_unknown),
@@ -81,8 +85,11 @@ fn render(
             end => command.end.clone().unwrap_or_default(),
             duration => duration(command.duration_ms),
         }).collect::<Vec<_>>(),
-        verified => Value::from_serialize(verified),
-        unverified => Value::from_serialize(unverified),
+        verified => verified.iter().map(|claim| context! {
+            statement => said(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
+        }).collect::<Vec<_>>(),
+        unverified => !unverified.is_empty(),
+        limitations => run.limitations.iter().map(|line| said(line)).collect::<Vec<_>>(),
         next_steps => next_steps(run, facts),
         pr_url => links.pull_request.clone(),
         draft_reason => links.draft_reason.clone(),
@@ -91,8 +98,11 @@ fn render(
         version => env!("CARGO_PKG_VERSION"),
     };
     let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;
-    Ok(squeeze(&page))
+    let page = squeeze(&page);
+    let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
+    Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
 }
+
 
 /// What happened, in a word and a sentence.
 fn headline(run: &RunOutput, change: &Change) -> (&'static str, String) {
@@ -107,10 +117,6 @@ fn headline(run: &RunOutput, change: &Change) -> (&'static str, String) {
         StopReason::HumanRequested => ("Stopped on request.", message),
         StopReason::SystemError => ("Failed.", message),
     }
-}
-
-fn summary(run: &RunOutput) -> String {
-    run.summary.trim().to_owned()
 }
 
 /// `3 files, +20 −4 lines, 2 commits`.

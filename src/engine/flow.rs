@@ -1,0 +1,324 @@
+//! The step flow: one visit after the other, until the flow completes, fails or is stopped.
+//!
+//! A visit is the unit that a crashed run continues from (D4): it takes the variables of its step, runs one session (or
+//! one program), keeps the validated output in StepContext, and says where the flow goes. Completion is asked at its
+//! end, budgets before the next (D8).
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+
+use super::journal::JournalError;
+use super::variables::{VisitFacts, of_visit};
+use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
+use crate::domain::canonical::canonical_sha256;
+use crate::domain::completion::{CompletionResult, Snapshot};
+use crate::domain::event::Event;
+use crate::domain::flow::{Step, StepId};
+use crate::domain::policy::EnvelopeStatus;
+use crate::domain::routing::{GateError, Interpreted, Next};
+use crate::domain::run::{VisitRecord, Warning};
+use crate::domain::step_context::StepContext;
+use crate::domain::stop::{Stop, StopDetail};
+
+/// How a flow ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowEnd {
+    /// Why.
+    pub stop: Stop,
+    /// The completion's reason; set exactly on success.
+    pub completion_reason: Option<String>,
+}
+
+impl FlowEnd {
+    fn failed(stop: Stop) -> Self {
+        Self { stop, completion_reason: None }
+    }
+}
+
+/// How far a flow is.
+#[derive(Debug, Clone, PartialEq)]
+enum Position {
+    /// The next visit is of this step.
+    At(StepId),
+    /// There is no next visit.
+    Ended(FlowEnd),
+}
+
+/// One move of a flow.
+#[derive(Debug)]
+pub enum Progress {
+    /// A visit ended; the caller keeps it (checkpoint, journal) before it asks for the next.
+    Visited(Box<VisitRecord>),
+    /// The flow ended; asking again gives the same answer.
+    Ended(FlowEnd),
+}
+
+/// A flow under way.
+pub struct FlowRun<'a> {
+    plan: &'a FlowPlan,
+    world: &'a FlowWorld,
+    context: StepContext,
+    position: Position,
+    visits: Vec<VisitRecord>,
+    /// A handoff that lacked an input sent its step back once already.
+    sent_back: bool,
+    forced_final: bool,
+}
+
+impl<'a> FlowRun<'a> {
+    /// Starts at the entry, or goes on after the visits that a killed predecessor finished (D61).
+    pub fn new(plan: &'a FlowPlan, world: &'a FlowWorld, finished: Vec<VisitRecord>) -> Self {
+        let mut context = StepContext::default();
+        for visit in &finished {
+            context.set(&visit.step_id, visit.output.clone());
+        }
+        let position = match finished.last() {
+            None => Position::At(plan.definition().flow.entry.clone()),
+            Some(last) => match &last.next {
+                Some(next) => Position::At(next.clone()),
+                None => Position::Ended(completed("the flow reached its end", false)),
+            },
+        };
+        Self { plan, world, context, position, visits: finished, sent_back: false, forced_final: false }
+    }
+
+    /// Outputs by step, so far.
+    pub fn context(&self) -> &StepContext {
+        &self.context
+    }
+
+    /// Makes the next visit, or says how the flow ended.
+    pub async fn advance(&mut self) -> Result<Progress, JournalError> {
+        let step_id = match &self.position {
+            Position::Ended(end) => return Ok(Progress::Ended(end.clone())),
+            Position::At(step_id) => step_id.clone(),
+        };
+        if let Err(stop) = self.may_visit()? {
+            return Ok(self.end(FlowEnd::failed(stop)));
+        }
+        let plan = self.plan;
+        let Some(step) = plan.definition().flow.step(&step_id) else {
+            let message = format!("The flow leads to the step \"{step_id}\", which does not exist.");
+            return Ok(self.end(FlowEnd::failed(Stop::new(StopDetail::ConfigInvalid, message))));
+        };
+        let visit = self.visits.len() as u32 + 1;
+        let started_at = self.world.now();
+        self.world.record(Event::VisitStarted { visit, step_id: step_id.clone() })?;
+        let (result, decided) = match self.work(step, visit).await? {
+            Ok(result) => {
+                let decided = self.decide(step, visit, &result).await?;
+                (result, decided)
+            }
+            Err((result, stop)) => (*result, Decided::failed(stop)),
+        };
+        let record = self.close_visit(step, visit, started_at, result, &decided)?;
+        self.position = decided.position;
+        Ok(Progress::Visited(Box::new(record)))
+    }
+
+    fn end(&mut self, end: FlowEnd) -> Progress {
+        self.position = Position::Ended(end.clone());
+        Progress::Ended(end)
+    }
+
+    /// Stop requests and budgets, before a visit (C-08, C-12, D24).
+    fn may_visit(&self) -> Result<Result<(), Stop>, JournalError> {
+        if let Some(stop) = self.world.asked_to_stop() {
+            return Ok(Err(stop));
+        }
+        if let Some(max) = self.plan.definition().max_iterations
+            && self.visits.len() as u32 >= max
+        {
+            let message = format!("The agent's own limit of {max} iterations is reached.");
+            return Ok(Err(Stop::new(StopDetail::MaxIterations, message)));
+        }
+        self.world.open_visit()
+    }
+
+    /// Variables, prompt, session or program. `Err` inside: the visit failed, and with it the flow.
+    async fn work(&self, step: &Step, visit: u32) -> Result<Result<StepResult, Failed>, JournalError> {
+        let step_visit = 1 + self.visits.iter().filter(|done| done.step_id == step.id).count() as u32;
+        let previous = self.visits.last().map(|done| done.summary.as_str());
+        let max_steps = self.world.max_steps();
+        let facts = VisitFacts { visit, step_visit, max_steps, previous_summary: previous };
+        let values = match of_visit(self.plan.definition(), step, &self.plan.values, &self.context, facts) {
+            Ok(values) => values,
+            Err(missing) => {
+                let stop = Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\" cannot start: {missing}.", step.id));
+                return Ok(Err((Box::default(), stop)));
+            }
+        };
+        self.world.run_step(self.plan, StepWork { step, visit, values: &values }).await
+    }
+
+    /// Where the flow goes after a visit: intent, route, handoff through the gate, completion.
+    async fn decide(&mut self, step: &Step, visit: u32, result: &StepResult) -> Result<Decided, JournalError> {
+        let flow = &self.plan.definition().flow;
+        let (verdict, interpreted, next) = match step.gate {
+            None => ("next".to_owned(), None, Ok(flow.after_linear(step))),
+            Some(_) => match flow.interpret(step, &result.output) {
+                Ok(interpreted) => {
+                    for warning in &interpreted.warnings {
+                        self.warn("intent_assumed", warning)?;
+                    }
+                    let next = flow.route(step, &interpreted, &result.output);
+                    (interpreted.intent.as_str().to_owned(), Some(interpreted), next)
+                }
+                Err(GateError::NoIntent { .. }) => ("none".to_owned(), None, flow.without_intent(step, visit)),
+                Err(error @ GateError::NotAllowed { .. }) => {
+                    let stop = Stop::new(StopDetail::InvalidModelOutput, format!("{error}."));
+                    return Ok(Decided::failed(stop));
+                }
+            },
+        };
+        self.context.set(&step.id, self.kept_output(interpreted.as_ref(), result));
+        let next = match next {
+            Ok(next) => next,
+            Err(error) => {
+                let stop = Stop::new(StopDetail::InvalidModelOutput, format!("{error}."));
+                return Ok(Decided::failed(stop).said(verdict));
+            }
+        };
+        self.forced_final |= result.forced_final.is_some();
+        let closing = next == Next::Complete;
+        let done = self.completion(step, visit, result, closing);
+        let position = match next {
+            Next::Aborted { reason } => {
+                let message = format!("The agent gave up: {reason}");
+                Position::Ended(FlowEnd::failed(Stop::new(StopDetail::AgentAborted, message)))
+            }
+            Next::AskPerson { reason } => {
+                let message = format!("The agent asks for guidance: {reason}");
+                Position::Ended(FlowEnd::failed(Stop::new(StopDetail::GuidanceNeeded, message)))
+            }
+            Next::Complete | Next::Step(_) if done.complete => {
+                Position::Ended(completed(&done.reason, self.forced_final))
+            }
+            Next::Complete => Position::Ended(completed("the flow reached its end", self.forced_final)),
+            Next::Step(target) => return self.hand_over(step, visit, &target, verdict, result).await,
+        };
+        Ok(Decided { verdict, position })
+    }
+
+    fn kept_output(&self, interpreted: Option<&Interpreted>, result: &StepResult) -> Map<String, Value> {
+        interpreted.map_or_else(|| result.output.clone(), |interpreted| interpreted.context_output(&result.output))
+    }
+
+    fn completion(&self, step: &Step, visit: u32, result: &StepResult, closing: bool) -> CompletionResult {
+        let definition = self.plan.definition();
+        let snapshot = Snapshot {
+            visits: visit,
+            checks: visit,
+            closing,
+            last_output: step.output_schema.is_some().then_some(&result.output),
+            last_text: &result.text,
+            prompt: &result.prompt,
+            issue_closed: false,
+            closure_planned: closing && definition.closure(Some(&result.output)).action.closes(),
+            programs: &result.programs,
+        };
+        definition.completion.check(&snapshot)
+    }
+
+    /// A transition to another step is a proposal like a tool call (P-003); to the same step it is not (C-27).
+    async fn hand_over(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        target: &str,
+        verdict: String,
+        result: &StepResult,
+    ) -> Result<Decided, JournalError> {
+        if target == step.id {
+            return Ok(Decided { verdict, position: Position::At(target.to_owned()) });
+        }
+        if let Some(missing) = self.missing_input(target) {
+            if self.sent_back {
+                let message = format!("The handoff from \"{}\" to \"{target}\" lacks an input: {missing}.", step.id);
+                return Ok(Decided::failed(Stop::new(StopDetail::SchemaInvalid, message)).said(verdict));
+            }
+            self.sent_back = true;
+            self.warn("handoff_incomplete", &format!("\"{}\" is visited again: {missing}", step.id))?;
+            return Ok(Decided { verdict, position: Position::At(step.id.clone()) });
+        }
+        self.sent_back = false;
+        match self.world.hand_off(self.plan, step, visit, target, &result.output).await {
+            Ok(envelope) if envelope.status == EnvelopeStatus::Ok => {
+                Ok(Decided { verdict, position: Position::At(target.to_owned()) })
+            }
+            // A soft denial goes back to the step, which hears of it; max_steps bounds how often.
+            Ok(envelope) => {
+                let public = envelope.public_reason.unwrap_or_else(|| "Action not allowed.".to_owned());
+                self.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
+                Ok(Decided { verdict, position: Position::At(step.id.clone()) })
+            }
+            Err(halt) => Ok(Decided::failed(halt.into_failure().stop).said(verdict)),
+        }
+    }
+
+    fn missing_input(&self, target: &str) -> Option<String> {
+        let step = self.plan.definition().flow.step(target)?;
+        self.context.to_uv_variables(&step.inputs).err().map(|missing| missing.to_string())
+    }
+
+    fn warn(&self, code: &str, text: &str) -> Result<(), JournalError> {
+        let at = self.world.now().timestamp_millis();
+        self.world.record(Event::Warned(Warning { code: code.to_owned(), at, text: text.to_owned() }))
+    }
+
+    fn close_visit(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        started_at: DateTime<Utc>,
+        result: StepResult,
+        decided: &Decided,
+    ) -> Result<VisitRecord, JournalError> {
+        let output = self.context.outputs.get(&step.id).cloned().unwrap_or(result.output);
+        let output_sha256 = canonical_sha256(&output)
+            .map_err(|error| JournalError { path: format!("output of {}", step.id), message: error.to_string() })?;
+        let next = match &decided.position {
+            Position::At(next) => Some(next.clone()),
+            Position::Ended(_) => None,
+        };
+        let record = VisitRecord {
+            visit,
+            step_id: step.id.clone(),
+            verdict: decided.verdict.clone(),
+            next,
+            turns: result.turns,
+            attempts: result.attempts,
+            forced_final: result.forced_final,
+            started_at,
+            ended_at: self.world.now(),
+            output,
+            output_sha256,
+            summary: result.summary,
+            conversation: result.conversation,
+        };
+        self.visits.push(record.clone());
+        Ok(record)
+    }
+}
+
+/// What a visit's end means for the flow.
+#[derive(Debug)]
+struct Decided {
+    verdict: String,
+    position: Position,
+}
+
+impl Decided {
+    fn failed(stop: Stop) -> Self {
+        Self { verdict: "failed".to_owned(), position: Position::Ended(FlowEnd::failed(stop)) }
+    }
+
+    fn said(self, verdict: String) -> Self {
+        Self { verdict, ..self }
+    }
+}
+
+fn completed(reason: &str, forced_final: bool) -> FlowEnd {
+    let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
+    FlowEnd { stop: Stop::new(detail, format!("Done: {reason}.")), completion_reason: Some(reason.to_owned()) }
+}

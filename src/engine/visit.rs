@@ -1,0 +1,290 @@
+//! One visit of a step: its prompt, then a session or a program, then its output.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::arguments::Scope;
+use super::gate::{Gate, HandoffRuling};
+use super::halt::Halt;
+use super::journal::JournalError;
+use super::record::{Record, SessionIds};
+use super::report::ReportShape;
+use super::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session};
+use super::tool::Tool;
+use crate::definition::Loaded;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::completion::CompletionResult;
+use crate::domain::event::Event;
+use crate::domain::flow::{Definition, PermissionMode, Step};
+use crate::domain::message::Message;
+use crate::domain::output_schema::{OutputValidator, extract};
+use crate::domain::policy::ToolResultEnvelope;
+use crate::domain::record::Artifact;
+use crate::domain::report::ReportFormat;
+use crate::domain::run::{ForcedFinal, RunId};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::target::SessionSettings;
+use crate::prompt::library::ResolvedPrompt;
+use crate::prompt::template::Values;
+
+/// Longest `previous_summary`, in characters.
+const LONGEST_SUMMARY: usize = 4_000;
+
+/// What a flow runs on, frozen for the run (D1).
+pub struct FlowPlan {
+    /// The definition with its prompts.
+    pub loaded: Arc<Loaded>,
+    /// Parameters, facts of the issue, and what the completion condition supplies (D68).
+    pub values: Values,
+    /// What follows each resolved prompt: the fenced issue and the facts of the day (D67).
+    pub task: String,
+    /// Format of reports of steps without schema (D89).
+    pub format: ReportFormat,
+    /// Limits and targets.
+    pub settings: SessionSettings,
+    /// Tools on offer, in a fixed order.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// What a planning step may run (D78).
+    pub verify_commands: Vec<Vec<String>>,
+    /// `record.include_prompt_text`.
+    pub include_prompt_text: bool,
+    /// For whom and where.
+    pub scope: Scope,
+    /// The run.
+    pub run_id: RunId,
+}
+
+impl FlowPlan {
+    /// The definition.
+    pub fn definition(&self) -> &Definition {
+        &self.loaded.definition
+    }
+}
+
+/// What a flow works with: what its sessions share.
+pub struct FlowWorld(pub SessionWorld);
+
+/// What a visit is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct StepWork<'a> {
+    /// The step.
+    pub step: &'a Step,
+    /// 1-based visit of the run.
+    pub visit: u32,
+    /// Variables of its prompt.
+    pub values: &'a Values,
+}
+
+/// What came of a visit.
+#[derive(Debug, Default)]
+pub(super) struct StepResult {
+    /// Output, normalised and validated.
+    pub output: Map<String, Value>,
+    /// The model's own text.
+    pub text: String,
+    /// The resolved prompt.
+    pub prompt: String,
+    /// For the next visit's `previous_summary`.
+    pub summary: String,
+    /// Accepted turns.
+    pub turns: u32,
+    /// Model requests.
+    pub attempts: u32,
+    /// Why the final turn was forced.
+    pub forced_final: Option<ForcedFinal>,
+    /// The conversation as kept.
+    pub conversation: Option<Artifact>,
+    /// Answers of completion programs.
+    pub programs: Vec<(String, CompletionResult)>,
+}
+
+/// A visit that failed, with what is known of it.
+pub(super) type Failed = (Box<StepResult>, Stop);
+
+impl FlowWorld {
+    pub(super) fn now(&self) -> DateTime<Utc> {
+        self.0.clock.now()
+    }
+
+    pub(super) fn record(&self, event: Event) -> Result<(), JournalError> {
+        self.0.journal.append(event)
+    }
+
+    pub(super) fn max_steps(&self) -> u32 {
+        self.0.meter.budgets().max_steps
+    }
+
+    /// Whether someone asked to stop.
+    pub(super) fn asked_to_stop(&self) -> Option<Stop> {
+        self.0.stop.asked()
+    }
+
+    /// Takes a visit from the budgets, and tells of soft limits passed.
+    pub(super) fn open_visit(&self) -> Result<Result<(), Stop>, JournalError> {
+        let opened = self.0.meter.open_visit();
+        for soft in self.0.meter.soft_limits_passed() {
+            self.record(Event::BudgetSoftLimit { kind: soft.kind, used: soft.used, cap: soft.cap })?;
+        }
+        Ok(opened.map(drop))
+    }
+
+    /// Runs one step: resolves its prompt, opens a session, reads its report.
+    pub(super) async fn run_step(
+        &self,
+        plan: &FlowPlan,
+        work: StepWork<'_>,
+    ) -> Result<Result<StepResult, Failed>, JournalError> {
+        let resolved = match plan.loaded.resolve_prompt(work.step, None, work.values) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                let message = format!("The prompt of the step \"{}\" cannot be made: {error}.", work.step.id);
+                return Ok(Err((Box::default(), Stop::new(StopDetail::ConfigInvalid, message))));
+            }
+        };
+        let system = plan.loaded.system_prompt();
+        let identity = identity(plan, &system, &resolved);
+        self.record(Event::PromptResolved {
+            visit: work.visit,
+            step_id: work.step.id.clone(),
+            path: resolved.path.clone(),
+            fell_back: resolved.fell_back,
+            prompt_hash: identity.prompt_hash.clone(),
+            template_hash: identity.template_hash.clone(),
+            text: plan.include_prompt_text.then(|| resolved.text.clone()),
+        })?;
+        let shape = match shape(plan, work.step) {
+            Ok(shape) => shape,
+            Err(stop) => return Ok(Err((Box::default(), stop))),
+        };
+        let request = SessionRequest {
+            ids: self.ids(plan, work.step, work.visit),
+            scope: plan.scope.clone(),
+            mode: SessionMode::Task,
+            system: system.text,
+            opening: vec![Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) }],
+            report: shape,
+            settings: plan.settings.clone(),
+            tools: plan.tools.clone(),
+            prompt: identity,
+            turn_timeout: None,
+        };
+        let outcome = run_session(request, &self.session_world(plan, work.step)).await;
+        Ok(read_outcome(plan, work, resolved.text, outcome))
+    }
+
+    /// A planning step's policy is narrower (D78).
+    fn session_world(&self, plan: &FlowPlan, step: &Step) -> SessionWorld {
+        let mut world = self.0.clone();
+        if plan.definition().permission_mode(step) == PermissionMode::Plan {
+            world.policy = Arc::new(world.policy.as_ref().clone().planning(&plan.verify_commands));
+        }
+        world
+    }
+
+    fn ids(&self, plan: &FlowPlan, step: &Step, visit: u32) -> SessionIds {
+        SessionIds {
+            run: plan.run_id,
+            session: Uuid::now_v7(),
+            step_id: step.id.clone(),
+            visit,
+            agent: plan.definition().name.clone(),
+            call_path: format!("issue-{}:{}", plan.scope.issue, step.id),
+        }
+    }
+
+    /// Asks the gate for a transition. A hard denial is the error; a soft one is in the envelope.
+    pub(super) async fn hand_off(
+        &self,
+        plan: &FlowPlan,
+        from: &Step,
+        visit: u32,
+        to: &str,
+        payload: &Map<String, Value>,
+    ) -> Result<ToolResultEnvelope, Halt> {
+        let record = Record::new(
+            Arc::clone(&self.0.journal),
+            Arc::clone(&self.0.redactor),
+            self.0.clock,
+            self.ids(plan, from, visit),
+        );
+        let gate = Gate::new(Arc::clone(&self.0.policy), record, plan.scope.clone(), &[], &self.0.queues)
+            .map_err(|error| Halt::internal(error.to_string()))?;
+        let payload = Value::Object(payload.clone());
+        match gate.handoff(&from.id, to, &payload).await? {
+            HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer) => Ok(answer.envelope().clone()),
+        }
+    }
+}
+
+/// Hashes of system prompt and step prompt together, as resolved and as templates (D88).
+fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -> PromptIdentity {
+    let both = |system: &str, prompt: &str| sha256_hex(format!("{system}\n{prompt}").as_bytes());
+    PromptIdentity {
+        prompt_hash: both(&system.text_sha256, &prompt.text_sha256),
+        template_hash: both(&system.template_sha256, &prompt.template_sha256),
+        version: Some(prompt.path.clone()),
+        include_text: plan.include_prompt_text,
+    }
+}
+
+/// What the step's report must be; its output is brought into canonical words before it is checked (D21, D74).
+fn shape(plan: &FlowPlan, step: &Step) -> Result<ReportShape, Stop> {
+    let schema = step.output_schema.as_ref().map(|schema| schema.json.clone());
+    let shape = ReportShape::new(plan.format, schema)
+        .map_err(|error| Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id)))?;
+    let (loaded, id) = (Arc::clone(&plan.loaded), step.id.clone());
+    Ok(shape.prepared_by(Arc::new(move |output| {
+        let flow = &loaded.definition.flow;
+        if let Some(step) = flow.step(&id) {
+            flow.normalise(step, output);
+        }
+    })))
+}
+
+fn read_outcome(
+    plan: &FlowPlan,
+    work: StepWork<'_>,
+    prompt: String,
+    outcome: SessionOutcome,
+) -> Result<StepResult, Failed> {
+    let text = outcome.report.content.clone().unwrap_or_default();
+    let mut result = StepResult {
+        output: outcome.report.content_json.clone().unwrap_or_default(),
+        prompt,
+        turns: outcome.turns,
+        attempts: outcome.attempts,
+        forced_final: outcome.forced_final,
+        conversation: outcome.conversation.clone(),
+        ..StepResult::default()
+    };
+    result.summary = summary(&result.output, &text);
+    result.text = text;
+    if let Some(failure) = outcome.failure {
+        return Err((Box::new(result), failure.stop));
+    }
+    if let Some(schema) = &work.step.output_schema {
+        if result.output.is_empty()
+            && let Ok(extracted) = extract(&result.text, schema)
+        {
+            result.output = extracted.data;
+        }
+        plan.definition().flow.normalise(work.step, &mut result.output);
+        // The session checked the schema already; this fills the defaults of the seed's form in.
+        if let Ok(validator) = OutputValidator::new(schema) {
+            validator.validate(&mut result.output);
+        }
+    }
+    Ok(result)
+}
+
+/// What the next visit hears of this one.
+fn summary(output: &Map<String, Value>, text: &str) -> String {
+    let said = ["summary", "next_action.reason", "message"]
+        .iter()
+        .find_map(|path| crate::domain::dot_path::at(output, path)?.as_str())
+        .unwrap_or(text);
+    said.chars().take(LONGEST_SUMMARY).collect()
+}

@@ -1,0 +1,189 @@
+//! Keeping the work: one commit of what the flow left in the worktree, then the verify commands on that very tree.
+
+use tokio_util::sync::CancellationToken;
+
+use super::run::Run;
+use super::site::Site;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::{Change, Event, FileChange, VerifyCommand};
+use crate::domain::outgoing::plain_line;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::{Journal as _, JournalError};
+use crate::git::commit::CommitMessage;
+use crate::git::error::GitError;
+use crate::git::worktree::Worktree;
+use crate::sys::process::{self, Captured, Ending, Exit, ProcessError, ProcessSpec};
+
+/// Longest subject line of a commit, in characters.
+const LONGEST_SUBJECT: usize = 72;
+/// Bytes of each stream of a verify command that are kept.
+const OUTPUT_CAP: usize = 256 * 1024;
+/// Characters of a verify command's output that the report shows.
+const TAIL: usize = 2_000;
+
+/// Commits what the flow left (D13, D66) and says what the branch changes. `Err` inside: git refused; nothing is lost.
+pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<Change, Stop>, JournalError> {
+    let Some(worktree) = run.worktree() else { return Ok(Ok(Change::default())) };
+    match committed(run, site, worktree, summary).await {
+        Ok(event) => {
+            let Event::Committed { change, .. } = &event else { return Err(run.defect("not a commit")) };
+            let change = change.clone();
+            run.record(event)?;
+            Ok(Ok(change))
+        }
+        Err(error) => {
+            let message = format!("The work could not be committed: {error}. It is in {}.", worktree.display());
+            Ok(Err(Stop::new(StopDetail::GitError, message)))
+        }
+    }
+}
+
+async fn committed(run: &Run<'_>, site: &Site, worktree: &Worktree, summary: &str) -> Result<Event, GitError> {
+    let made = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
+    let base = &run.lease.mapping.origin.commit;
+    let head = worktree.head().await?.unwrap_or_else(|| base.clone());
+    let tree = worktree.tree_of_commit(&head).await?;
+    let files = worktree.changes(base).await?;
+    let commits = worktree.commits(base).await?.len();
+    let files = files
+        .into_iter()
+        .map(|file| FileChange { path: file.path, added: file.added, removed: file.removed })
+        .collect();
+    let change = Change { files, commits: u32::try_from(commits).unwrap_or(u32::MAX) };
+    Ok(Event::Committed { head, tree, made: made.is_some(), change })
+}
+
+fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
+    let issue = &run.plan.issue;
+    let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
+    let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
+    let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
+    trailers.extend(site.config.commit.trailers.iter().filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        Some((key.trim().to_owned(), value.trim().to_owned()))
+    }));
+    CommitMessage {
+        subject: format!("{}{suffix}", plain_line(&issue.title, room)),
+        body: wrapped(summary),
+        trailers,
+    }
+}
+
+/// Paragraphs wrapped at 72 columns, lists left as they are.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.trim().lines() {
+        let mut column = 0;
+        for word in line.split_whitespace() {
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > 72 {
+                out.push('\n');
+                column = 0;
+            } else if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += length;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Runs the verify commands one after the other on the committed tree (D83); agentd's own word on "tests pass".
+pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
+    let Some(worktree) = run.worktree() else { return Ok(()) };
+    for argv in &site.config.verify.commands {
+        let command = verify_one(run, site, worktree, argv).await?;
+        run.record(Event::Verified(command))?;
+    }
+    Ok(())
+}
+
+async fn verify_one(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+    argv: &[String],
+) -> Result<VerifyCommand, JournalError> {
+    let defect = |error: GitError| run.defect(&format!("the tree around a verify command: {error}"));
+    let tree_before = worktree.tree().await.map_err(defect)?;
+    let started_at = site.clock.now_ms();
+    let ended = run_command(run, site, worktree, argv).await;
+    let tree_after = worktree.tree().await.map_err(defect)?;
+    let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
+    let (exit_code, end, duration_ms, stdout, stderr) = match ended {
+        Ok(exit) => {
+            let end = match (exit.ending, exit.code, exit.signal) {
+                (Ending::TimedOut, ..) => Some("timeout".to_owned()),
+                (_, None, Some(signal)) => Some(format!("signal {signal}")),
+                (_, None, None) => Some("ended without exit code".to_owned()),
+                _ => None,
+            };
+            let code = if end.is_some() { None } else { exit.code };
+            (code, end, exit.duration.as_millis() as u64, exit.stdout, exit.stderr)
+        }
+        Err(error) => (None, Some(error.to_string()), 0, empty(), empty()),
+    };
+    let redact = |captured: &Captured| {
+        run.plan.redactor.redact(&captured.text()).map_or_else(|_| "[withheld]".to_owned(), |text| text.into_owned())
+    };
+    let (out, err) = (redact(&stdout), redact(&stderr));
+    let whole = format!("$ {}\n{out}{err}", argv.join(" "));
+    let tail: String = whole.chars().skip(whole.chars().count().saturating_sub(TAIL)).collect();
+    let artifact = run.journal().keep(&name, whole.into_bytes()).await?;
+    Ok(VerifyCommand {
+        argv: argv.to_vec(),
+        exit_code,
+        end,
+        started_at,
+        duration_ms,
+        stdout_sha256: sha256_hex(out.as_bytes()),
+        stderr_sha256: sha256_hex(err.as_bytes()),
+        stdout_bytes: stdout.total,
+        stderr_bytes: stderr.total,
+        tail,
+        output: artifact.path,
+        tree_before,
+        tree_after,
+    })
+}
+
+async fn run_command(run: &Run<'_>, site: &Site, worktree: &Worktree, argv: &[String]) -> Result<Exit, ProcessError> {
+    let (program, args) = argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
+    let spec = ProcessSpec::new(program, worktree.path())
+        .args(args)
+        .envs(site.child_environment())
+        .timeout(site.config.verify.timeout.0)
+        .output_cap(OUTPUT_CAP);
+    let cancel = CancellationToken::new();
+    let stop = run.stop();
+    let aborted = cancel.clone();
+    let running = process::run(spec, &cancel);
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => ended,
+        _ = stop.wait_aborted() => {
+            aborted.cancel();
+            running.await
+        }
+    }
+}
+
+fn empty() -> Captured {
+    Captured { head: Vec::new(), tail: Vec::new(), total: 0, sha256: sha256_hex(b""), truncated: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_body_is_wrapped_and_keeps_its_lines() {
+        let long = "word ".repeat(30);
+        let wrapped = wrapped(&format!("{long}\n\n- a list item\n- another"));
+        assert!(wrapped.lines().all(|line| line.chars().count() <= 72), "{wrapped}");
+        assert!(wrapped.ends_with("\n\n- a list item\n- another\n"), "{wrapped}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Room 4, instance: everything that fixes how the run will behave is put together, hashed and recorded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::recovery::Predecessor;
+use super::run::Run;
+use super::site::Site;
+use super::task::{self, LONGEST_TITLE};
+use crate::domain::budget::Spend;
+use crate::domain::canonical::canonical_sha256;
+use crate::domain::event::{Event, RunStarted};
+use crate::domain::policy::PolicyPrincipal;
+use crate::domain::run::VisitRecord;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::untrusted::incoming_line;
+use crate::engine::arguments::Scope;
+use crate::engine::budget::Meter;
+use crate::engine::journal::{Journal, JournalError};
+use crate::engine::pacing::Backoff;
+use crate::engine::queue::Queues;
+use crate::engine::session::SessionWorld;
+use crate::engine::tool::Tool;
+use crate::engine::visit::{FlowPlan, FlowWorld};
+use crate::prompt::template::Values;
+use crate::sys::worktree_path::WorktreeRoot;
+
+/// A run that is ready to visit its first step.
+pub struct Instance {
+    /// What its flow runs on.
+    pub plan: FlowPlan,
+    /// What its flow works with.
+    pub world: FlowWorld,
+    /// Visits that a killed predecessor finished.
+    pub finished: Vec<VisitRecord>,
+}
+
+/// Puts the run together. `Err` inside: the run ends here.
+pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>, JournalError> {
+    let plan = run.plan;
+    let Some(worktree) = run.worktree() else { return Err(run.defect("the worktree's room was left without one")) };
+    let root = match WorktreeRoot::open(worktree.path()) {
+        Ok(root) => root,
+        Err(error) => {
+            return Ok(Err(Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))));
+        }
+    };
+    let inherited = run.lease.predecessor.as_ref().map(spent).unwrap_or_default();
+    let policy = plan.policy.clone().in_worktree(root);
+    run.record(Event::RunStarted(Box::new(RunStarted {
+        agent: plan.loaded.definition.name.clone(),
+        definition_sha256: plan.loaded.sha256.clone(),
+        policy_versions: policy.versions(),
+        config_sha256: config_hash(site),
+        budgets: plan.budgets.clone(),
+        inherited,
+        metadata: plan.request.metadata.clone(),
+    })))?;
+    let finished = run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
+    for visit in &finished {
+        run.record(Event::VisitImported(Box::new(visit.clone())))?;
+    }
+    let world = FlowWorld(SessionWorld {
+        model: Arc::clone(&plan.providers) as _,
+        journal: Arc::clone(run.journal()) as Arc<dyn Journal>,
+        policy: Arc::new(policy),
+        redactor: Arc::clone(&plan.redactor),
+        meter: Arc::new(Meter::new(plan.budgets.clone(), inherited, run.clock)),
+        stop: run.stop(),
+        clock: run.clock,
+        queues: Arc::new(queues(&plan.session.queues)),
+        backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
+        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    let tools: Vec<Arc<dyn Tool>> = Vec::new();
+    let plan = FlowPlan {
+        loaded: Arc::clone(&plan.loaded),
+        values: with_facts(run, site),
+        task: task::text(run, site),
+        format: plan.request.format.unwrap_or_default(),
+        settings: plan.session.settings.clone(),
+        tools,
+        verify_commands: site.config.verify.commands.clone(),
+        include_prompt_text: site.config.record.include_prompt_text,
+        scope: Scope {
+            principal: PolicyPrincipal::new(&plan.request.principal, plan.request.permission),
+            repo: site.repo.to_string(),
+            issue: plan.issue.key.clone(),
+            branch: run.lease.mapping.branch.to_string(),
+            worktree: plan.worktree_shown(site),
+        },
+        run_id: run.lease.run_id,
+    };
+    Ok(Ok(Instance { plan, world, finished }))
+}
+
+/// The facts of the issue, under their published names (D68).
+fn with_facts(run: &Run<'_>, site: &Site) -> Values {
+    let issue = &run.plan.issue;
+    let mut values = run.plan.values.clone();
+    values.set("issue", issue.key.to_string());
+    values.set("issue_number", issue.key.to_string());
+    values.set("issue_title", incoming_line(&issue.title, LONGEST_TITLE).text);
+    values.set("issue_url", issue.url.clone().unwrap_or_default());
+    values.set("repository", site.repo.to_string());
+    values.set("branch", run.lease.mapping.branch.to_string());
+    values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
+    values
+}
+
+/// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
+fn spent(before: &Predecessor) -> Spend {
+    let totals = before.facts.totals();
+    let earlier = before.facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
+    let lived = u64::try_from(before.facts.last_at - before.facts.started_at).unwrap_or_default();
+    Spend {
+        steps: before.facts.visits.len() as u32,
+        wall_time: earlier.wall_time + std::time::Duration::from_millis(lived),
+        cost: earlier.cost + totals.cost,
+        cost_unknown: earlier.cost_unknown || totals.cost_unknown,
+    }
+}
+
+fn queues(declared: &BTreeMap<String, u32>) -> Queues {
+    let declared = declared.iter().map(|(name, size)| (name.clone(), *size as usize)).collect();
+    let cpus = std::thread::available_parallelism().map_or(2, usize::from);
+    Queues::new(&declared, cpus)
+}
+
+/// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.
+fn config_hash(site: &Site) -> String {
+    let values: Vec<Value> = site
+        .config
+        .explain()
+        .into_iter()
+        .map(|line| serde_json::json!([line.key, line.value]))
+        .collect();
+    canonical_sha256(&values).unwrap_or_default()
+}

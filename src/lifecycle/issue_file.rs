@@ -1,0 +1,90 @@
+//! An issue from a Markdown file, for work without a tracker (D30, D94).
+
+use std::path::Path;
+
+use super::refusal::Refusal;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::issue::{Issue, IssueKey};
+use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
+
+/// Longest file that is read as an issue, in bytes; GitHub's own limit for a body.
+const LONGEST: u64 = 65_536;
+
+/// Reads the file: its first heading is the title, the rest the body; a stem `N` or `issue-N` is the number, any other
+/// file gets a word made from its content.
+pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
+    let shown = path.display();
+    let refused = |message: String| Refusal::new(StopDetail::InvalidInput, message);
+    let size = std::fs::metadata(path)
+        .map_err(|error| refused(format!("The issue file {shown} cannot be read: {error}.")).hint("check --issue-file"))?
+        .len();
+    if size > LONGEST {
+        return Err(refused(format!("The issue file {shown} has {size} bytes; an issue has at most {LONGEST}.")));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refused(format!("The issue file {shown} cannot be read: {error}.")))?;
+    let (title, body) = split(&text).ok_or_else(|| {
+        refused(format!("The issue file {shown} has no heading.")).hint("begin it with a line `# What is to be done`")
+    })?;
+    Ok(Issue {
+        repo: repo.clone(),
+        key: key(path, &text),
+        title,
+        body,
+        url: None,
+        node_id: None,
+        open: true,
+        labels: Vec::new(),
+        author: None,
+        updated_at: None,
+    })
+}
+
+fn split(text: &str) -> Option<(String, String)> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut before = String::new();
+    let mut lines = text.lines();
+    for line in lines.by_ref() {
+        let title = line.trim_start().trim_start_matches('#');
+        let is_heading = line.trim_start().starts_with('#') && (title.starts_with(' ') || title.is_empty());
+        if is_heading && !title.trim().is_empty() {
+            let rest: Vec<&str> = lines.collect();
+            let body = format!("{before}{}", rest.join("\n"));
+            return Some((title.trim().to_owned(), body.trim().to_owned()));
+        }
+        before.push_str(line);
+        before.push('\n');
+    }
+    None
+}
+
+fn key(path: &Path, text: &str) -> IssueKey {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let digits = stem.strip_prefix("issue-").unwrap_or(stem);
+    match digits.parse::<u64>() {
+        Ok(number) if digits.bytes().all(|byte| byte.is_ascii_digit()) => IssueKey::Number(number),
+        _ => IssueKey::Word(format!("0{}", &sha256_hex(text.as_bytes())[..8])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d94_only_a_number_or_issue_number_is_a_number() {
+        assert_eq!(key(Path::new("/x/7.md"), ""), IssueKey::Number(7));
+        assert_eq!(key(Path::new("/x/issue-42.md"), ""), IssueKey::Number(42));
+        for other in ["/x/v2.md", "/x/2026-plan.md", "/x/issue-4b.md", "/x/+7.md"] {
+            assert!(matches!(key(Path::new(other), "text"), IssueKey::Word(word) if word.starts_with('0')), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_first_heading_is_the_title() {
+        let (title, body) = split("\n## Fix `add`  \n\nIt subtracts.\n# more\n").unwrap();
+        assert_eq!((title.as_str(), body.as_str()), ("Fix `add`", "It subtracts.\n# more"));
+        assert!(split("no heading\n#hashtag\n").is_none());
+    }
+}

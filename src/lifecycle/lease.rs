@@ -1,0 +1,148 @@
+//! Room 2, lease: the issue is ours, in one file that only one process can hold, with a journal from here on.
+
+use std::sync::Arc;
+
+use chrono::{TimeDelta, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::mapping_format::{MAPPING_SCHEMA, MappingRecord};
+use super::origin::Resolved;
+use super::plan::Plan;
+use super::recovery::{self, Predecessor};
+use super::refusal::Refusal;
+use super::site::Site;
+use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
+use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
+use crate::engine::journal::Journal as _;
+use crate::store::journal_file::FileJournal;
+use crate::sys::holder_format::Holder;
+use crate::sys::lock::{Lock, LockError};
+
+/// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
+const MOST_SUCCESSORS: u32 = 2;
+/// How long after the run's own deadline the lease counts for hosts that cannot ask this kernel.
+const GRACE_MINUTES: i64 = 5;
+
+/// A held lease. Dropping it gives it back.
+pub struct Lease {
+    /// The run that holds it.
+    pub run_id: RunId,
+    /// Its instance.
+    pub instance: InstanceId,
+    /// The frozen mapping.
+    pub mapping: MappingRecord,
+    /// The run's journal.
+    pub journal: Arc<FileJournal>,
+    /// The killed run that this one continues.
+    pub predecessor: Option<Predecessor>,
+    lock: Lock,
+}
+
+impl Lease {
+    /// Gives the lease back; the mapping stays in its file.
+    pub fn release(self) {
+        if let Err(error) = self.lock.release() {
+            tracing::warn!(%error, "the lease was let go without saying so in its file");
+        }
+    }
+}
+
+/// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
+pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease, Refusal> {
+    let now = site.clock.now();
+    let instance = next_instance(plan, now);
+    let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
+    let wall = TimeDelta::from_std(plan.budgets.max_wall_time).unwrap_or(TimeDelta::days(365));
+    let holder = Holder::here(&site.host, instance.as_str(), now, now + wall + TimeDelta::minutes(GRACE_MINUTES));
+    let host = site.host.clone();
+    let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
+    let mut lock = match locked {
+        Ok(Ok(lock)) => lock,
+        Ok(Err(error)) => return Err(busy(error, plan)),
+        Err(panic) => return Err(Refusal::new(StopDetail::Internal, "The lease could not be taken.").technical(panic.to_string())),
+    };
+    let last = lock.record().and_then(mapping_of);
+    let predecessor = match &last {
+        Some(last) => recovery::predecessor(site, last.run_id).await,
+        None => None,
+    };
+    let continues = predecessor.is_some() && last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    let run_id = RunId(Uuid::now_v7());
+    let mapping = MappingRecord {
+        schema_version: MAPPING_SCHEMA.to_owned(),
+        branch: branch_of(&plan.issue.key),
+        origin: resolved.origin.clone(),
+        run_id,
+        instance: instance.clone(),
+        successors: if continues { last.map_or(0, |last| last.successors) + 1 } else { 0 },
+    };
+    let predecessor = predecessor.filter(|_| continues);
+    let journal = open_journal(plan, site, &mapping, predecessor.as_ref()).await?;
+    // The journal first: were the file first, a crash between would lose the way to the predecessor.
+    let record = serde_json::to_value(&mapping).unwrap_or_default();
+    lock.set_record(record).map_err(|error| Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}.")))?;
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, lock })
+}
+
+/// What a lease file's record says; `None` for one of a newer agentd.
+pub fn mapping_of(record: &Value) -> Option<MappingRecord> {
+    serde_json::from_value(record.clone()).ok()
+}
+
+async fn open_journal(
+    plan: &Plan,
+    site: &Site,
+    mapping: &MappingRecord,
+    predecessor: Option<&Predecessor>,
+) -> Result<Arc<FileJournal>, Refusal> {
+    let dir = site.state.run(&site.repo, mapping.run_id);
+    let failed = |message: String| {
+        Refusal::new(StopDetail::OutputWriteFailed, format!("The run's journal cannot be written: {message}."))
+            .hint("free some disk space, or name another state directory with --state-dir")
+    };
+    let journal = FileJournal::open(dir, site.clock.clone(), Arc::clone(&plan.redactor))
+        .map_err(|error| failed(error.to_string()))?;
+    let first = Event::LeaseTaken(Box::new(LeaseTaken {
+        run_id: mapping.run_id,
+        instance: mapping.instance.clone(),
+        issue: plan.issue.clone(),
+        source: plan.request.source,
+        principal: plan.request.principal.clone(),
+        origin: mapping.origin.clone(),
+        branch: mapping.branch.clone(),
+        worktree: plan.worktree_shown(site),
+        checkout: site.checkout.root().as_path().display().to_string(),
+        previous_run: predecessor.map(|predecessor| predecessor.run_id),
+        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }));
+    journal.append(first).map_err(|error| failed(error.to_string()))?;
+    journal.flush().await.map_err(|error| failed(error.to_string()))?;
+    Ok(Arc::new(journal))
+}
+
+/// A name that no earlier instance of the issue has (D94): a second later where the clock stands still.
+fn next_instance(plan: &Plan, now: chrono::DateTime<Utc>) -> InstanceId {
+    let last = plan.lease_record.as_ref().map(|last| last.instance.clone());
+    let mut at = now;
+    loop {
+        let instance = InstanceId::new(&plan.issue.key, at);
+        if last.as_ref().is_none_or(|last| instance > *last) || at > now + TimeDelta::hours(1) {
+            return instance;
+        }
+        at += TimeDelta::seconds(1);
+    }
+}
+
+fn busy(error: LockError, plan: &Plan) -> Refusal {
+    match error {
+        LockError::Busy(holder) => {
+            let who = holder.map_or_else(|| "a process that has not yet said who it is".to_owned(), |holder| holder.to_string());
+            Refusal::new(StopDetail::BranchBusy, format!("Issue {} is being worked on by {who}.", plan.issue.key))
+                .hint("wait for it, or stop it: agentd runs stop latest")
+        }
+        LockError::File(error) => Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}.")),
+    }
+}

@@ -1,0 +1,28 @@
+//! What the lease file keeps of a mapping between runs (D75): the frozen origin and the last run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::mapping::InstanceId;
+use crate::domain::name::BranchName;
+use crate::domain::origin::Origin;
+use crate::domain::run::RunId;
+
+/// Version of [`MappingRecord`].
+pub const MAPPING_SCHEMA: &str = "agentd.mapping.v1";
+
+/// The frozen mapping of one issue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingRecord {
+    /// [`MAPPING_SCHEMA`].
+    pub schema_version: String,
+    /// The issue's branch.
+    pub branch: BranchName,
+    /// The origin, frozen when the mapping was made.
+    pub origin: Origin,
+    /// The newest run that held the lease.
+    pub run_id: RunId,
+    /// How many killed runs in a row this run succeeds (D61).
+    pub successors: u32,
+    /// The instance of that run; later ones sort after it (D94).
+    pub instance: InstanceId,
+}

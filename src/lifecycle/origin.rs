@@ -1,0 +1,119 @@
+//! Room 1, origin: the branch that the work starts from and returns to. No link set is an error, never a default.
+
+use super::plan::Plan;
+use super::refusal::Refusal;
+use super::site::Site;
+use crate::domain::name::BranchName;
+use crate::domain::origin::{Origin, OriginSource};
+use crate::domain::run::Warning;
+use crate::domain::stop::StopDetail;
+
+/// The origin, and what is to be said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Frozen from here on.
+    pub origin: Origin,
+    /// `origin_changed`, where a field changed after the mapping was made (D35).
+    pub warnings: Vec<Warning>,
+}
+
+/// Asks the chain (interface §4), then the remote for the branch's commit. An issue that is mapped keeps its origin:
+/// a changed field is reported, a different `--origin` refused (D75).
+pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
+    let asked = ask_chain(plan, site).await?;
+    if let Some(frozen) = &plan.mapped {
+        return keep(frozen.origin.clone(), asked, site);
+    }
+    let Some((text, source)) = asked else { return Err(unresolved(plan, site)) };
+    let branch = BranchName::parse(&text).map_err(|error| {
+        Refusal::new(StopDetail::OriginMissing, format!("The origin branch from {} cannot be used: {error}.", link(source, site)))
+            .hint("name an existing branch")
+    })?;
+    let commit = site.origin_commit(&branch).await?.ok_or_else(|| {
+        Refusal::new(
+            StopDetail::OriginMissing,
+            format!("The origin branch \"{branch}\", named by {}, does not exist {}.", link(source, site), site.origin_place()),
+        )
+        .hint(format!("create it, or change {}", link(source, site)))
+    })?;
+    Ok(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() })
+}
+
+/// First link that is set wins; blank is unset.
+async fn ask_chain(plan: &Plan, site: &Site) -> Result<Option<(String, OriginSource)>, Refusal> {
+    let set = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    if let Some(text) = set(plan.request.origin.as_deref()) {
+        return Ok(Some((text, OriginSource::Explicit)));
+    }
+    if let (Some(github), Some(snapshot)) = (&site.github, &plan.snapshot) {
+        let field = github.issue_field(snapshot, &site.config.github.issue_field).await?;
+        if let Some(text) = set(field.as_deref()) {
+            return Ok(Some((text, OriginSource::IssueField)));
+        }
+        if let Some(number) = snapshot.issue.key.number() {
+            let field = github.project_field(&site.repo, number, &site.config.github.project_field).await?;
+            if let Some(text) = set(field.as_deref()) {
+                return Ok(Some((text, OriginSource::ProjectField)));
+            }
+        }
+    }
+    Ok(set(site.repository.origin_branch.as_deref()).map(|text| (text, OriginSource::Config)))
+}
+
+fn keep(
+    frozen: Origin,
+    asked: Option<(String, OriginSource)>,
+    site: &Site,
+) -> Result<Resolved, Refusal> {
+    let mut warnings = Vec::new();
+    if let Some((text, source)) = asked {
+        let now = BranchName::parse(&text).map_or_else(|_| text.clone(), |branch| branch.to_string());
+        if now != frozen.branch.as_str() {
+            if source == OriginSource::Explicit {
+                return Err(Refusal::new(
+                    StopDetail::MappingConflict,
+                    format!("The issue is mapped to the origin \"{}\" ({}), not to \"{now}\".", frozen.branch, frozen.source),
+                )
+                .hint("leave --origin out to continue on the issue's branch")
+                .hint("or delete the issue's branch and worktree first: the next run makes a new mapping"));
+            }
+            warnings.push(Warning {
+                code: "origin_changed".to_owned(),
+                at: site.clock.now_ms(),
+                text: format!(
+                    "{} says \"{now}\" now; the mapping keeps \"{}\", its origin since it was made",
+                    link(source, site),
+                    frozen.branch
+                ),
+            });
+        }
+    }
+    Ok(Resolved { origin: frozen, warnings })
+}
+
+fn unresolved(plan: &Plan, site: &Site) -> Refusal {
+    let refusal = Refusal::new(
+        StopDetail::OriginUnresolved,
+        "No origin branch is set: neither --origin, nor the issue field, nor the project field, nor origin_branch.",
+    )
+    .hint("name it once: --origin BRANCH")
+    .hint("or for the repository: origin_branch = \"BRANCH\" under [[repositories]] in agentd.toml");
+    if plan.snapshot.is_some() {
+        refusal.hint(format!(
+            "or for the issue: its field \"{}\", or \"{}\" of its project",
+            site.config.github.issue_field, site.config.github.project_field
+        ))
+    } else {
+        refusal
+    }
+}
+
+/// A link of the chain, as people know it.
+fn link(source: OriginSource, site: &Site) -> String {
+    match source {
+        OriginSource::Explicit => "--origin".to_owned(),
+        OriginSource::IssueField => format!("the issue field \"{}\"", site.config.github.issue_field),
+        OriginSource::ProjectField => format!("the project field \"{}\"", site.config.github.project_field),
+        OriginSource::Config => "origin_branch".to_owned(),
+    }
+}

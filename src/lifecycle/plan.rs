@@ -1,0 +1,245 @@
+//! Before the rooms: everything that can be refused is refused here, while nothing has been made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::lease::mapping_of;
+use super::mapping_format::MappingRecord;
+use super::refusal::Refusal;
+use super::request::{IssueRef, RunRequest};
+use super::site::Site;
+use super::issue_file;
+use crate::config::config_file::{self, Publish};
+use crate::config::settings::Session;
+use crate::definition::{self, Loaded};
+use crate::definition::policy_file::{PolicySource, read_policies};
+use crate::domain::budget::Budgets;
+use crate::domain::issue::Issue;
+use crate::domain::mapping::worktree_of;
+use crate::domain::redaction::Redactor;
+use crate::domain::stop::StopDetail;
+use crate::engine::policy::Policy;
+use crate::engine::policy_program::PolicyProgram;
+use crate::github::IssueSnapshot;
+use crate::llm::providers::{ProviderConfig, ProviderKind, Providers};
+use crate::prompt::template::Values;
+use crate::sys::lock;
+
+/// A run that may start: read, checked and frozen (D1).
+pub struct Plan {
+    /// What was asked for.
+    pub request: RunRequest,
+    /// The issue.
+    pub issue: Issue,
+    /// The tracker's view of it; `None` for an issue from a file.
+    pub snapshot: Option<IssueSnapshot>,
+    /// The mapping made by an earlier run, as long as its branch is there.
+    pub mapped: Option<MappingRecord>,
+    /// What the lease file remembers, branch or not.
+    pub lease_record: Option<MappingRecord>,
+    /// The agent's definition with its prompts.
+    pub loaded: Arc<Loaded>,
+    /// What it may do.
+    pub policy: Policy,
+    /// Limits and targets of its sessions.
+    pub session: Session,
+    /// The models behind the targets.
+    pub providers: Arc<Providers>,
+    /// Hard caps.
+    pub budgets: Budgets,
+    /// Values of the declared parameters and what the completion condition supplies (D68).
+    pub values: Values,
+    /// What becomes of the work.
+    pub publish: Publish,
+    /// Takes secrets out of everything that is kept or shown.
+    pub redactor: Arc<Redactor>,
+}
+
+impl Plan {
+    /// The worktree's path for people and records: relative to the main checkout where it is below it.
+    pub fn worktree_shown(&self, site: &Site) -> String {
+        let path = site.worktree_root().join(worktree_of(&self.issue.key));
+        let path = path.as_path();
+        path.strip_prefix(site.checkout.root().as_path()).unwrap_or(path).display().to_string()
+    }
+}
+
+/// Reads and checks everything a run depends on. Changes nothing anywhere.
+pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
+    let (issue, snapshot) = issue(&request, site).await?;
+    let lease_record = last_mapping(&issue, site).await;
+    let mapped = match &lease_record {
+        // A mapping lives as long as its branch, here or on the remote.
+        Some(record) if site.has_branch(&record.branch).await? => Some(record.clone()),
+        _ => None,
+    };
+    let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
+    let loaded = load_definition(site, &agent, &request).await?;
+    let policy = read_policy(site).await?;
+    let session = site.config.session()?;
+    let providers = providers(site, &session)?;
+    let redactor = redactor(site)?;
+    let values = values(&loaded, &request)?;
+    let publish = publish(&request, &issue, site).await?;
+    Ok(Plan {
+        budgets: site.config.budgets.clone(),
+        request,
+        issue,
+        snapshot,
+        mapped,
+        lease_record,
+        loaded: Arc::new(loaded),
+        policy,
+        session,
+        providers: Arc::new(providers),
+        values,
+        publish,
+        redactor: Arc::new(redactor),
+    })
+}
+
+async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<IssueSnapshot>), Refusal> {
+    let number = match &request.issue {
+        IssueRef::File(path) => {
+            let (path, repo) = (path.clone(), site.repo.clone());
+            let issue = blocking(move || issue_file::read(&path, &repo)).await??;
+            return Ok((issue, None));
+        }
+        IssueRef::Number(number) => *number,
+    };
+    let Some(github) = &site.github else {
+        return Err(Refusal::new(StopDetail::ConfigInvalid, "There are no credentials for GitHub.")
+            .hint("set GITHUB_TOKEN, or github.token in agentd.toml")
+            .hint("without a tracker: agentd run --issue-file FILE.md"));
+    };
+    let snapshot = github.issue(&site.repo, number).await?;
+    if !snapshot.issue.open {
+        return Err(Refusal::new(StopDetail::InvalidInput, format!("Issue {number} of {} is closed.", site.repo))
+            .hint("reopen it, or name another issue"));
+    }
+    if snapshot.issue.title.trim().is_empty() {
+        return Err(Refusal::new(StopDetail::InvalidInput, format!("Issue {number} of {} has no title.", site.repo))
+            .hint("give it a title: it is the objective"));
+    }
+    Ok((snapshot.issue.clone(), Some(snapshot)))
+}
+
+async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
+    let path = site.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
+    let peeked = blocking(move || lock::peek(&path)).await.ok().flatten()?;
+    mapping_of(&peeked.record?)
+}
+
+async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Result<Loaded, Refusal> {
+    let project = site.checkout.root().as_path().to_owned();
+    let folder = project.join(".agent").join(agent);
+    if !folder.is_dir() {
+        let known = blocking(move || definition::agents_of(&project)).await?;
+        let refusal = Refusal::new(StopDetail::ConfigInvalid, format!("There is no agent \"{agent}\" in .agent/."));
+        return Err(if known.is_empty() {
+            refusal.hint("agentd init writes one")
+        } else {
+            refusal.hint(format!("known agents: {}", known.join(", ")))
+        });
+    }
+    let supplied: BTreeSet<String> = request.parameters.keys().cloned().collect();
+    let loaded = blocking(move || definition::load(&project, &folder, &supplied)).await?;
+    loaded.map_err(|refused| {
+        let detail = if refused.exit_code() == 5 { StopDetail::SchemaInvalid } else { StopDetail::ConfigInvalid };
+        Refusal::new(detail, format!("The agent \"{agent}\" cannot be used:\n{refused}"))
+            .hint(format!("agentd agents check {agent} shows the same, and every warning"))
+    })
+}
+
+/// Parameters that are missing, unknown or outside their limits are refused together (D68).
+fn values(loaded: &Loaded, request: &RunRequest) -> Result<Values, Refusal> {
+    loaded.run_values(&request.parameters).map_err(|problems| {
+        let words: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        let refusal = Refusal::new(StopDetail::InvalidInput, format!("Parameters: {}.", words.join("; ")));
+        problems.into_iter().fold(refusal, |refusal, problem| refusal.hint(problem.fix))
+    })
+}
+
+async fn read_policy(site: &Site) -> Result<Policy, Refusal> {
+    let files: Vec<PathBuf> = site.config.policy.files.iter().map(|file| site.configured_path(file)).collect();
+    let rules = blocking(move || {
+        let sources = files.iter().map(|file| PolicySource::read(file)).collect::<Result<Vec<_>, _>>()?;
+        read_policies(&sources)
+    })
+    .await?
+    .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("The policy cannot be used: {error}.")))?;
+    let program = (!site.config.policy.program.is_empty()).then(|| PolicyProgram {
+        argv: site.config.policy.program.clone(),
+        cwd: site.checkout.root().clone(),
+        env: site.child_environment(),
+        timeout: crate::engine::policy_program::TIME_LIMIT,
+    });
+    Ok(Policy::new(rules, program))
+}
+
+fn providers(site: &Site, session: &Session) -> Result<Providers, Refusal> {
+    let mut configured = BTreeMap::new();
+    for target in &session.settings.targets {
+        if configured.contains_key(&target.provider) {
+            continue;
+        }
+        let provider = site.config.provider(&target.provider)?;
+        configured.insert(
+            provider.name.clone(),
+            ProviderConfig {
+                kind: wire_of(provider.kind),
+                base_url: Some(provider.base_url),
+                api_key: provider.api_key,
+                headers: provider.headers.into_iter().collect(),
+            },
+        );
+    }
+    Providers::new(configured, site.clock.clone()).map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
+}
+
+fn wire_of(kind: config_file::ProviderKind) -> ProviderKind {
+    match kind {
+        config_file::ProviderKind::Anthropic => ProviderKind::Anthropic,
+        config_file::ProviderKind::Openai => ProviderKind::OpenAi,
+        config_file::ProviderKind::OpenaiResponses | config_file::ProviderKind::Gemini => ProviderKind::OpenAi,
+    }
+}
+
+fn redactor(site: &Site) -> Result<Redactor, Refusal> {
+    let mut key = [0; 32];
+    key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
+    key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
+    Redactor::new(key, site.config.secret_values(), &site.config.redaction.patterns)
+        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("redaction.patterns: {error}.")))
+}
+
+/// `--publish` > the repository's; an issue from a file goes to a branch, or nowhere without a remote (D30).
+async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Publish, Refusal> {
+    let wanted = request.publish.unwrap_or(site.repository.publish);
+    let has_remote = site.remote.is_some();
+    if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_)) || request.publish.is_some() {
+        if !has_remote && wanted != Publish::None {
+            return Err(Refusal::new(
+                StopDetail::ConfigInvalid,
+                format!("The repository has no remote \"{}\" to publish to.", site.repository.remote),
+            )
+            .hint(format!("git remote add {} URL", site.repository.remote))
+            .hint("or keep the work here: --publish none"));
+        }
+        return Ok(wanted);
+    }
+    Ok(match (has_remote, wanted) {
+        (false, _) | (_, Publish::None) => Publish::None,
+        (true, _) => Publish::Branch,
+    })
+}
+
+/// Disk work off the runtime's threads.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|panic| {
+        Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.").technical(panic.to_string())
+    })
+}

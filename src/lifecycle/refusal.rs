@@ -1,0 +1,51 @@
+//! A start that is refused: nothing was made, and the person is told what to do.
+
+use crate::domain::stop::{Stop, StopDetail};
+use crate::github;
+
+/// Why a walk did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .stop.message)]
+pub struct Refusal {
+    /// Detail (and with it reason and exit code) and the public sentence.
+    pub stop: Stop,
+    /// What to do next, most likely first.
+    pub hints: Vec<String>,
+    /// Technical words for the log; never shown on GitHub.
+    pub technical: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal with its sentence.
+    pub fn new(detail: StopDetail, message: impl Into<String>) -> Self {
+        Self { stop: Stop::new(detail, message), hints: Vec::new(), technical: None }
+    }
+
+    /// Adds what to do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Adds words for the log.
+    pub fn technical(mut self, words: impl Into<String>) -> Self {
+        self.technical = Some(words.into());
+        self
+    }
+}
+
+/// GitHub could not be asked at the start (D32): exit 1, except for what the person asked for wrongly: exit 4.
+impl From<github::Error> for Refusal {
+    fn from(error: github::Error) -> Self {
+        use github::ErrorKind;
+        let detail = match error.kind {
+            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::IsPullRequest | ErrorKind::Moved => StopDetail::InvalidInput,
+            ErrorKind::FieldConflict { .. } | ErrorKind::FieldType { .. } => StopDetail::OriginUnresolved,
+            ErrorKind::Setup { .. } => StopDetail::ConfigInvalid,
+            _ => StopDetail::GithubError,
+        };
+        let technical = error.technical().to_owned();
+        let refusal = Self::new(detail, error.to_string());
+        if technical.is_empty() { refusal } else { refusal.technical(technical) }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a walk is asked for, whoever asks: the command line, the daemon or a sweep.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::config::config_file::Publish;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::policy::ActorPermission;
+use crate::domain::report::ReportFormat;
+use crate::domain::run::Principal;
+
+/// One walk.
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    /// Which issue.
+    pub issue: IssueRef,
+    /// What asked.
+    pub source: ObjectiveSource,
+    /// On whose behalf.
+    pub principal: Principal,
+    /// What GitHub lets them do, where it was asked.
+    pub permission: Option<ActorPermission>,
+    /// `--origin`, the first link of the chain.
+    pub origin: Option<String>,
+    /// `--agent`; else the repository's.
+    pub agent: Option<String>,
+    /// `--publish`; else the repository's.
+    pub publish: Option<Publish>,
+    /// `--format` of the final report; steps with a schema report JSON whatever it says (D89).
+    pub format: Option<ReportFormat>,
+    /// `--uv`: values of declared parameters.
+    pub parameters: BTreeMap<String, String>,
+    /// `--meta`: kept verbatim in the run's metadata.
+    pub metadata: Map<String, Value>,
+}
+
+/// Which issue a walk is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IssueRef {
+    /// A number of the repository's tracker.
+    Number(u64),
+    /// A Markdown file (D30).
+    File(PathBuf),
+}

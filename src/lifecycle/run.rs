@@ -1,0 +1,132 @@
+//! A run that has its lease: what every later room works with, and how it writes to the journal.
+
+use std::sync::{Arc, OnceLock};
+
+use super::lease::Lease;
+use super::plan::Plan;
+use super::recovery;
+use super::report;
+use super::request::IssueRef;
+use super::site::Site;
+use super::watch::Watch;
+use crate::domain::event::{Effect, Event};
+use crate::domain::facts::RunFacts;
+use crate::domain::run::Warning;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::clock::RunClock;
+use crate::engine::journal::{Journal, JournalError};
+use crate::engine::stop::StopSignal;
+use crate::git::worktree::Worktree;
+use crate::store::journal_file::FileJournal;
+
+/// One run under way.
+pub struct Run<'a> {
+    /// What was planned.
+    pub plan: &'a Plan,
+    /// The held lease.
+    pub lease: &'a Lease,
+    /// Time since the run began, for budgets and records.
+    pub clock: RunClock,
+    site: &'a Site,
+    stop: StopSignal,
+    worktree: OnceLock<Worktree>,
+}
+
+impl<'a> Run<'a> {
+    /// A run whose lease was just taken.
+    pub fn new(plan: &'a Plan, lease: &'a Lease, site: &'a Site, watch: &Watch) -> Self {
+        let clock = RunClock::starting(site.clock.now());
+        Self { plan, lease, clock, site, stop: watch.signal(), worktree: OnceLock::new() }
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Arc<FileJournal> {
+        &self.lease.journal
+    }
+
+    /// Whether someone asked to stop.
+    pub fn stop(&self) -> StopSignal {
+        self.stop.clone()
+    }
+
+    /// The worktree, from its room on.
+    pub fn worktree(&self) -> Option<&Worktree> {
+        self.worktree.get()
+    }
+
+    pub(super) fn has_worktree(&self, worktree: Worktree) {
+        // Set once, by the walk.
+        let _already = self.worktree.set(worktree);
+    }
+
+    /// The number of the issue in the tracker, where it is there.
+    pub fn tracked_issue(&self) -> Option<u64> {
+        match self.plan.request.issue {
+            IssueRef::Number(number) => Some(number),
+            IssueRef::File(_) => None,
+        }
+    }
+
+    /// Appends an event.
+    pub fn record(&self, event: Event) -> Result<(), JournalError> {
+        self.journal().append(event)
+    }
+
+    /// A note for people. One that cannot be written is logged; what it is about goes on.
+    pub fn note(&self, warning: Warning) {
+        tracing::warn!(code = warning.code, "{}", warning.text);
+        if let Err(error) = self.record(Event::Warned(warning)) {
+            tracing::error!(%error, "a note is not in the journal");
+        }
+    }
+
+    /// As [`Run::note`], with the time of now.
+    pub fn warn(&self, code: &str, text: impl Into<String>) {
+        self.note(Warning { code: code.to_owned(), at: self.site.clock.now_ms(), text: text.into() });
+    }
+
+    /// Says in the journal, durably, that an effect will be tried now.
+    pub async fn plan_effect(&self, effect: Effect) -> Result<(), JournalError> {
+        self.record(Event::EffectPlanned { effect })?;
+        self.journal().flush().await
+    }
+
+    /// Says that it is there.
+    pub fn effect_done(&self, effect: Effect, outcome: &str) -> Result<(), JournalError> {
+        self.record(Event::EffectDone { effect, outcome: outcome.to_owned() })
+    }
+
+    /// Says that it could not be done, and why in public words.
+    pub fn effect_failed(&self, effect: Effect, message: &str) -> Result<(), JournalError> {
+        tracing::warn!("{} failed: {message}", effect.as_str());
+        self.record(Event::EffectFailed { effect, message: message.to_owned() })
+    }
+
+    /// What the journal says so far.
+    pub fn facts(&self) -> Result<RunFacts, JournalError> {
+        recovery::facts(self.journal().dir())
+    }
+
+    /// The run output as it would be if the run ended now with `stop`.
+    pub fn output(&self, stop: &Stop) -> Result<(RunOutput, RunFacts), JournalError> {
+        let mut facts = self.facts()?;
+        facts.end = Some(stop.clone());
+        let output = report::output(&facts, self.journal());
+        Ok((output, facts))
+    }
+
+    /// The record could not be written: the outcome still gets out (C-10).
+    pub(super) fn output_lost(&self, error: &JournalError) -> RunOutput {
+        tracing::error!(%error, "the run's record cannot be written");
+        let stop = Stop::new(StopDetail::OutputWriteFailed, format!("The run's record could not be written: {error}."));
+        let mut facts = self.facts().unwrap_or_default();
+        facts.end = Some(stop);
+        report::output(&facts, self.journal())
+    }
+
+    /// A defect of agentd in the middle of a room, as the journal's error so that the walk ends orderly.
+    pub(super) fn defect(&self, message: &str) -> JournalError {
+        JournalError { path: self.journal().dir().path.display().to_string(), message: message.to_owned() }
+    }
+}

@@ -1,0 +1,142 @@
+//! Where walks happen: one repository with its configuration, checkout, tracker and state. Made once, used by every walk.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::refusal::Refusal;
+use crate::config::env::Env;
+use crate::config::settings::{Config, Repository};
+use crate::domain::name::{BranchName, CommitId, RepoName};
+use crate::domain::stop::StopDetail;
+use crate::git::checkout::{Checkout, Identity};
+use crate::git::error::GitError;
+use crate::git::remote::{Remote, RemoteAuth};
+use crate::github;
+use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::paths::AbsPath;
+
+/// What a child process inherits of the user's environment; everything else is left out.
+const INHERITED: [&str; 12] = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM", "SHELL", "CARGO_HOME", "RUSTUP_HOME",
+];
+
+/// A repository that agentd works for.
+#[derive(Clone)]
+pub struct Site {
+    /// The effective configuration.
+    pub config: Arc<Config>,
+    /// The repository's entry.
+    pub repository: Repository,
+    /// `owner/name`.
+    pub repo: RepoName,
+    /// The main checkout; its files, index, HEAD and stash are never touched.
+    pub checkout: Checkout,
+    /// URL of the remote; `None` = the checkout has no remote of that name.
+    pub remote: Option<String>,
+    /// The tracker; `None` where nobody configured credentials and none are needed (D30).
+    pub github: Option<github::Client>,
+    /// The state directory.
+    pub state: StateDir,
+    /// Wall time.
+    pub clock: Clock,
+    /// This process on this machine.
+    pub host: Host,
+    /// What children may inherit is taken from here.
+    pub env: Env,
+}
+
+impl Site {
+    /// The directory that holds the worktrees.
+    pub fn worktree_root(&self) -> AbsPath {
+        self.checkout.root().join(&self.config.worktree.root)
+    }
+
+    /// The whole environment of a child process: names that name nothing secret.
+    pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
+        INHERITED
+            .iter()
+            .filter_map(|name| Some((OsString::from(name), OsString::from(self.env.get(name)?))))
+            .collect()
+    }
+
+    /// The remote with the credentials of the moment: the GitHub token where GitHub's own host serves it, else what the
+    /// user's git would use (D28). `None` = no remote.
+    pub async fn authorised_remote(&self) -> Result<Option<Remote>, Refusal> {
+        let Some(url) = &self.remote else { return Ok(None) };
+        let auth = match &self.github {
+            Some(github) if self.takes_token(github, url) => RemoteAuth::Token(github.git_token().await?.token),
+            _ => RemoteAuth::User,
+        };
+        Ok(Some(Remote::new(&self.repository.remote, url, auth)))
+    }
+
+    /// HTTP remotes get the token: of GitHub's own host, and the one that the operator named as the remote.
+    fn takes_token(&self, github: &github::Client, url: &str) -> bool {
+        let over_http = url.starts_with("http://") || url.starts_with("https://");
+        let named = self.config.source("repositories") != crate::config::error::Source::Default;
+        over_http && (github.endpoint().serves_remote(url) || named)
+    }
+
+    /// The commit of the origin branch: on the remote, brought here; without a remote the local branch's.
+    pub async fn origin_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
+        match self.authorised_remote().await? {
+            Some(remote) => {
+                let mut found = self.checkout.fetch(&remote, std::slice::from_ref(branch)).await?;
+                Ok(found.pop().flatten())
+            }
+            None => Ok(self.checkout.local_branch(branch).await?),
+        }
+    }
+
+    /// Where [`Site::origin_commit`] looks, for messages.
+    pub fn origin_place(&self) -> String {
+        match &self.remote {
+            Some(_) => format!("on the remote \"{}\"", self.repository.remote),
+            None => format!("in {}", self.checkout.root()),
+        }
+    }
+
+    /// Whether a branch is here or on the remote.
+    pub async fn has_branch(&self, branch: &BranchName) -> Result<bool, Refusal> {
+        if self.checkout.local_branch(branch).await?.is_some() {
+            return Ok(true);
+        }
+        match self.authorised_remote().await? {
+            Some(remote) => Ok(self.checkout.remote_branch(&remote, branch).await?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Author and committer of agentd's commits (D13).
+    pub async fn identity(&self) -> Result<Identity, GitError> {
+        let own = self.checkout.identity().await?.unwrap_or_else(Identity::agentd);
+        let commit = &self.config.commit;
+        Ok(Identity {
+            name: commit.author_name.clone().unwrap_or(own.name),
+            email: commit.author_email.clone().unwrap_or(own.email),
+        })
+    }
+
+    /// A path of the configuration; relative ones start at the main checkout (D85).
+    pub fn configured_path(&self, path: &Path) -> PathBuf {
+        self.config.base().join(path)
+    }
+}
+
+/// Git could not do what a start needs.
+impl From<GitError> for Refusal {
+    fn from(error: GitError) -> Self {
+        Self::new(StopDetail::GitError, format!("{error}."))
+    }
+}
+
+/// The configuration lacks something that this start needs.
+impl From<crate::config::error::ConfigError> for Refusal {
+    fn from(error: crate::config::error::ConfigError) -> Self {
+        Self::new(StopDetail::ConfigInvalid, format!("{error}"))
+            .hint("agentd config explain shows every value with the layer it came from")
+    }
+}

@@ -1,0 +1,60 @@
+//! Room 5, steps: the flow, visit by visit; each finished visit is checkpointed and recorded, so that a crash costs at
+//! most the visit it falls into.
+
+use super::instance::Instance;
+use super::run::Run;
+use super::site::Site;
+use crate::domain::event::Event;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::flow::{FlowRun, Progress};
+use crate::engine::journal::{Journal as _, JournalError};
+
+/// Visits steps until the flow ends.
+pub async fn run(run: &Run<'_>, instance: &Instance, _site: &Site) -> Result<Stop, JournalError> {
+    let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
+    if let Some(end) = before {
+        // The predecessor died after its flow: what is left is to report and to publish.
+        return close(run, instance, end.stop, end.completion_reason);
+    }
+    if let Err(stop) = checkpoint(run, instance.finished.len() as u32).await? {
+        return close(run, instance, stop, None);
+    }
+    let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
+    loop {
+        match flow.advance().await? {
+            Progress::Visited(record) => {
+                let saved = checkpoint(run, record.visit).await?;
+                run.record(Event::VisitFinished(record))?;
+                run.journal().flush().await?;
+                if let Err(stop) = saved {
+                    return close(run, instance, stop, None);
+                }
+            }
+            Progress::Ended(end) => return close(run, instance, end.stop, end.completion_reason),
+        }
+    }
+}
+
+/// The worktree as it is, on a ref that is never pushed (D13). `Err` inside: git refused.
+async fn checkpoint(run: &Run<'_>, visit: u32) -> Result<Result<(), Stop>, JournalError> {
+    let Some(worktree) = run.worktree() else { return Err(run.defect("the worktree's room was left without one")) };
+    let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
+    match worktree.checkpoint(&reference, &format!("After visit {visit} of run {}", run.lease.run_id)).await {
+        Ok(commit) => {
+            run.record(Event::Checkpoint { visit, reference, commit })?;
+            Ok(Ok(()))
+        }
+        Err(error) => Ok(Err(Stop::new(StopDetail::GitError, format!("The worktree could not be checkpointed: {error}.")))),
+    }
+}
+
+fn close(
+    run: &Run<'_>,
+    instance: &Instance,
+    stop: Stop,
+    completion_reason: Option<String>,
+) -> Result<Stop, JournalError> {
+    let spend = instance.world.0.meter.spend();
+    run.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
+    Ok(stop)
+}

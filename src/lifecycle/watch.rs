@@ -1,0 +1,49 @@
+//! Whoever looks at a walk from outside: hears its journal, and can ask it to stop.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::broadcast;
+
+use crate::engine::stop::{StopHandle, StopSignal};
+use crate::store::journal_file::FileJournal;
+use crate::store::journal_format::JournalLine;
+
+/// What a listener is handed when a run's journal opens.
+pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
+
+/// The outside's hold on one walk.
+pub struct Watch {
+    stop: StopHandle,
+    signal: StopSignal,
+    opened: Mutex<Option<Box<dyn FnOnce(Lines) + Send>>>,
+}
+
+impl Watch {
+    /// A hold that hands the journal's lines to `listen` as soon as there is a journal.
+    pub fn new(listen: impl FnOnce(Lines) + Send + 'static) -> Self {
+        let (stop, signal) = StopHandle::new();
+        Self { stop, signal, opened: Mutex::new(Some(Box::new(listen))) }
+    }
+
+    /// Nobody listens.
+    pub fn silent() -> Self {
+        Self::new(drop)
+    }
+
+    /// For asking the walk to stop.
+    pub fn stop(&self) -> &StopHandle {
+        &self.stop
+    }
+
+    /// What the walk hears of it.
+    pub fn signal(&self) -> StopSignal {
+        self.signal.clone()
+    }
+
+    pub(super) fn opened(&self, journal: &FileJournal) {
+        let listen = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(listen) = listen {
+            listen(journal.listen());
+        }
+    }
+}
