@@ -11,6 +11,7 @@ use super::duration::Span;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 use crate::domain::target::OnFatalError;
 
 const fn seconds(n: u64) -> Span {
@@ -212,6 +213,19 @@ pub enum Permission {
     Maintain,
     /// May do everything.
     Admin,
+}
+
+impl From<Permission> for ActorPermission {
+    fn from(level: Permission) -> Self {
+        match level {
+            Permission::None => Self::None,
+            Permission::Read => Self::Read,
+            Permission::Triage => Self::Triage,
+            Permission::Write => Self::Write,
+            Permission::Maintain => Self::Maintain,
+            Permission::Admin => Self::Admin,
+        }
+    }
 }
 
 /// `[github.labels]`.

@@ -1,1 +1,31 @@
-//! Many issues over time: poll, sweep, schedule, supervise, recover, reload.
+//! Many issues over time: what to start when, what became of it, and why the rest waits. The walk itself is elsewhere.
+
+mod admission;
+mod backoff;
+mod board;
+mod cron;
+mod loading;
+mod outcome;
+mod poll;
+mod rules;
+mod schedule;
+mod settle;
+mod status;
+mod supervise;
+mod sweep;
+mod watch;
+mod why;
+
+pub mod state_format;
+pub mod status_format;
+
+pub use admission::Admission;
+pub use board::{Asked, Board, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection};
+pub use cron::{CronError, due, next};
+pub use loading::{DaemonFiles, StateError};
+pub use outcome::{Afterwards, RunSummary, afterwards};
+pub use rules::{Reason, Verdict, explain, refusal};
+pub use schedule::{Action, schedule};
+pub use supervise::{RunControl, RunRequest, Start};
+pub use watch::{Daemon, DaemonError, DaemonReport, Parts, Watched};
+pub use why::{GatherError, Surroundings, gather};

@@ -1,5 +1,6 @@
 //! The integration tests, one binary: a test is a sentence about what a person would see.
 
+mod daemon;
 mod double;
 mod github;
 mod fingerprints;

@@ -1,0 +1,52 @@
+//! Admission: who asks for a run, and what they may (C-28, D7, D71).
+
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::policy::ActorPermission;
+use crate::domain::run::{Principal, PrincipalSource};
+use crate::github::{Actor, Client, Error, IssueSnapshot};
+
+/// Who asks for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// Who put the label on last, else the author; `None` = nobody is known.
+    pub actor: Option<Actor>,
+    /// What they may in the repository.
+    pub permission: ActorPermission,
+}
+
+impl Admission {
+    /// Asks GitHub: one request for the labeller, one for the permission. `label` is what asks for the run: the trigger, or
+    /// the label a sweep filters by; without one the author asks.
+    pub async fn ask(client: &Client, of: &IssueSnapshot, label: Option<&str>) -> Result<Self, Error> {
+        let repo = &of.issue.repo;
+        let number = of.issue.key.number().unwrap_or_default();
+        let labeller = match label {
+            Some(label) if of.has_label(label) => client.last_labeler(repo, number, label).await?,
+            _ => None,
+        };
+        let author = of.issue.author.as_ref().map(|login| Actor {
+            login: login.clone(),
+            id: of.author_id.unwrap_or(0),
+            bot: login.ends_with("[bot]"),
+        });
+        let Some(actor) = labeller.or(author) else {
+            return Ok(Self { actor: None, permission: ActorPermission::None });
+        };
+        let permission = client.permission(repo, &actor.login).await?;
+        Ok(Self { actor: Some(actor), permission })
+    }
+
+    /// On whose behalf the run works (S-045): the actor whom GitHub authenticated, or the schedule.
+    pub fn principal(&self, source: ObjectiveSource) -> Principal {
+        let login = self.actor.as_ref().map(|actor| actor.login.clone());
+        match (&self.actor, source) {
+            (_, ObjectiveSource::Sweep) | (None, _) => {
+                Principal::new(PrincipalSource::Sweep, "schedule", None)
+            }
+            (Some(actor), _) if actor.id > 0 => {
+                Principal::new(PrincipalSource::Github, &actor.id.to_string(), login)
+            }
+            (Some(actor), _) => Principal::new(PrincipalSource::Github, &actor.login, login),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The pause after a start that failed before a run existed: doubles, is capped, and ends with a person.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::state_format::BackOff;
+
+/// First pause.
+const FIRST: TimeDelta = TimeDelta::seconds(10);
+/// Longest pause.
+const LONGEST: TimeDelta = TimeDelta::seconds(300);
+/// Starts in a row that may fail before a person is asked (I27).
+const MOST: u32 = 8;
+
+impl BackOff {
+    /// The pause after one more failure; `None` = enough, a person has to look.
+    pub fn after(previous: Option<&Self>, now: DateTime<Utc>, why: impl Into<String>) -> Option<Self> {
+        let attempts = previous.map_or(0, |previous| previous.attempts) + 1;
+        if attempts > MOST {
+            return None;
+        }
+        let pause = (FIRST * (1 << (attempts - 1).min(16))).min(LONGEST);
+        Some(Self { attempts, until: now + pause, why: why.into() })
+    }
+
+    /// A pause that is nobody's failure: somebody else holds the branch. Never escalates.
+    pub fn held(previous: Option<&Self>, now: DateTime<Utc>, why: impl Into<String>) -> Self {
+        let attempts = previous.map_or(0, |previous| previous.attempts).min(MOST - 1);
+        let pause = (FIRST * (1 << attempts.min(16))).min(LONGEST);
+        Self { attempts: (attempts + 1).min(MOST - 1), until: now + pause, why: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i27_pauses_double_up_to_five_minutes_and_then_a_person_is_asked() {
+        let now = DateTime::<Utc>::UNIX_EPOCH;
+        let mut pauses = Vec::new();
+        let mut last = None;
+        while let Some(next) = BackOff::after(last.as_ref(), now, "why") {
+            pauses.push((next.until - now).num_seconds());
+            last = Some(next);
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+}

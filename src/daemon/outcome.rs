@@ -1,0 +1,105 @@
+//! What follows from a run's end: labels, a word to people, another try, or nothing.
+
+use crate::domain::run::RunId;
+use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::github::IssueState;
+
+/// What the walk says of a run, or of a start that came to none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSummary {
+    /// The run; `None` = refused before one existed.
+    pub run_id: Option<RunId>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Web address of the pull request, where there is one.
+    pub pull_request: Option<String>,
+}
+
+/// What to do about the issue now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Afterwards {
+    /// Make its labels say so; with a word to people where no run could say it (D31).
+    Settle {
+        /// The end.
+        state: IssueState,
+        /// Public text of a refusal.
+        refusal: Option<String>,
+    },
+    /// Nothing was begun and it may go better later.
+    TryAgain {
+        /// Whether this counts as a failure that at last needs a person.
+        counts: bool,
+    },
+    /// The daemon was stopped: the trigger stays, so that the next one goes on with it (D37, D69).
+    Leave,
+}
+
+/// Decides what follows.
+pub fn afterwards(summary: &RunSummary) -> Afterwards {
+    let settle = |state, refusal| Afterwards::Settle { state, refusal };
+    let refused = || settle(IssueState::Attention, Some(summary.stop.message.clone()));
+    if summary.run_id.is_none() {
+        return match summary.stop.detail {
+            StopDetail::Completed | StopDetail::CompletedForcedFinal => settle(IssueState::Done, None),
+            StopDetail::BranchBusy => Afterwards::TryAgain { counts: false },
+            StopDetail::GithubError | StopDetail::GitError | StopDetail::OutputWriteFailed => {
+                Afterwards::TryAgain { counts: true }
+            }
+            StopDetail::Shutdown | StopDetail::UserAbort => Afterwards::Leave,
+            // A panic: something may have begun, so it is no refusal.
+            StopDetail::Internal => settle(IssueState::Failed, None),
+            _ => refused(),
+        };
+    }
+    match (summary.stop.detail, summary.stop.reason()) {
+        (StopDetail::Shutdown, _) => Afterwards::Leave,
+        (_, StopReason::ObjectiveAchieved) => settle(IssueState::Done, None),
+        (_, StopReason::NoEvidence) => settle(IssueState::NoEvidence, None),
+        (_, StopReason::HumanRequested) => settle(IssueState::Attention, None),
+        (_, StopReason::BudgetExceeded | StopReason::SystemError) => settle(IssueState::Failed, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(detail: StopDetail, started: bool) -> Afterwards {
+        let run_id = started.then(|| RunId(uuid::Uuid::nil()));
+        afterwards(&RunSummary { run_id, stop: Stop::new(detail, "words"), pull_request: None })
+    }
+
+    fn settled(state: IssueState) -> Afterwards {
+        Afterwards::Settle { state, refusal: None }
+    }
+
+    #[test]
+    fn d6_every_end_of_a_run_has_its_label_and_a_shutdown_has_none() {
+        for detail in StopDetail::ALL {
+            let expected = match detail.reason() {
+                _ if *detail == StopDetail::Shutdown => Afterwards::Leave,
+                StopReason::ObjectiveAchieved => settled(IssueState::Done),
+                StopReason::NoEvidence => settled(IssueState::NoEvidence),
+                StopReason::HumanRequested => settled(IssueState::Attention),
+                StopReason::BudgetExceeded | StopReason::SystemError => settled(IssueState::Failed),
+            };
+            assert_eq!(of(*detail, true), expected, "{detail}");
+        }
+    }
+
+    #[test]
+    fn d31_a_refused_start_is_told_to_people_and_a_busy_branch_is_only_waited_for() {
+        let told = Afterwards::Settle { state: IssueState::Attention, refusal: Some("words".into()) };
+        for detail in [
+            StopDetail::OriginUnresolved,
+            StopDetail::OriginMissing,
+            StopDetail::ConfigInvalid,
+            StopDetail::MappingConflict,
+            StopDetail::PolicyDenied,
+        ] {
+            assert_eq!(of(detail, false), told, "{detail}");
+        }
+        assert_eq!(of(StopDetail::BranchBusy, false), Afterwards::TryAgain { counts: false });
+        assert_eq!(of(StopDetail::GithubError, false), Afterwards::TryAgain { counts: true });
+    }
+}

@@ -1,0 +1,252 @@
+//! One watched repository: its list of labelled issues, how polling it goes, and what is known of its candidates.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use super::admission::Admission;
+use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
+use super::state_format::RepositoryState;
+use super::watch::Watched;
+use crate::config::config_file::LabelsTable;
+use crate::domain::issue::IssueKey;
+use crate::domain::policy::ActorPermission;
+use crate::github::{Client, Dependency, Error, ErrorKind, IssueSnapshot};
+
+/// Longest pause between polls of a repository whose polls fail.
+const LONGEST: Duration = Duration::from_secs(600);
+/// An answer that could not be had is asked for again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
+
+/// A repository as the daemon knows it.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub watched: Watched,
+    pub state: RepositoryState,
+    /// The list of the last poll that succeeded; empty before the first.
+    pub listing: Vec<IssueSnapshot>,
+    pub health: Health,
+    known: BTreeMap<u64, Known>,
+}
+
+/// How polling goes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Health {
+    pub polled_at: Option<DateTime<Utc>>,
+    pub failing_since: Option<DateTime<Utc>>,
+    pub error: Option<String>,
+    failures: u32,
+    not_before: Option<DateTime<Utc>>,
+}
+
+/// What was found out about a candidate, and of which state of it.
+#[derive(Debug)]
+struct Known {
+    of: IssueSnapshot,
+    admission: Asked<Admission>,
+    dependencies: Asked<Vec<Dependency>>,
+    asked_at: DateTime<Utc>,
+}
+
+/// What the facts of an issue depend on beside the repository.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    pub labels: &'a LabelsTable,
+    pub min_permission: ActorPermission,
+    pub now: DateTime<Utc>,
+}
+
+impl Watch {
+    pub fn new(watched: Watched, state: RepositoryState) -> Self {
+        Self { watched, state, listing: Vec::new(), health: Health::default(), known: BTreeMap::new() }
+    }
+
+    /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
+    pub async fn poll(
+        &mut self,
+        client: &Client,
+        trigger: &str,
+        interval: Duration,
+        now: DateTime<Utc>,
+    ) -> bool {
+        if self.health.not_before.is_some_and(|at| at > now) {
+            return false;
+        }
+        match client.list_labelled(&self.watched.name, trigger, &mut self.state.pages).await {
+            Ok(listing) => {
+                if listing.changed {
+                    tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
+                }
+                self.listing = listing.issues;
+                self.health = Health { polled_at: Some(now), ..Health::default() };
+                let alive: Vec<u64> = self.candidates().filter_map(|(issue, _)| number(issue)).collect();
+                self.known.retain(|number, _| alive.contains(number));
+                true
+            }
+            Err(error) => {
+                self.poll_failed(&error, interval, now);
+                false
+            }
+        }
+    }
+
+    fn poll_failed(&mut self, error: &Error, interval: Duration, now: DateTime<Utc>) {
+        let health = &mut self.health;
+        health.failures += 1;
+        let doubled = interval.saturating_mul(1 << (health.failures - 1).min(10)).min(LONGEST.max(interval));
+        let pause = match error.kind {
+            ErrorKind::RateLimited { wait, .. } => wait,
+            _ if health.failures == 1 => Duration::ZERO,
+            _ => doubled,
+        };
+        health.not_before = Some(now + pause);
+        health.failing_since.get_or_insert(now);
+        health.error = Some(error.to_string());
+        tracing::warn!(repo = %self.watched.name, failures = health.failures, %error, detail = error.technical(), "a poll failed");
+    }
+
+    /// Whether the list is of the last tick.
+    pub fn is_fresh(&self) -> bool {
+        self.health.failing_since.is_none() && self.health.polled_at.is_some()
+    }
+
+    /// Everything that is asked for: the labelled issues, then what a sweep listed beside them.
+    pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
+        let swept =
+            self.state.sweeping.iter().filter(|issue| !self.listing.iter().any(|other| other.id == issue.id));
+        let labelled = self.listing.iter().map(|issue| (issue, Selection::Trigger));
+        labelled.chain(swept.map(|issue| (issue, Selection::Sweep)))
+    }
+
+    /// A candidate by number.
+    pub fn candidate(&self, wanted: u64) -> Option<(&IssueSnapshot, Selection)> {
+        self.candidates().find(|(issue, _)| number(issue) == Some(wanted))
+    }
+
+    /// The candidates' facts.
+    pub fn facts(&self, frame: Frame<'_>, running: &[IssueRef]) -> Vec<Facts> {
+        let poll = match &self.health.error {
+            None => Poll::Fresh,
+            Some(why) => Poll::Failed(why.clone()),
+        };
+        let of = |(snapshot, selection): (&IssueSnapshot, Selection)| {
+            let number = number(snapshot)?;
+            let issue = IssueRef { repo: self.watched.name.clone(), number };
+            let memory = self.state.issues.get(&number).cloned().unwrap_or_default();
+            let known = self.known.get(&number).filter(|known| known.holds(snapshot, frame.now));
+            Some(Facts {
+                poll: poll.clone(),
+                seen: seen(snapshot),
+                selection,
+                labels: frame.labels.clone(),
+                settling: memory.settling.is_some(),
+                holder: running.contains(&issue).then_some(Holder::Here),
+                admission: known.map_or(Asked::NotYet, |known| known.admission.clone()),
+                min_permission: frame.min_permission,
+                dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
+                back_off: memory.back_off,
+                now: frame.now,
+                issue,
+            })
+        };
+        self.candidates().filter_map(of).collect()
+    }
+
+    /// Finds out who asks for an issue and what it waits for.
+    pub async fn ask(&mut self, client: &Client, trigger: &str, wanted: u64, now: DateTime<Utc>) {
+        let Some((snapshot, selection)) = self.candidate(wanted) else { return };
+        let of = snapshot.clone();
+        let label = asking_label(&of, &selection, trigger, &self.watched.sweep.labels);
+        let admission = match Admission::ask(client, &of, label).await {
+            Ok(admission) => Asked::Known(admission),
+            Err(error) => Asked::Failed(error.to_string()),
+        };
+        let dependencies = if self.watched.depends {
+            match client.waits_for(&of).await {
+                Ok(found) => Asked::Known(found),
+                Err(error) => Asked::Failed(error.to_string()),
+            }
+        } else {
+            Asked::Known(Vec::new())
+        };
+        self.known.insert(wanted, Known { of, admission, dependencies, asked_at: now });
+    }
+
+    /// Who asks for an issue, if that was found out.
+    pub fn admission(&self, wanted: u64) -> Option<&Admission> {
+        match self.known.get(&wanted)?.admission {
+            Asked::Known(ref admission) => Some(admission),
+            _ => None,
+        }
+    }
+
+    /// Takes a fresh reading of a candidate. True = nothing that was decided on has changed.
+    pub fn refresh(&mut self, wanted: u64, fresh: &IssueSnapshot) -> bool {
+        let mut listed = fresh.clone();
+        listed.issue.body = String::new();
+        let places = self.listing.iter_mut().chain(&mut self.state.sweeping);
+        let mut same = true;
+        for place in places.filter(|place| number(place) == Some(wanted)) {
+            same &= place.issue.open == listed.issue.open
+                && place.issue.labels == listed.issue.labels
+                && place.open_blockers == listed.open_blockers
+                && place.open_sub_issues == listed.open_sub_issues;
+            *place = listed.clone();
+        }
+        if let (true, Some(known)) = (same, self.known.get_mut(&wanted)) {
+            known.of = listed;
+        }
+        same
+    }
+
+    /// Forgets a candidate until something lists it again.
+    pub fn drop_candidate(&mut self, wanted: u64) {
+        self.listing.retain(|issue| number(issue) != Some(wanted));
+        self.drop_swept(wanted);
+    }
+
+    /// Takes an issue out of the sweep's rest.
+    pub fn drop_swept(&mut self, wanted: u64) {
+        self.state.sweeping.retain(|issue| number(issue) != Some(wanted));
+    }
+}
+
+impl Known {
+    fn holds(&self, snapshot: &IssueSnapshot, now: DateTime<Utc>) -> bool {
+        let failed =
+            matches!(self.admission, Asked::Failed(_)) || matches!(self.dependencies, Asked::Failed(_));
+        self.of == *snapshot && !(failed && now > self.asked_at + ASK_AGAIN)
+    }
+}
+
+/// The label whose last labeller asks for the run: the trigger where it is on, else the first that the sweep filters by.
+pub(super) fn asking_label<'a>(
+    of: &IssueSnapshot,
+    selection: &Selection,
+    trigger: &'a str,
+    sweep_labels: &'a [String],
+) -> Option<&'a str> {
+    match selection {
+        _ if of.has_label(trigger) => Some(trigger),
+        Selection::Trigger => None,
+        Selection::Sweep => sweep_labels.first().map(String::as_str),
+    }
+}
+
+/// What the rules see of an issue.
+pub(super) fn seen(snapshot: &IssueSnapshot) -> Seen {
+    Seen::Issue {
+        open: snapshot.issue.open,
+        labels: snapshot.issue.labels.clone(),
+        created_at: snapshot.created_at,
+        priority: priority_of(&snapshot.issue.labels, snapshot.fields.as_deref()),
+    }
+}
+
+pub(super) fn number(of: &IssueSnapshot) -> Option<u64> {
+    match of.issue.key {
+        IssueKey::Number(number) => Some(number),
+        IssueKey::Word(_) => None,
+    }
+}

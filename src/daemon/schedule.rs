@@ -1,0 +1,241 @@
+//! The scheduler: a pure function from what is and what is allowed to what to do; every candidate gets exactly one answer (I49).
+
+use std::collections::BTreeMap;
+
+use super::board::{Board, Facts, IssueRef, Selection};
+use super::rules::{Reason, refusal};
+use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
+
+/// What to do about an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Stop its run.
+    Stop(IssueRef, StopDetail),
+    /// Find out who asks and what it waits for, then schedule again.
+    Ask(IssueRef),
+    /// Start a run.
+    Start(IssueRef),
+    /// Tell people why not, once, and leave it to them.
+    Refuse(IssueRef, Reason),
+    /// Leave it for now.
+    Wait(IssueRef, Reason),
+}
+
+/// Decides about every running run and every candidate. Starts are shared out evenly: the repository with the fewest runs
+/// comes first, in it the highest priority, then the oldest.
+pub fn schedule(board: &Board) -> Vec<Action> {
+    let mut actions: Vec<Action> = board
+        .running
+        .iter()
+        .filter_map(|run| run.gone.map(|why| Action::Stop(run.issue.clone(), why)))
+        .collect();
+    let mut used: BTreeMap<&RepoName, usize> = BTreeMap::new();
+    for run in &board.running {
+        *used.entry(&run.issue.repo).or_default() += 1;
+    }
+    let mut all = board.running.len();
+    let mut left: BTreeMap<&RepoName, Vec<&Facts>> = BTreeMap::new();
+    for facts in &board.candidates {
+        left.entry(&facts.issue.repo).or_default().push(facts);
+    }
+    for queue in left.values_mut() {
+        queue.sort_by_key(|facts| std::cmp::Reverse(facts.rank()));
+    }
+    loop {
+        let next = left
+            .iter()
+            .filter_map(|(repo, queue)| {
+                let first = queue.last()?;
+                Some((used.get(repo).copied().unwrap_or(0), first.rank(), *repo))
+            })
+            .min();
+        let Some((taken, _, repo)) = next else { return actions };
+        let Some(facts) = left.get_mut(repo).and_then(Vec::pop) else { return actions };
+        let issue = facts.issue.clone();
+        let slots = (taken, board.limits.per_repository);
+        actions.push(match refusal(facts, (all, board.limits.all), slots, board.stopping) {
+            None => {
+                all += 1;
+                *used.entry(repo).or_default() += 1;
+                Action::Start(issue)
+            }
+            Some(Reason::AdmissionPending | Reason::DependenciesPending) => Action::Ask(issue),
+            // A person asked and cannot have it: they are told. Nobody asked for what a sweep lists.
+            Some(reason @ (Reason::PermissionTooLow { .. } | Reason::ActorUnknown))
+                if facts.selection == Selection::Trigger =>
+            {
+                Action::Refuse(issue, reason)
+            }
+            Some(reason) => Action::Wait(issue, reason),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, TimeDelta, Utc};
+
+    use super::*;
+    use crate::config::config_file::LabelsTable;
+    use crate::daemon::admission::Admission;
+    use crate::daemon::board::{Asked, Holder, Limits, Poll, Running, Seen};
+    use crate::daemon::state_format::BackOff;
+    use crate::domain::policy::ActorPermission;
+    use crate::github::{Actor, Dependency};
+
+    fn issue(repo: &str, number: u64) -> IssueRef {
+        IssueRef { repo: RepoName::parse(&format!("o/{repo}")).unwrap(), number }
+    }
+
+    fn now() -> DateTime<Utc> {
+        DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(20_000)
+    }
+
+    /// An issue that nothing speaks against; the higher its number, the younger.
+    fn ready(repo: &str, number: u64) -> Facts {
+        let actor = Actor { login: "ann".into(), id: 1, bot: false };
+        Facts {
+            issue: issue(repo, number),
+            poll: Poll::Fresh,
+            seen: Seen::Issue {
+                open: true,
+                labels: vec![" Agentd ".into()],
+                created_at: Some(now() + TimeDelta::hours(i64::try_from(number).unwrap())),
+                priority: None,
+            },
+            selection: Selection::Trigger,
+            labels: LabelsTable::default(),
+            settling: false,
+            holder: None,
+            admission: Asked::Known(Admission { actor: Some(actor), permission: ActorPermission::Write }),
+            min_permission: ActorPermission::Write,
+            dependencies: Asked::Known(vec![]),
+            back_off: None,
+            now: now(),
+        }
+    }
+
+    fn board(candidates: Vec<Facts>, running: &[IssueRef], all: usize, per_repository: usize) -> Board {
+        let running = running.iter().map(|issue| Running { issue: issue.clone(), gone: None }).collect();
+        Board { candidates, running, limits: Limits { all, per_repository }, stopping: false }
+    }
+
+    /// What becomes of one changed issue, as a word.
+    fn verdict(change: impl FnOnce(&mut Facts)) -> String {
+        let mut facts = ready("a", 1);
+        change(&mut facts);
+        match schedule(&board(vec![facts], &[], 4, 2)).remove(0) {
+            Action::Start(_) => "start".into(),
+            Action::Ask(_) => "ask".into(),
+            Action::Refuse(_, reason) => format!("refuse {}", reason.code()),
+            Action::Wait(_, reason) => format!("wait {}", reason.code()),
+            Action::Stop(..) => "stop".into(),
+        }
+    }
+
+    fn relabel(facts: &mut Facts, open: bool, labels: &[&str]) {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        facts.seen = Seen::Issue { open, labels, created_at: None, priority: None };
+    }
+
+    fn who(facts: &mut Facts, permission: ActorPermission) {
+        if let Asked::Known(admission) = &mut facts.admission {
+            admission.permission = permission;
+        }
+    }
+
+    #[test]
+    fn i49_every_rule_has_its_own_reason() {
+        let blocker = |sub_issue| Asked::Known(vec![Dependency { name: "#2".into(), sub_issue }]);
+        let pause = |seconds| {
+            Some(BackOff { attempts: 1, until: now() + TimeDelta::seconds(seconds), why: "w".into() })
+        };
+        assert_eq!(verdict(|_| {}), "start");
+        assert_eq!(verdict(|facts| facts.poll = Poll::Failed("x".into())), "wait poll_failed");
+        assert_eq!(verdict(|facts| facts.seen = Seen::Missing), "wait not_found");
+        assert_eq!(verdict(|facts| facts.seen = Seen::PullRequest), "wait is_pull_request");
+        assert_eq!(verdict(|facts| relabel(facts, false, &["agentd"])), "wait closed");
+        assert_eq!(verdict(|facts| relabel(facts, true, &["bug"])), "wait no_trigger");
+        assert_eq!(verdict(|facts| facts.labels.trigger = " ".into()), "wait no_trigger");
+        assert_eq!(verdict(|facts| facts.settling = true), "wait settling");
+        assert_eq!(verdict(|facts| facts.holder = Some(Holder::Here)), "wait running");
+        assert_eq!(
+            verdict(|facts| facts.holder = Some(Holder::Elsewhere("h".into()))),
+            "wait running_elsewhere"
+        );
+        assert_eq!(verdict(|facts| facts.back_off = pause(1)), "wait backing_off");
+        assert_eq!(verdict(|facts| facts.back_off = pause(0)), "start");
+        assert_eq!(verdict(|facts| facts.admission = Asked::NotYet), "ask");
+        assert_eq!(verdict(|facts| facts.admission = Asked::Failed("x".into())), "wait admission_unreadable");
+        assert_eq!(verdict(|facts| who(facts, ActorPermission::Triage)), "refuse permission_too_low");
+        assert_eq!(verdict(|facts| who(facts, ActorPermission::Maintain)), "start");
+        assert_eq!(verdict(|facts| facts.dependencies = Asked::NotYet), "ask");
+        assert_eq!(
+            verdict(|facts| facts.dependencies = Asked::Failed("x".into())),
+            "wait dependencies_unreadable"
+        );
+        assert_eq!(verdict(|facts| facts.dependencies = blocker(false)), "wait blocked_by_open");
+        assert_eq!(verdict(|facts| facts.dependencies = blocker(true)), "wait sub_issues_open");
+    }
+
+    #[test]
+    fn a_sweep_takes_what_nobody_labelled_and_tells_nobody() {
+        let swept = |labels: &'static [&str], permission| {
+            verdict(move |facts| {
+                facts.selection = Selection::Sweep;
+                relabel(facts, true, labels);
+                who(facts, permission);
+            })
+        };
+        assert_eq!(swept(&[], ActorPermission::Write), "start");
+        assert_eq!(swept(&["agentd:failed"], ActorPermission::Write), "wait already_handled");
+        assert_eq!(swept(&["agentd:failed", "agentd"], ActorPermission::Write), "start");
+        assert_eq!(swept(&[], ActorPermission::Read), "wait permission_too_low");
+    }
+
+    #[test]
+    fn s35_priority_then_age_then_number_decide_within_a_repository() {
+        let mut urgent = ready("a", 3);
+        if let Seen::Issue { priority, .. } = &mut urgent.seen {
+            *priority = Some(1);
+        }
+        let actions = schedule(&board(vec![ready("a", 2), urgent, ready("a", 1)], &[], 2, 2));
+        let Action::Wait(last, Reason::RepositoryFull(2)) = &actions[2] else { panic!("{actions:?}") };
+        assert_eq!(actions[..2], [Action::Start(issue("a", 3)), Action::Start(issue("a", 1))]);
+        assert_eq!(last.number, 2);
+    }
+
+    #[test]
+    fn slots_are_shared_out_evenly_and_a_full_house_says_so() {
+        let candidates = vec![ready("a", 1), ready("a", 2), ready("a", 3), ready("b", 8), ready("b", 9)];
+        let actions = schedule(&board(candidates, &[issue("a", 7)], 4, 3));
+        let started: Vec<String> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Start(issue) => Some(issue.to_string()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(started, ["o/b#8", "o/a#1", "o/b#9"], "the one with fewest runs first");
+        assert_eq!(actions.len(), 5, "every candidate has an answer");
+        assert!(
+            actions.iter().any(|action| matches!(action, Action::Wait(_, Reason::Full(4)))),
+            "{actions:?}"
+        );
+    }
+
+    #[test]
+    fn a_daemon_that_stops_starts_nothing_and_a_gone_issue_is_stopped() {
+        let mut board = board(vec![ready("a", 1)], &[issue("a", 7)], 4, 4);
+        board.stopping = true;
+        board.running[0].gone = Some(StopDetail::IssueClosed);
+        assert_eq!(
+            schedule(&board),
+            [
+                Action::Stop(issue("a", 7), StopDetail::IssueClosed),
+                Action::Wait(issue("a", 1), Reason::Stopping)
+            ]
+        );
+    }
+}

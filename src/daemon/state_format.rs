@@ -1,0 +1,98 @@
+//! What the daemon keeps over a restart: pauses, labels still to be written, sweeps, and the pages of unchanged lists.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::domain::name::RepoName;
+use crate::github::{IssueSnapshot, IssueState, PageCache};
+
+/// Version of the file.
+pub const SCHEMA: &str = "agentd.daemon_state.v1";
+
+/// `<state>/daemon/state.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DaemonState {
+    /// [`SCHEMA`].
+    pub schema_version: String,
+    /// By repository.
+    #[serde(default)]
+    pub repositories: BTreeMap<RepoName, RepositoryState>,
+}
+
+impl Default for DaemonState {
+    fn default() -> Self {
+        Self { schema_version: SCHEMA.to_owned(), repositories: BTreeMap::new() }
+    }
+}
+
+/// One repository.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RepositoryState {
+    /// The list of labelled issues as last seen.
+    #[serde(default)]
+    pub pages: PageCache,
+    /// When the last sweep took its list; absent = never, counted from the daemon's first start.
+    #[serde(default)]
+    pub swept_at: Option<DateTime<Utc>>,
+    /// What the last sweep listed and was not started yet; without bodies.
+    #[serde(default)]
+    pub sweeping: Vec<IssueSnapshot>,
+    /// By issue number; issues without anything to remember are not in it.
+    #[serde(default)]
+    pub issues: BTreeMap<u64, IssueMemory>,
+}
+
+/// One issue.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct IssueMemory {
+    /// A start failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_off: Option<BackOff>,
+    /// A run ended and its labels are still to be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
+    /// A person is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
+}
+
+impl IssueMemory {
+    /// Whether there is nothing to remember.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// When an issue may be tried again, and why it has to wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackOff {
+    /// Failed starts in a row.
+    pub attempts: u32,
+    /// Not before.
+    pub until: DateTime<Utc>,
+    /// The last failure; public.
+    pub why: String,
+}
+
+/// Labels (and a word to people) still to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settling {
+    /// The end.
+    pub state: IssueState,
+    /// Public text of a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+}
+
+/// An issue that a person has to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// Reason code, or stop detail.
+    pub code: String,
+    /// Public text.
+    pub text: String,
+    /// Since when.
+    pub at: DateTime<Utc>,
+}

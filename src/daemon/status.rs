@@ -1,0 +1,79 @@
+//! What the daemon says of itself.
+
+use super::board::IssueRef;
+use super::cron;
+use super::status_format::{
+    BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
+};
+use super::watch::Daemon;
+
+impl Daemon {
+    /// What runs, waits and is parked, with the reason code of each; polling and limits.
+    pub fn status(&self) -> Status {
+        let repositories = self.watches.iter().map(|watch| {
+            let sweep = &watch.watched.sweep;
+            let since = watch.state.swept_at.unwrap_or(self.started_at);
+            let next = sweep
+                .schedule
+                .as_deref()
+                .and_then(|cron| cron::next(cron, sweep.timezone, since).ok().flatten());
+            RepositoryStatus {
+                repo: watch.watched.name.clone(),
+                polled_at: watch.health.polled_at,
+                failing_since: watch.health.failing_since,
+                error: watch.health.error.clone(),
+                next_sweep: next,
+            }
+        });
+        let running = self.supervisor.runs().map(|(issue, live)| RunningStatus {
+            repo: issue.repo.clone(),
+            issue: issue.number,
+            since: live.since,
+            stopping: live.control.shutdown.stopping().then(|| live.control.why().as_str().to_owned()),
+        });
+        let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {
+            repo: issue.repo.clone(),
+            issue: issue.number,
+            code: code.to_owned(),
+            text,
+        };
+        let waiting =
+            self.waiting.iter().map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
+        let parked = self.watches.iter().flat_map(|watch| {
+            watch.state.issues.iter().filter_map(|(number, memory)| {
+                let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                let parked = memory.parked.as_ref()?;
+                Some(row(&issue, &parked.code, parked.text.clone()))
+            })
+        });
+        let limits = self.parts.client.limits();
+        Status {
+            schema_version: SCHEMA.to_owned(),
+            pid: self.parts.host.pid,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.started_at,
+            at: self.parts.clock.now(),
+            stopping: self.parts.shutdown.stopping(),
+            repositories: repositories.collect(),
+            running: running.collect(),
+            waiting: waiting.collect(),
+            parked: parked.collect(),
+            limits: LimitsStatus {
+                held_by: limits.held.as_ref().map(|held| held.limit.to_owned()),
+                held_until: limits.held.and_then(|held| held.until),
+                budgets: limits
+                    .budgets
+                    .into_iter()
+                    .map(|budget| BudgetStatus {
+                        resource: budget.resource,
+                        limit: budget.limit,
+                        remaining: budget.remaining,
+                        reset: budget.reset,
+                    })
+                    .collect(),
+                counted: limits.counted,
+                unchanged: limits.unchanged,
+            },
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Supervision: one task a run, its panic contained, its stop asked for by one handle.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
+use tokio::task::{Id, JoinSet};
+
+use super::board::IssueRef;
+use super::outcome::RunSummary;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::policy::ActorPermission;
+use crate::domain::run::Principal;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::github::IssueSnapshot;
+use crate::sys::shutdown::Shutdown;
+
+/// Starts a run of the walk; given by the roof.
+pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
+
+/// A run to be made.
+#[derive(Debug, Clone)]
+pub struct RunRequest {
+    /// The issue, read just now.
+    pub issue: IssueSnapshot,
+    /// What asks for it.
+    pub source: ObjectiveSource,
+    /// On whose behalf.
+    pub principal: Principal,
+    /// What they may in the repository.
+    pub permission: ActorPermission,
+    /// How it is told to stop.
+    pub control: RunControl,
+}
+
+/// How a run is told to stop: the two levels of [`Shutdown`], and why.
+#[derive(Debug, Clone)]
+pub struct RunControl {
+    /// Stop and abort; hears the daemon's own.
+    pub shutdown: Shutdown,
+    why: Arc<OnceLock<StopDetail>>,
+}
+
+impl RunControl {
+    /// A handle below the daemon's.
+    pub fn below(parent: &Shutdown) -> Self {
+        Self { shutdown: parent.child(), why: Arc::default() }
+    }
+
+    /// Asks the run for one last report; the first reason stays.
+    pub fn stop(&self, why: StopDetail) {
+        let _ = self.why.set(why);
+        self.shutdown.request_stop();
+    }
+
+    /// Why it was told to stop; [`StopDetail::Shutdown`] where nobody gave another reason.
+    pub fn why(&self) -> StopDetail {
+        self.why.get().copied().unwrap_or(StopDetail::Shutdown)
+    }
+}
+
+/// The runs of this process.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    tasks: JoinSet<RunSummary>,
+    runs: BTreeMap<IssueRef, Live>,
+    ids: Vec<(Id, IssueRef)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Live {
+    pub control: RunControl,
+    pub since: DateTime<Utc>,
+    /// Started by a sweep, without the trigger label.
+    pub swept: bool,
+}
+
+impl Supervisor {
+    pub fn new() -> Self {
+        Self { tasks: JoinSet::new(), runs: BTreeMap::new(), ids: Vec::new() }
+    }
+
+    pub fn spawn(
+        &mut self,
+        issue: IssueRef,
+        control: RunControl,
+        since: DateTime<Utc>,
+        swept: bool,
+        run: impl Future<Output = RunSummary> + Send + 'static,
+    ) {
+        let handle = self.tasks.spawn(run);
+        self.ids.push((handle.id(), issue.clone()));
+        self.runs.insert(issue, Live { control, since, swept });
+    }
+
+    pub fn runs(&self) -> impl Iterator<Item = (&IssueRef, &Live)> {
+        self.runs.iter()
+    }
+
+    pub fn issues(&self) -> Vec<IssueRef> {
+        self.runs.keys().cloned().collect()
+    }
+
+    pub fn get(&self, issue: &IssueRef) -> Option<&Live> {
+        self.runs.get(issue)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The next run that ends; never, while nothing runs. A panic is a run that ended with a defect of agentd.
+    pub async fn ended(&mut self) -> (IssueRef, RunSummary) {
+        loop {
+            let Some(joined) = self.tasks.join_next_with_id().await else {
+                std::future::pending::<()>().await;
+                continue;
+            };
+            let (id, summary) = match joined {
+                Ok((id, summary)) => (id, summary),
+                Err(error) => {
+                    let message = "agentd met a defect of its own in this run; its log has the details";
+                    tracing::error!(%error, "a run panicked");
+                    let stop = Stop::new(StopDetail::Internal, message);
+                    (error.id(), RunSummary { run_id: None, stop, pull_request: None })
+                }
+            };
+            let Some(place) = self.ids.iter().position(|(known, _)| *known == id) else { continue };
+            let (_, issue) = self.ids.swap_remove(place);
+            self.runs.remove(&issue);
+            return (issue, summary);
+        }
+    }
+
+    /// Ends what has not ended by itself.
+    pub fn abort_all(&mut self) {
+        self.tasks.abort_all();
+    }
+}

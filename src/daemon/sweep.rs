@@ -1,0 +1,123 @@
+//! Sweeps: every open issue that matches a repository's filter, by the schedule or now, through the same rules and slots.
+
+use chrono::{DateTime, Utc};
+
+use super::board::Selection;
+use super::cron;
+use super::poll::{Watch, number, seen};
+use super::watch::{Daemon, DaemonError, DaemonReport, Parts};
+use crate::config::config_file::LabelsTable;
+use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
+
+impl Daemon {
+    /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
+    /// Does not poll, needs no daemon, and minds none that runs.
+    pub async fn sweep_now(parts: Parts) -> Result<DaemonReport, DaemonError> {
+        let mut daemon = Self::beside(parts)?;
+        let client = daemon.parts.client.clone();
+        let (labels, now) = (daemon.parts.labels.clone(), daemon.parts.clock.now());
+        for watch in &mut daemon.watches {
+            match watch.list_sweep(&client, &labels).await {
+                Ok(listed) => watch.begin_sweep(listed, now),
+                Err(error) => watch.sweep_failed(&error, now),
+            }
+        }
+        let shutdown = daemon.parts.shutdown.clone();
+        let mut ended = Vec::new();
+        loop {
+            if !shutdown.stopping() {
+                daemon.dispatch().await;
+            }
+            if daemon.supervisor.is_empty() || shutdown.stopping() {
+                let mut report = daemon.drain().await;
+                report.ended.splice(0..0, ended);
+                return Ok(report);
+            }
+            tokio::select! {
+                () = shutdown.stopped() => {}
+                one = daemon.supervisor.ended() => {
+                    daemon.take_end(one);
+                    daemon.settle_all().await;
+                    ended.append(&mut daemon.take_ended());
+                }
+            }
+        }
+    }
+
+    /// Takes the list of every repository whose sweep is due. A first start counts from now: nothing was missed.
+    pub(super) async fn start_due_sweeps(&mut self, now: DateTime<Utc>) {
+        let (client, labels) = (self.parts.client.clone(), self.parts.labels.clone());
+        for watch in &mut self.watches {
+            let sweep = &watch.watched.sweep;
+            let Some(schedule) = sweep.schedule.as_deref() else { continue };
+            let since = *watch.state.swept_at.get_or_insert(now);
+            match cron::due(schedule, sweep.timezone, since, now) {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(error) => {
+                    tracing::error!(repo = %watch.watched.name, %error, "no sweep");
+                    continue;
+                }
+            }
+            match watch.list_sweep(&client, &labels).await {
+                Ok(listed) => watch.begin_sweep(listed, now),
+                // Not swept: it is due again at the next tick.
+                Err(error) => {
+                    tracing::warn!(repo = %watch.watched.name, %error, "the sweep could not list the issues")
+                }
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// The open issues that the filter matches and no run has ended on, most important first, at most the cap.
+    async fn list_sweep(&self, client: &Client, labels: &LabelsTable) -> Result<Vec<IssueSnapshot>, Error> {
+        let sweep = &self.watched.sweep;
+        let filter = Filter { labels: sweep.labels.clone() };
+        let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
+        let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
+        let matches = |issue: &IssueSnapshot| {
+            let milestone = sweep.milestone.as_ref().is_none_or(|wanted| {
+                issue.milestone.as_ref().is_some_and(|title| title.trim().eq_ignore_ascii_case(wanted.trim()))
+            });
+            let handled =
+                ends.iter().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
+            milestone && !handled
+        };
+        let mut found: Vec<IssueSnapshot> = listing.issues.into_iter().filter(matches).collect();
+        found.sort_by_key(|issue| match seen(issue) {
+            super::board::Seen::Issue { priority, created_at, .. } => {
+                (priority.unwrap_or(u8::MAX), created_at.unwrap_or(DateTime::<Utc>::MAX_UTC), number(issue))
+            }
+            _ => (u8::MAX, DateTime::<Utc>::MAX_UTC, number(issue)),
+        });
+        found.truncate(sweep.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
+        Ok(found)
+    }
+
+    /// Makes a sweep's list the candidates beside the labelled ones.
+    fn begin_sweep(&mut self, listed: Vec<IssueSnapshot>, now: DateTime<Utc>) {
+        tracing::info!(repo = %self.watched.name, issues = listed.len(), "sweeping");
+        self.state.sweeping = listed;
+        self.state.swept_at = Some(now);
+        self.health.polled_at.get_or_insert(now);
+    }
+
+    fn sweep_failed(&mut self, error: &Error, now: DateTime<Utc>) {
+        tracing::warn!(repo = %self.watched.name, %error, detail = error.technical(), "the sweep could not list the issues");
+        self.state.sweeping.clear();
+        self.health.failing_since.get_or_insert(now);
+        self.health.error = Some(error.to_string());
+    }
+
+    /// A candidate of the list, to be brought up to date without asking.
+    pub(super) fn listed_mut(&mut self, wanted: u64) -> Option<&mut IssueSnapshot> {
+        match self.candidate(wanted) {
+            Some((_, Selection::Trigger)) => {
+                self.listing.iter_mut().find(|issue| number(issue) == Some(wanted))
+            }
+            _ => None,
+        }
+    }
+}

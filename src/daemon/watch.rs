@@ -1,0 +1,572 @@
+//! The daemon itself: tick, dispatch, take in what ended, until told to stop. It decides when; the walk is the roof's.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::StreamExt as _;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::board::{Board, IssueRef, Limits, Running, Selection};
+use super::loading::{DaemonFiles, StateError};
+use super::outcome::{Afterwards, RunSummary, afterwards};
+use super::poll::{Frame, Watch};
+use super::rules::Reason;
+use super::schedule::{Action, schedule};
+use super::settle::settle;
+use super::state_format::{BackOff, DaemonState, Parked, Settling};
+use super::supervise::{RunControl, RunRequest, Start, Supervisor};
+use crate::config::config_file::LabelsTable;
+use crate::config::settings::{Repository, Sweep};
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
+use crate::domain::stop::StopDetail;
+use crate::github::{Client, ErrorKind, IssueState};
+use crate::sys::clock::Clock;
+use crate::sys::files::FileError;
+use crate::sys::holder_format::Holder;
+use crate::sys::host::Host;
+use crate::sys::lock::{Lock, LockError};
+use crate::sys::shutdown::Shutdown;
+
+/// Repositories polled at the same time.
+const POLLED_AT_ONCE: usize = 8;
+/// How long runs get to end after an abort.
+const LAST_GRACE: Duration = Duration::from_secs(10);
+
+/// A repository to be watched.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its name.
+    pub name: RepoName,
+    /// Whether issues wait for open blockers and sub-issues.
+    pub depends: bool,
+    /// Sweeps.
+    pub sweep: Sweep,
+}
+
+impl Watched {
+    /// What the configuration says of a repository whose name is known.
+    pub fn of(name: RepoName, entry: &Repository) -> Self {
+        Self { name, depends: entry.depends, sweep: entry.sweep.clone() }
+    }
+}
+
+/// What a daemon is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// GitHub.
+    pub client: Client,
+    /// What to watch.
+    pub repositories: Vec<Watched>,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+    /// Who may trigger.
+    pub min_permission: ActorPermission,
+    /// Slots.
+    pub limits: Limits,
+    /// Time from one poll to the next.
+    pub poll_interval: Duration,
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// Time.
+    pub clock: Clock,
+    /// This process.
+    pub host: Host,
+    /// How it is told to stop.
+    pub shutdown: Shutdown,
+    /// How a run is made.
+    pub start: Start,
+}
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another one uses the state directory.
+    #[error(
+        "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
+    )]
+    Busy(String),
+    /// The lock cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// What a daemon did, for `--once` and `agentd sweep`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DaemonReport {
+    /// Runs that ended, refused starts too.
+    pub ended: Vec<(IssueRef, RunSummary)>,
+    /// What was not started, and why (I49).
+    pub waiting: Vec<(IssueRef, Reason)>,
+    /// Repositories whose last poll failed; public text.
+    pub failed_polls: Vec<(RepoName, String)>,
+}
+
+/// A daemon.
+pub struct Daemon {
+    pub(super) parts: Parts,
+    pub(super) watches: Vec<Watch>,
+    pub(super) supervisor: Supervisor,
+    pub(super) files: DaemonFiles,
+    pub(super) started_at: DateTime<Utc>,
+    pub(super) waiting: Vec<(IssueRef, Reason)>,
+    /// Running issues that were closed or lost their label.
+    gone: BTreeMap<IssueRef, StopDetail>,
+    ended: Vec<(IssueRef, RunSummary)>,
+    saved: DaemonState,
+    wake: Arc<Notify>,
+    /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
+    lock: Option<Lock>,
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("watches", &self.watches.len()).finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Takes the state directory for itself and reads what an earlier daemon left.
+    pub fn open(parts: Parts) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&parts.state_dir);
+        files.create()?;
+        let now = parts.clock.now();
+        let holder = Holder::here(&parts.host, "daemon", now, now + TimeDelta::minutes(10));
+        let lock =
+            Lock::try_acquire(&files.lock(), holder, &parts.host, now).map_err(|error| match error {
+                LockError::Busy(holder) => DaemonError::Busy(
+                    holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
+                ),
+                LockError::File(error) => error.into(),
+            })?;
+        Self::with(parts, files, Some(lock))
+    }
+
+    /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
+    pub(super) fn beside(parts: Parts) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&parts.state_dir);
+        Self::with(parts, files, None)
+    }
+
+    fn with(parts: Parts, files: DaemonFiles, lock: Option<Lock>) -> Result<Self, DaemonError> {
+        let saved = files.load()?;
+        let watches = parts.repositories.iter().map(|watched| {
+            let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
+            Watch::new(watched.clone(), state)
+        });
+        Ok(Self {
+            watches: watches.collect(),
+            supervisor: Supervisor::new(),
+            files,
+            started_at: parts.clock.now(),
+            waiting: Vec::new(),
+            gone: BTreeMap::new(),
+            ended: Vec::new(),
+            saved,
+            wake: Arc::default(),
+            lock,
+            parts,
+        })
+    }
+
+    /// Makes the daemon look again at once: for webhooks and people.
+    pub fn waker(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Ticks until it is told to stop, then waits for the runs.
+    pub async fn run(&mut self) -> DaemonReport {
+        while !self.parts.shutdown.stopping() {
+            self.unless_stopped(Self::tick).await;
+            let next = Instant::now() + self.parts.poll_interval;
+            loop {
+                let shutdown = self.parts.shutdown.clone();
+                let wake = Arc::clone(&self.wake);
+                let ended = tokio::select! {
+                    biased;
+                    () = shutdown.stopped() => break,
+                    ended = self.supervisor.ended() => ended,
+                    () = wake.notified() => break,
+                    () = tokio::time::sleep_until(next) => break,
+                };
+                self.take_end(ended);
+                self.unless_stopped(Self::after_end).await;
+            }
+        }
+        self.drain().await
+    }
+
+    /// One tick, then waits for what it started; nothing more is started.
+    pub async fn once(&mut self) -> DaemonReport {
+        self.unless_stopped(Self::tick).await;
+        self.drain().await
+    }
+
+    /// What a step does can be cut short at any await: everything that must not be lost is in the state before.
+    async fn unless_stopped(&mut self, step: impl AsyncFnOnce(&mut Self)) {
+        let shutdown = self.parts.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => {}
+            () = step(self) => {}
+        }
+        self.save();
+    }
+
+    /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
+    async fn tick(&mut self) {
+        self.settle_all().await;
+        let now = self.parts.clock.now();
+        let (client, interval) = (self.quick_client(), self.parts.poll_interval);
+        let trigger = self.parts.labels.trigger.clone();
+        let polls = self.watches.iter_mut().map(|watch| watch.poll(&client, &trigger, interval, now));
+        futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<bool>>().await;
+        self.start_due_sweeps(now).await;
+        self.gone = self.find_gone().await;
+        self.dispatch().await;
+    }
+
+    async fn after_end(&mut self) {
+        self.settle_all().await;
+        self.dispatch().await;
+    }
+
+    /// A client that does not sit in a tick waiting for a limit: the next tick is the wait.
+    fn quick_client(&self) -> Client {
+        self.parts.client.patient(Duration::from_secs(1))
+    }
+
+    /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41).
+    async fn find_gone(&self) -> BTreeMap<IssueRef, StopDetail> {
+        let mut gone = BTreeMap::new();
+        for (issue, live) in self.supervisor.runs() {
+            let Some(watch) = self.watches.iter().find(|watch| watch.watched.name == issue.repo) else {
+                continue;
+            };
+            let listed = watch.candidate(issue.number).is_some();
+            // What a sweep started carries no trigger label; that it is closed shows at its own end.
+            if listed || !watch.is_fresh() || live.control.shutdown.stopping() || live.swept {
+                continue;
+            }
+            let why = match self.quick_client().issue(&issue.repo, issue.number).await {
+                Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
+                Ok(fresh) if !fresh.has_label(&self.parts.labels.trigger) => StopDetail::LabelRemoved,
+                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
+                _ => continue,
+            };
+            gone.insert(issue.clone(), why);
+        }
+        gone
+    }
+
+    /// Schedules and does what the scheduler says, until it has nothing new to say.
+    pub(super) async fn dispatch(&mut self) {
+        // Each round finds something out or changes what is known; the bound is only against a defect.
+        for _ in 0..4 {
+            let actions = schedule(&self.board());
+            self.waiting = actions
+                .iter()
+                .filter_map(|action| match action {
+                    Action::Wait(issue, reason) => Some((issue.clone(), reason.clone())),
+                    _ => None,
+                })
+                .collect();
+            let mut again = false;
+            for action in actions {
+                match action {
+                    Action::Ask(issue) => {
+                        let (client, trigger) = (self.quick_client(), self.parts.labels.trigger.clone());
+                        let now = self.parts.clock.now();
+                        if let Some(watch) = self.watch_of(&issue.repo) {
+                            watch.ask(&client, &trigger, issue.number, now).await;
+                        }
+                        again = true;
+                    }
+                    Action::Start(issue) => again |= !self.start(&issue).await,
+                    Action::Refuse(issue, reason) => {
+                        tracing::info!(%issue, code = reason.code(), "refused");
+                        self.plan_settling(
+                            &issue,
+                            IssueState::Attention,
+                            reason.code(),
+                            Some(reason.to_string()),
+                        );
+                        again = true;
+                    }
+                    Action::Wait(issue, reason) => self.show_waiting(&issue, &reason).await,
+                    Action::Stop(issue, why) => {
+                        if let Some(live) = self.supervisor.get(&issue) {
+                            tracing::info!(%issue, why = why.as_str(), "asking a run to stop");
+                            live.control.stop(why);
+                        }
+                        self.gone.remove(&issue);
+                    }
+                }
+            }
+            self.settle_all().await;
+            if !again {
+                break;
+            }
+        }
+    }
+
+    fn board(&self) -> Board {
+        let frame = Frame {
+            labels: &self.parts.labels,
+            min_permission: self.parts.min_permission,
+            now: self.parts.clock.now(),
+        };
+        let issues = self.supervisor.issues();
+        Board {
+            candidates: self.watches.iter().flat_map(|watch| watch.facts(frame, &issues)).collect(),
+            running: issues
+                .into_iter()
+                .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
+                .collect(),
+            limits: self.parts.limits,
+            stopping: self.parts.shutdown.stopping(),
+        }
+    }
+
+    pub(super) fn watch_of(&mut self, repo: &RepoName) -> Option<&mut Watch> {
+        self.watches.iter_mut().find(|watch| watch.watched.name == *repo)
+    }
+
+    /// Reads the issue once more and starts the run (S36). False = what was decided on has changed; decide again.
+    async fn start(&mut self, issue: &IssueRef) -> bool {
+        let client = self.quick_client();
+        let fresh = match client.issue(&issue.repo, issue.number).await {
+            Ok(fresh) => fresh,
+            Err(error) if error.is_transient() => return true,
+            Err(error) => {
+                tracing::info!(%issue, %error, "not started");
+                if let Some(watch) = self.watch_of(&issue.repo) {
+                    watch.drop_candidate(issue.number);
+                }
+                return true;
+            }
+        };
+        let trigger = self.parts.labels.trigger.clone();
+        let Some(watch) = self.watch_of(&issue.repo) else { return true };
+        let Some((_, selection)) = watch.candidate(issue.number) else { return true };
+        if !fresh.issue.open || (selection == Selection::Trigger && !fresh.has_label(&trigger)) {
+            watch.drop_candidate(issue.number);
+            return true;
+        }
+        if !watch.refresh(issue.number, &fresh) {
+            return false;
+        }
+        let Some(admission) = watch.admission(issue.number).cloned() else { return false };
+        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+            memory.parked = None;
+        }
+        let swept = selection == Selection::Sweep && !fresh.has_label(&trigger);
+        let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
+        let control = RunControl::below(&self.parts.shutdown);
+        let labels = self.parts.labels.clone();
+        let (number, repo, current) = (issue.number, issue.repo.clone(), fresh.issue.labels.clone());
+        let run = (self.parts.start)(RunRequest {
+            principal: admission.principal(source),
+            permission: admission.permission,
+            issue: fresh,
+            source,
+            control: control.clone(),
+        });
+        let label = async move {
+            let running = IssueState::Running;
+            if let Err(error) = client.settle_labels(&repo, number, &current, running, &labels).await {
+                tracing::warn!(%repo, issue = number, %error, "the running label could not be put on");
+            }
+        };
+        tracing::info!(%issue, source = ?source, "starting a run");
+        // The label is written beside the run, so that it costs no time; both are over before the end is settled.
+        let task = async move { futures::join!(run, label).0 };
+        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), swept, task);
+        true
+    }
+
+    /// Takes in a run's end; what follows is in the state before anything is written to GitHub.
+    pub(super) fn take_end(&mut self, (issue, summary): (IssueRef, RunSummary)) {
+        let detail = summary.stop.detail;
+        tracing::info!(%issue, detail = detail.as_str(), "a run ended");
+        let now = self.parts.clock.now();
+        match afterwards(&summary) {
+            Afterwards::Settle { state, refusal } => {
+                if let Some(memory) =
+                    self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
+                {
+                    memory.back_off = None;
+                }
+                let text = refusal.clone().unwrap_or_else(|| summary.stop.message.clone());
+                self.plan_settling(&issue, state, detail.as_str(), refusal);
+                if let Some(parked) = self.parked(&issue) {
+                    parked.text = text;
+                }
+            }
+            Afterwards::TryAgain { counts } => {
+                let why = summary.stop.message.clone();
+                let memory = self
+                    .watch_of(&issue.repo)
+                    .map(|watch| watch.state.issues.entry(issue.number).or_default());
+                let Some(memory) = memory else { return };
+                let previous = memory.back_off.as_ref();
+                let next = if counts {
+                    BackOff::after(previous, now, &why)
+                } else {
+                    Some(BackOff::held(previous, now, &why))
+                };
+                memory.back_off.clone_from(&next);
+                if next.is_none() {
+                    let text = format!("Starting failed again and again, the last time because: {why}");
+                    self.plan_settling(&issue, IssueState::Attention, detail.as_str(), Some(text));
+                }
+            }
+            Afterwards::Leave => {}
+        }
+        self.ended.push((issue, summary));
+        self.save();
+    }
+
+    pub(super) fn take_ended(&mut self) -> Vec<(IssueRef, RunSummary)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn parked(&mut self, issue: &IssueRef) -> Option<&mut Parked> {
+        self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
+    }
+
+    /// Notes what has to be written to an issue.
+    fn plan_settling(&mut self, issue: &IssueRef, state: IssueState, code: &str, refusal: Option<String>) {
+        let now = self.parts.clock.now();
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        if state == IssueState::Attention {
+            let text = refusal.clone().unwrap_or_default();
+            memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
+        }
+        memory.settling = Some(Settling { state, refusal });
+        watch.drop_swept(issue.number);
+        self.save();
+    }
+
+    /// Writes everything that is noted; what fails stays noted for the next time.
+    pub(super) async fn settle_all(&mut self) {
+        let client = self.quick_client();
+        let pending: Vec<(IssueRef, Settling)> = self
+            .watches
+            .iter()
+            .flat_map(|watch| {
+                let repo = &watch.watched.name;
+                watch.state.issues.iter().filter_map(move |(number, memory)| {
+                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.settling.clone()?))
+                })
+            })
+            .collect();
+        for (issue, wanted) in pending {
+            if let Err(error) = settle(&client, &issue, &wanted, &self.parts.labels).await {
+                tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet");
+                continue;
+            }
+            let Some(watch) = self.watch_of(&issue.repo) else { continue };
+            // Until it is listed again, it is not asked for: the list in hand still shows the label.
+            watch.drop_candidate(issue.number);
+            if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+                memory.settling = None;
+                memory.back_off = None;
+            }
+            watch.state.issues.retain(|_, memory| !memory.is_empty());
+            self.save();
+        }
+    }
+
+    /// An issue that waits for something that ends by itself says so.
+    async fn show_waiting(&mut self, issue: &IssueRef, reason: &Reason) {
+        if !reason.is_wait() {
+            return;
+        }
+        let (client, labels) = (self.quick_client(), self.parts.labels.clone());
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
+        let current = snapshot.issue.labels.clone();
+        if let Err(error) =
+            client.settle_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
+        {
+            tracing::warn!(%issue, %error, "the queued label could not be put on");
+        } else if let Some(place) =
+            self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
+        {
+            let others =
+                [&labels.running, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
+            let off = |label: &String| !others.iter().any(|other| other.eq_ignore_ascii_case(label));
+            place.issue.labels.retain(off);
+            if !place.has_label(&labels.queued) {
+                place.issue.labels.push(labels.queued.clone());
+            }
+        }
+    }
+
+    /// Waits for every run; the first signal has reached them already, the second ends them.
+    pub(super) async fn drain(&mut self) -> DaemonReport {
+        let mut deadline: Option<Instant> = None;
+        while !self.supervisor.is_empty() {
+            let shutdown = self.parts.shutdown.clone();
+            let out_of_time = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = self.supervisor.ended() => {
+                    self.take_end(ended);
+                    if !shutdown.aborting() {
+                        self.settle_all().await;
+                    }
+                }
+                () = shutdown.aborted(), if deadline.is_none() => deadline = Some(Instant::now() + LAST_GRACE),
+                () = out_of_time => self.supervisor.abort_all(),
+            }
+        }
+        if !self.parts.shutdown.aborting() {
+            self.settle_all().await;
+        }
+        self.save();
+        let failed_polls = self
+            .watches
+            .iter()
+            .filter_map(|watch| Some((watch.watched.name.clone(), watch.health.error.clone()?)));
+        DaemonReport {
+            ended: std::mem::take(&mut self.ended),
+            waiting: std::mem::take(&mut self.waiting),
+            failed_polls: failed_polls.collect(),
+        }
+    }
+
+    /// Writes state and status. A state that cannot be written stops nothing, but is said (C-10).
+    pub(super) fn save(&mut self) {
+        if self.lock.is_none() {
+            return;
+        }
+        let mut state = DaemonState::default();
+        for watch in &self.watches {
+            state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
+        }
+        if state != self.saved {
+            match self.files.save(&state) {
+                Ok(()) => self.saved = state,
+                Err(error) => tracing::error!(%error, "the daemon's state could not be written"),
+            }
+        }
+        if let Err(error) = self.files.save_status(&self.status()) {
+            tracing::error!(%error, "the daemon's status could not be written");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The facts of one issue for `agentd why`, gathered by any process: the same facts, judged by the same rules.
+
+use chrono::{DateTime, Utc};
+
+use super::admission::Admission;
+use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
+use super::loading::{DaemonFiles, StateError};
+use super::poll::{asking_label, seen};
+use super::watch::Watched;
+use crate::config::config_file::LabelsTable;
+use crate::domain::policy::ActorPermission;
+use crate::github::{Client, Error, ErrorKind};
+
+/// What the caller knows beside GitHub.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The repository's entry.
+    pub watched: Watched,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+    /// `github.min_permission`.
+    pub min_permission: ActorPermission,
+    /// Who holds the issue's lease, if somebody does.
+    pub holder: Option<Holder>,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+/// Reads everything the rules ask about an issue. What cannot be read stands in the facts as such; only GitHub being out of
+/// reach altogether is an error.
+pub async fn gather(
+    client: &Client,
+    files: &DaemonFiles,
+    number: u64,
+    around: Surroundings,
+) -> Result<Facts, GatherError> {
+    let repo = around.watched.name.clone();
+    let state = files.load()?;
+    let memory =
+        state.repositories.get(&repo).and_then(|of| of.issues.get(&number)).cloned().unwrap_or_default();
+    let status = files.load_status()?;
+    let failing = status
+        .iter()
+        .flat_map(|status| &status.repositories)
+        .find(|of| of.repo == repo)
+        .and_then(|of| of.error.clone());
+    let mut facts = Facts {
+        issue: IssueRef { repo: repo.clone(), number },
+        poll: failing.map_or(Poll::Fresh, Poll::Failed),
+        seen: Seen::Missing,
+        selection: Selection::Trigger,
+        labels: around.labels,
+        settling: memory.settling.is_some(),
+        holder: around.holder,
+        admission: Asked::NotYet,
+        min_permission: around.min_permission,
+        dependencies: Asked::NotYet,
+        back_off: memory.back_off,
+        now: around.now,
+    };
+    let snapshot = match client.issue(&repo, number).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => match error.kind {
+            ErrorKind::NotFound | ErrorKind::Gone | ErrorKind::Moved => return Ok(facts),
+            ErrorKind::IsPullRequest => {
+                facts.seen = Seen::PullRequest;
+                return Ok(facts);
+            }
+            _ => return Err(error.into()),
+        },
+    };
+    facts.seen = seen(&snapshot);
+    if !snapshot.has_label(&facts.labels.trigger) {
+        let swept = state
+            .repositories
+            .get(&repo)
+            .is_some_and(|of| of.sweeping.iter().any(|one| one.id == snapshot.id));
+        facts.selection = if swept { Selection::Sweep } else { Selection::Trigger };
+    }
+    let label =
+        asking_label(&snapshot, &facts.selection, &facts.labels.trigger, &around.watched.sweep.labels)
+            .map(str::to_owned);
+    facts.admission = match Admission::ask(client, &snapshot, label.as_deref()).await {
+        Ok(admission) => Asked::Known(admission),
+        Err(error) => Asked::Failed(error.to_string()),
+    };
+    facts.dependencies = if around.watched.depends {
+        match client.waits_for(&snapshot).await {
+            Ok(found) => Asked::Known(found),
+            Err(error) => Asked::Failed(error.to_string()),
+        }
+    } else {
+        Asked::Known(Vec::new())
+    };
+    Ok(facts)
+}
+
+/// Why the facts could not be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// GitHub.
+    #[error(transparent)]
+    Github(#[from] Error),
+    /// The daemon's files.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
