@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::recovery::Predecessor;
 use super::run::Run;
 use super::site::Site;
+use super::toolbox::Toolbox;
 use super::task::{self, LONGEST_TITLE};
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
@@ -22,7 +23,6 @@ use crate::engine::journal::{Journal, JournalError};
 use crate::engine::pacing::Backoff;
 use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
-use crate::engine::tool::Tool;
 use crate::engine::visit::{FlowPlan, FlowWorld};
 use crate::prompt::template::Values;
 use crate::sys::worktree_path::WorktreeRoot;
@@ -35,6 +35,8 @@ pub struct Instance {
     pub world: FlowWorld,
     /// Visits that a killed predecessor finished.
     pub finished: Vec<VisitRecord>,
+    /// Its tools, to be closed at its end.
+    pub toolbox: Toolbox,
 }
 
 /// Puts the run together. `Err` inside: the run ends here.
@@ -62,6 +64,10 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
     for visit in &finished {
         run.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
+    let toolbox = match Toolbox::open(run, site, &root).await {
+        Ok(toolbox) => toolbox,
+        Err(stop) => return Ok(Err(stop)),
+    };
     let world = FlowWorld(SessionWorld {
         model: Arc::clone(&plan.providers) as _,
         journal: Arc::clone(run.journal()) as Arc<dyn Journal>,
@@ -74,14 +80,13 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     });
-    let tools: Vec<Arc<dyn Tool>> = Vec::new();
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
         values: with_facts(run, site),
         task: task::text(run, site),
         format: plan.request.format.unwrap_or_default(),
         settings: plan.session.settings.clone(),
-        tools,
+        tools: toolbox.tools.clone(),
         verify_commands: site.config.verify.commands.clone(),
         include_prompt_text: site.config.record.include_prompt_text,
         scope: Scope {
@@ -93,7 +98,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         },
         run_id: run.lease.run_id,
     };
-    Ok(Ok(Instance { plan, world, finished }))
+    Ok(Ok(Instance { plan, world, finished, toolbox }))
 }
 
 /// The facts of the issue, under their published names (D68).

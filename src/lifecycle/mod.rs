@@ -12,6 +12,7 @@ pub mod lease;
 pub mod run;
 pub mod worktree;
 pub mod task;
+pub mod toolbox;
 pub mod instance;
 pub mod steps;
 pub mod commit;

@@ -3,14 +3,13 @@
 
 use super::instance::Instance;
 use super::run::Run;
-use super::site::Site;
 use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::{Journal as _, JournalError};
 
 /// Visits steps until the flow ends.
-pub async fn run(run: &Run<'_>, instance: &Instance, _site: &Site) -> Result<Stop, JournalError> {
+pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
         // The predecessor died after its flow: what is left is to report and to publish.

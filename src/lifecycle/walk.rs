@@ -89,7 +89,9 @@ async fn work(run: &Run<'_>, site: &Site) -> Result<Result<Stop, Stop>, JournalE
         Ok(instance) => instance,
         Err(stop) => return Ok(Err(stop)),
     };
-    steps::run(run, &instance, site).await.map(Ok)
+    let stop = steps::run(run, &instance).await;
+    instance.toolbox.close().await;
+    stop.map(Ok)
 }
 
 fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, refusal: Refusal) -> Walked {

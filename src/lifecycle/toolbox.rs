@@ -1,0 +1,107 @@
+//! The tools of a run, in their fixed order: files and commands, git, MCP servers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::run::Run;
+use super::site::Site;
+use crate::config::error::ConfigError;
+use crate::config::settings::{Config, McpTransport};
+use crate::config::tools_file::BoundParam;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::tool::{BoundParameter, Tool};
+use crate::git;
+use crate::mcp::{McpError, McpServers, ServerConfig, ServerTransport};
+use crate::sys::worktree_path::WorktreeRoot;
+use crate::tools::{self, ToolWorld};
+use tokio_util::sync::CancellationToken;
+
+/// The tools, and what has to be ended with the run.
+pub struct Toolbox {
+    /// In the order they are offered.
+    pub tools: Vec<Arc<dyn Tool>>,
+    servers: McpServers,
+    /// Ends commands that still run.
+    cancel: CancellationToken,
+}
+
+impl Toolbox {
+    /// Puts the tools together; starts the configured MCP servers in the worktree (D25). A required server that fails
+    /// ends the run before any model is asked.
+    pub async fn open(run: &Run<'_>, site: &Site, root: &WorktreeRoot) -> Result<Self, Stop> {
+        let worktree = run
+            .worktree()
+            .ok_or_else(|| Stop::new(StopDetail::Internal, "There is no worktree to work in."))?;
+        let cancel = CancellationToken::new();
+        let mut all = tools::worktree_tools(ToolWorld {
+            root: root.clone(),
+            environment: site.child_environment(),
+            clock: site.clock.clone(),
+            cancel: cancel.clone(),
+        });
+        all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit));
+        let configs = servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
+        let servers =
+            McpServers::connect(configs, worktree.path(), &site.child_environment()).await.map_err(|error| stop_of(&error))?;
+        for warning in servers.warnings() {
+            run.warn("mcp_server_missing", warning.message.clone());
+        }
+        all.extend(servers.tools().iter().cloned());
+        Ok(Self { tools: all, servers, cancel })
+    }
+
+    /// Ends servers and commands, and waits for it.
+    pub async fn close(&self) {
+        self.cancel.cancel();
+        self.servers.close().await;
+    }
+}
+
+fn stop_of(error: &McpError) -> Stop {
+    let detail = match error {
+        McpError::Unavailable { .. } => StopDetail::McpUnavailable,
+        McpError::Schema { .. } => StopDetail::SchemaInvalid,
+        McpError::Glob { .. } => StopDetail::ConfigInvalid,
+    };
+    Stop::new(detail, format!("{error}."))
+}
+
+/// The servers of a configuration, their placeholders resolved now and not before.
+pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, ConfigError> {
+    let mut servers = BTreeMap::new();
+    for (name, server) in &config.mcp_servers {
+        let transport = match &server.transport {
+            McpTransport::Stdio { command, args, env } => ServerTransport::Stdio {
+                command: command.resolve()?,
+                args: args.iter().map(|arg| arg.resolve()).collect::<Result<_, _>>()?,
+                env: env.iter().map(|(name, value)| Ok((name.clone(), value.secret()?))).collect::<Result<_, ConfigError>>()?,
+            },
+            McpTransport::Http { url, headers } => ServerTransport::Http {
+                url: url.resolve()?,
+                headers: headers
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), value.secret()?)))
+                    .collect::<Result<_, ConfigError>>()?,
+            },
+        };
+        let mut configured = ServerConfig::new(transport);
+        configured.required = server.required;
+        configured.allow.clone_from(&server.allow);
+        configured.deny.clone_from(&server.deny);
+        configured.bind = server.bound_params.iter().map(|param| bound(*param)).collect();
+        configured.hide_bound_params = server.hide_bound_params;
+        configured.queue.clone_from(&server.queue);
+        servers.insert(name.clone(), configured);
+    }
+    Ok(servers)
+}
+
+fn bound(param: BoundParam) -> BoundParameter {
+    match param {
+        BoundParam::UserId => BoundParameter::UserId,
+        BoundParam::Issue => BoundParameter::Issue,
+        BoundParam::Repo => BoundParameter::Repo,
+        BoundParam::Branch => BoundParameter::Branch,
+        BoundParam::Worktree => BoundParameter::Worktree,
+    }
+}
