@@ -50,7 +50,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         }
     };
     let inherited = run.lease.predecessor.as_ref().map(spent).unwrap_or_default();
-    let policy = plan.policy.clone().in_worktree(root);
+    let policy = plan.policy.clone().in_worktree(root.clone());
     run.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
