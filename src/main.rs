@@ -1,3 +1,7 @@
 //! The `agentd` program: everything is in the library, the roof is `cli`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    agentd::cli::main()
+}

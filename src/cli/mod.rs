@@ -1,1 +1,143 @@
-//! The command line: arguments, output, errors with hints, exit codes.
+//! People: arguments, output, errors with hints, exit codes.
+
+pub mod args;
+pub mod error;
+pub mod output;
+
+mod config_command;
+mod context;
+mod doctor;
+mod init;
+mod logging;
+mod policy_command;
+mod remote;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use args::{AgentsCommand, Cli, Command, RunsCommand, ToolsCommand, WorktreesCommand};
+use context::Context;
+use error::CommandError;
+use output::Output;
+
+use crate::config::Env;
+
+/// The whole program: reads the process's arguments and environment, does what they say, gives its exit code.
+pub fn main() -> ExitCode {
+    // The one provider of cryptography (D58). It fails only if there is one already, which is as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return told_by_clap(&error, json),
+    };
+    let env = match Env::capture() {
+        Ok(env) => env,
+        Err(error) => {
+            let error = CommandError::invalid(format!("the working directory cannot be read: {error}"))
+                .hint("go to a directory that exists");
+            Output::plain(json).failure(&error);
+            return ExitCode::from(error.exit_code);
+        }
+    };
+    let output = Output::new(&cli.global, &env);
+    match run(cli, env, output) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            output.failure(&error);
+            ExitCode::from(error.exit_code)
+        }
+    }
+}
+
+/// Help and version are results; everything else that clap says is exit code 4, never its own 2.
+fn told_by_clap(error: &clap::Error, json: bool) -> ExitCode {
+    use clap::error::ErrorKind;
+    let output = Output::plain(json);
+    let text = error.render();
+    let shown = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            return output.result(&text.to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            CommandError::invalid("a command is missing").hint("`agentd --help` lists the commands")
+        }
+        _ => {
+            let text = text.to_string();
+            CommandError::invalid(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
+        }
+    };
+    output.failure(&shown);
+    ExitCode::from(shown.exit_code)
+}
+
+fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
+    let daemon = matches!(cli.command, Command::Daemon(_) | Command::Sim(_));
+    logging::start(&cli.global, output, if daemon { "info" } else { "warn" })?;
+    let context = Context::new(env, cli.global, output);
+    match &cli.command {
+        Command::Config(command) => config_command::run(&context, command),
+        Command::Policy(command) => policy_command::run(&context, command),
+        Command::Init(args) => init::run(&context, args),
+        Command::Doctor => return doctor::run(&context),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);
+            output.bytes(&script)
+        }
+        command => Err(CommandError::not_available(&name_of(command))),
+    }
+    .map(|()| 0)
+}
+
+/// A command as typed, for those that do not exist yet.
+fn name_of(command: &Command) -> String {
+    let name = match command {
+        Command::Run(_) => "run",
+        Command::Daemon(_) => "daemon",
+        Command::Sweep => "sweep",
+        Command::Status => "status",
+        Command::Why { .. } => "why",
+        Command::Runs(command) => match command {
+            RunsCommand::List => "runs list",
+            RunsCommand::Show(_) => "runs show",
+            RunsCommand::Report(_) => "runs report",
+            RunsCommand::Evidence(_) => "runs evidence",
+            RunsCommand::Accounting(_) => "runs accounting",
+            RunsCommand::Events(_) => "runs events",
+            RunsCommand::Diff(_) => "runs diff",
+            RunsCommand::Stop { .. } => "runs stop",
+            RunsCommand::Resume(_) => "runs resume",
+            RunsCommand::Approve { .. } => "runs approve",
+            RunsCommand::Verify(_) => "runs verify",
+            RunsCommand::Replay { .. } => "runs replay",
+            RunsCommand::Compare { .. } => "runs compare",
+            RunsCommand::Stats => "runs stats",
+            RunsCommand::Eval { .. } => "runs eval",
+        },
+        Command::Agents(command) => match command {
+            AgentsCommand::List => "agents list",
+            AgentsCommand::Check { .. } => "agents check",
+            AgentsCommand::New { .. } => "agents new",
+            AgentsCommand::Migrate { .. } => "agents migrate",
+        },
+        Command::Prompt(_) => "prompt",
+        Command::Tools(ToolsCommand::List { .. }) => "tools list",
+        Command::Tools(ToolsCommand::Call { .. }) => "tools call",
+        Command::Chat { .. } => "chat",
+        Command::Worktrees(WorktreesCommand::List) => "worktrees list",
+        Command::Worktrees(WorktreesCommand::Prune) => "worktrees prune",
+        Command::Sim(_) => "sim",
+        Command::Demo(_) => "demo",
+        Command::Mcp => "mcp",
+        Command::Policy(_) => "policy",
+        Command::Config(_) => "config",
+        Command::Init(_) => "init",
+        Command::Doctor => "doctor",
+        Command::Completions { .. } => "completions",
+    };
+    name.to_owned()
+}

@@ -116,6 +116,14 @@ impl Env {
         Some(base.join("agentd"))
     }
 
+    /// What a tool of the operator (git, a policy program) needs to find itself: allow-listed names, no secrets.
+    pub fn for_tools(&self) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+        ["PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "XDG_CONFIG_HOME", "SSH_AUTH_SOCK"]
+            .into_iter()
+            .filter_map(|name| Some((name.into(), self.get(name)?.into())))
+            .collect()
+    }
+
     fn absolute(&self, name: &str) -> Option<PathBuf> {
         self.filled(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }

@@ -1,0 +1,457 @@
+//! The command line: every command and flag of agentd, with its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Publish, Span};
+use crate::domain::name::RepoName;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 achieved · 1 failed · 3 a required MCP server is missing · 4 invalid arguments, configuration, definition \
+or origin · 5 something broke its schema.
+Start in a repository with `agentd init`, look at it with `agentd doctor`, then `agentd run --issue N`.";
+
+/// Label a GitHub issue, get back a pull request: worked out in its own git worktree, within a budget, under a
+/// default-deny policy, with a report backed by evidence.
+#[derive(Debug, Parser)]
+#[command(name = "agentd", version, about, long_about = None, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(disable_help_subcommand = true, infer_subcommands = false, subcommand_required = true)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// A configuration file that wins over all others.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+    /// Where runs and leases are kept [default: $AGENTD_STATE_DIR, else $XDG_STATE_HOME/agentd].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The repository, where it is not the one of the working directory.
+    #[arg(long, global = true, value_name = "OWNER/NAME", value_parser = repo)]
+    pub repo: Option<RepoName>,
+    /// Print one JSON document on stdout.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Form of the log on stderr.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// What the log tells: off, error, warn, info, debug, trace, or a filter such as `agentd::github=debug,warn`.
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// No colours (NO_COLOR works, too).
+    #[arg(long, global = true)]
+    pub no_color: bool,
+    /// No progress, and only errors in the log.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// More in the log; twice for everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn repo(text: &str) -> Result<RepoName, String> {
+    RepoName::parse(text).map_err(|error| error.to_string())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => Err(format!("\"{text}\" is not of the form name=value")),
+    }
+}
+
+/// What agentd can be told to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Resolve one issue now, in the foreground.
+    Run(RunArgs),
+    /// Poll, sweep and dispatch until told to stop.
+    #[command(hide = true)]
+    Daemon(DaemonArgs),
+    /// Sweep the configured repositories once, then exit.
+    #[command(hide = true)]
+    Sweep,
+    /// Show what runs, waits and is parked, with the reason of each.
+    #[command(hide = true)]
+    Status,
+    /// Show why an issue is, or is not, running: every rule asked, with its answer.
+    #[command(hide = true)]
+    Why {
+        /// The issue.
+        #[arg(value_name = "N")]
+        issue: u64,
+    },
+    /// Look at runs and act on them.
+    #[command(subcommand, subcommand_required = true)]
+    Runs(RunsCommand),
+    /// Agent definitions.
+    #[command(subcommand, subcommand_required = true)]
+    Agents(AgentsCommand),
+    /// Resolve a prompt exactly as a step would see it.
+    Prompt(PromptArgs),
+    /// The tools as a host sees them.
+    #[command(subcommand, subcommand_required = true, hide = true)]
+    Tools(ToolsCommand),
+    /// Answer a conversation (run_agent).
+    #[command(hide = true)]
+    Chat {
+        /// On whose behalf.
+        #[arg(long, value_name = "UUID")]
+        user: uuid::Uuid,
+        /// JSON list of messages.
+        #[arg(long, value_name = "FILE")]
+        messages: PathBuf,
+    },
+    /// Ask the policy.
+    #[command(subcommand, subcommand_required = true)]
+    Policy(PolicyCommand),
+    /// The configuration: effective values, checks, schemas.
+    #[command(subcommand, subcommand_required = true)]
+    Config(ConfigCommand),
+    /// Worktrees of issues.
+    #[command(subcommand, subcommand_required = true, hide = true)]
+    Worktrees(WorktreesCommand),
+    /// Write a configuration, an agent and a policy into this repository; overwrites nothing.
+    Init(InitArgs),
+    /// Check git, token, repository, labels, definitions and models; name a remedy for each problem.
+    Doctor,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Serve a GitHub, a git remote and a scripted model on loopback, to try things out.
+    #[command(hide = true)]
+    Sim(SimArgs),
+    /// Run the main job on a simulated GitHub and a recorded model.
+    #[command(hide = true)]
+    Demo(DemoArgs),
+    /// Serve agentd's tools over MCP.
+    #[command(hide = true)]
+    Mcp,
+}
+
+/// `agentd run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The issue's number.
+    #[arg(long, value_name = "N", required_unless_present = "issue_file", conflicts_with = "issue_file")]
+    pub issue: Option<u64>,
+    /// An issue from a Markdown file (its first heading is the title); no tracker is needed.
+    #[arg(long, value_name = "FILE.md")]
+    pub issue_file: Option<PathBuf>,
+    /// Branch to start from and to return to.
+    #[arg(long, value_name = "BRANCH")]
+    pub origin: Option<String>,
+    /// Agent that does the work.
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Most step visits.
+    #[arg(long, value_name = "N")]
+    pub max_steps: Option<u32>,
+    /// Longest time, for example 15m.
+    #[arg(long, value_name = "SPAN")]
+    pub max_wall_time: Option<Span>,
+    /// Most US dollars.
+    #[arg(long, value_name = "USD")]
+    pub max_cost: Option<f64>,
+    /// Most turns of a session.
+    #[arg(long, value_name = "N")]
+    pub max_turns: Option<u32>,
+    /// Attempts of a turn in total.
+    #[arg(long, value_name = "N")]
+    pub max_retries: Option<u32>,
+    /// Format of the final report of steps without a schema.
+    #[arg(long, value_name = "FMT")]
+    pub format: Option<String>,
+    /// What becomes of the work.
+    #[arg(long, value_name = "WHAT", value_parser = ["pull-request", "branch", "none"])]
+    pub publish: Option<String>,
+    /// A variable of the prompts; repeatable.
+    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = pair)]
+    pub uv: Vec<(String, String)>,
+    /// A note kept in the run's metadata; repeatable.
+    #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = pair)]
+    pub meta: Vec<(String, String)>,
+    /// With --json: print events as JSON Lines, the run output last.
+    #[arg(long, requires = "json")]
+    pub stream: bool,
+    /// Resolve and check everything, print the plan, change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl RunArgs {
+    /// `--publish` as the configuration knows it.
+    pub fn publish(&self) -> Option<Publish> {
+        match self.publish.as_deref()? {
+            "pull-request" => Some(Publish::PullRequest),
+            "branch" => Some(Publish::Branch),
+            _ => Some(Publish::None),
+        }
+    }
+}
+
+/// `agentd daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// One poll, wait for what it started, exit.
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// `agentd runs …`.
+#[derive(Debug, Subcommand)]
+pub enum RunsCommand {
+    /// List runs, newest first.
+    List,
+    /// Show a run: what it did, what it cost, why it ended.
+    Show(RunRef),
+    /// Print the report.
+    Report(RunRef),
+    /// Print the evidence.
+    #[command(hide = true)]
+    Evidence(RunRef),
+    /// Print the ledger of model requests and tool calls.
+    Accounting(RunRef),
+    /// Print the journal.
+    Events(RunRef),
+    /// Print what the run changed.
+    Diff(RunRef),
+    /// Stop a run after one last report.
+    #[command(hide = true)]
+    Stop {
+        /// The run.
+        #[command(flatten)]
+        run: RunRef,
+        /// At once, without a report.
+        #[arg(long)]
+        abort: bool,
+    },
+    /// Go on with a run that was stopped or killed.
+    #[command(hide = true)]
+    Resume(RunRef),
+    /// Approve a proposal that waits.
+    #[command(hide = true)]
+    Approve {
+        /// The run.
+        #[command(flatten)]
+        run: RunRef,
+        /// The proposal.
+        proposal_hash: String,
+        /// How long the approval holds.
+        #[arg(long, value_name = "SPAN", default_value = "24h")]
+        expires: Span,
+    },
+    /// Check that a run's records hold together.
+    #[command(hide = true)]
+    Verify(RunRef),
+    /// Run it again from its records, in a scratch worktree.
+    #[command(hide = true)]
+    Replay {
+        /// The run.
+        #[command(flatten)]
+        run: RunRef,
+        /// What is taken from the record.
+        #[arg(long, value_parser = ["strict", "hybrid", "live"], default_value = "strict")]
+        mode: String,
+        /// Definitions to use instead of the recorded ones.
+        #[arg(long, value_name = "DIR")]
+        with_agents: Option<PathBuf>,
+    },
+    /// Compare two runs: equal, or the first differences.
+    #[command(hide = true)]
+    Compare {
+        /// One run.
+        a: String,
+        /// The other run.
+        b: String,
+    },
+    /// Sums over runs.
+    #[command(hide = true)]
+    Stats,
+    /// Measure runs against expectations.
+    #[command(hide = true)]
+    Eval {
+        /// The expectations.
+        #[arg(long, value_name = "FILE")]
+        golden: PathBuf,
+    },
+}
+
+/// A run.
+#[derive(Debug, Args)]
+pub struct RunRef {
+    /// Run id, a unique prefix of it, an instance, or `latest`.
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub run: String,
+}
+
+/// `agentd agents …`.
+#[derive(Debug, Subcommand)]
+pub enum AgentsCommand {
+    /// List the agents of this repository.
+    List,
+    /// Check definitions, prompts and schemas; no model is asked.
+    Check {
+        /// One agent [default: all].
+        name: Option<String>,
+    },
+    /// Write a new agent.
+    #[command(hide = true)]
+    New {
+        /// Its name.
+        name: String,
+    },
+    /// Write a definition in the newest format.
+    #[command(hide = true)]
+    Migrate {
+        /// One agent [default: all].
+        name: Option<String>,
+    },
+}
+
+/// `agentd prompt`.
+#[derive(Debug, Args)]
+pub struct PromptArgs {
+    /// The prompt's address.
+    #[arg(value_name = "C1/C2/C3")]
+    pub address: String,
+    /// Edition.
+    #[arg(long, value_name = "E")]
+    pub edition: Option<String>,
+    /// Adaptation.
+    #[arg(long, value_name = "A")]
+    pub adaptation: Option<String>,
+    /// A variable; repeatable.
+    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = pair)]
+    pub uv: Vec<(String, String)>,
+    /// The agent whose prompt it is [default: the configured one].
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+}
+
+/// `agentd tools …`.
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// List the tools (bind_mcp_tools).
+    List {
+        /// Form of the list.
+        #[arg(long, value_parser = ["openai"], default_value = "openai")]
+        format: String,
+    },
+    /// Call a tool (execute_tool_call).
+    Call {
+        /// The tool.
+        name: String,
+        /// Arguments as JSON.
+        #[arg(long, value_name = "JSON")]
+        args: String,
+        /// On whose behalf.
+        #[arg(long, value_name = "UUID")]
+        user: uuid::Uuid,
+    },
+}
+
+/// `agentd policy …`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Print the verdict on one call, with the rule that gave it.
+    Eval {
+        /// A policy input (JSON); `-` reads stdin.
+        #[arg(long, value_name = "FILE")]
+        input: PathBuf,
+    },
+}
+
+/// `agentd config …`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print every effective value with the layer it came from.
+    Explain {
+        /// Only keys that begin with this.
+        #[arg(value_name = "KEY")]
+        key: Option<String>,
+    },
+    /// Check the configuration as a run would use it.
+    Check,
+    /// Print a JSON Schema.
+    Schema {
+        /// config, run-output, run-record, policy-input, agent or steps-registry.
+        #[arg(value_name = "NAME", default_value = "config")]
+        name: String,
+    },
+}
+
+/// `agentd worktrees …`.
+#[derive(Debug, Subcommand)]
+pub enum WorktreesCommand {
+    /// List them.
+    List,
+    /// Remove those that hold nothing of value; say what was kept and why.
+    Prune,
+}
+
+/// `agentd init`.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Write a systemd unit for the daemon.
+    #[arg(long, hide = true)]
+    pub service: bool,
+}
+
+/// `agentd sim`.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// What stands in the simulated GitHub, and what the model replies.
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
+}
+
+/// `agentd demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Keep the demo's folder here.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_holds_together_and_every_shown_argument_has_help() {
+        Cli::command().debug_assert();
+        let mut open = vec![Cli::command()];
+        while let Some(command) = open.pop() {
+            for argument in
+                command.get_arguments().filter(|a| !matches!(a.get_id().as_str(), "help" | "version"))
+            {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            open.extend(command.get_subcommands().cloned());
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `agentd doctor`: looks at everything a run needs, and names a remedy for each problem.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, main_checkout};
+use super::error::CommandError;
+use super::output::{Output, Tone};
+use super::remote::Remote;
+use crate::config::{Config, Credentials};
+use crate::definition::policy_file::{PolicySource, read_policies};
+use crate::sys::process::{self, ProcessSpec};
+
+/// Oldest git that knows everything agentd asks of it.
+const MINIMUM_GIT: (u32, u32) = (2, 31);
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Ok,
+    Warning,
+    Problem,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, Serialize)]
+struct Finding {
+    state: State,
+    what: &'static str,
+    told: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, told: impl Into<String>) -> Self {
+        Self { state: State::Ok, what, told: told.into(), remedy: None }
+    }
+
+    fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Warning, what, told: told.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Problem, ..Self::warning(what, told, remedy) }
+    }
+}
+
+/// Looks at everything; exit 1 if there is a problem.
+pub fn run(context: &Context) -> Result<u8, CommandError> {
+    let findings = context.block_on(look(context))?;
+    let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
+    if context.output.json() {
+        context.output.document(&serde_json::json!({ "ok": problems == 0, "findings": findings }))?;
+    } else {
+        tell(context.output, &findings, problems)?;
+    }
+    Ok(u8::from(problems > 0))
+}
+
+async fn look(context: &Context) -> Vec<Finding> {
+    let mut findings = vec![git(context).await, repository(context).await];
+    match context.config() {
+        Ok(config) => findings.extend(configuration(context, &config)),
+        Err(error) => findings.push(Finding::problem(
+            "configuration",
+            error.message,
+            error.hints.first().cloned().unwrap_or_else(|| "correct it where the message says".to_owned()),
+        )),
+    }
+    findings
+}
+
+async fn git(context: &Context) -> Finding {
+    let remedy = format!("install git {}.{} or newer", MINIMUM_GIT.0, MINIMUM_GIT.1);
+    let Ok(cwd) = context.base_path() else {
+        return Finding::problem(
+            "git",
+            "the working directory has no absolute path",
+            "go to another directory",
+        );
+    };
+    let spec = ProcessSpec::new("git", &cwd)
+        .arg("--version")
+        .envs(context.env.for_tools())
+        .timeout(Duration::from_secs(10));
+    let text = match process::run(spec, &CancellationToken::new()).await {
+        Ok(exit) if exit.success() => exit.stdout.text(),
+        Ok(exit) => return Finding::problem("git", exit.stderr.text().trim().to_owned(), remedy),
+        Err(error) => return Finding::problem("git", error.to_string(), remedy),
+    };
+    let version = text.trim().trim_start_matches("git version ").to_owned();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if found < MINIMUM_GIT {
+        return Finding::problem("git", format!("version {version} is too old"), remedy);
+    }
+    Finding::ok("git", format!("version {version}"))
+}
+
+async fn repository(context: &Context) -> Finding {
+    let what = "repository";
+    let here = context.env.working_dir();
+    let Some(root) = main_checkout(here) else {
+        return Finding::problem(
+            what,
+            format!("{} is not in a git repository", here.display()),
+            "go to the repository, or start one with `git init`",
+        );
+    };
+    let remote = match context.base_path() {
+        Ok(base) => Remote::find(&base, &context.env).await,
+        Err(_) => None,
+    };
+    match remote {
+        Some(remote) => Finding::ok(
+            what,
+            format!("{}, remote {} = {}", root.display(), remote.name, without_user(&remote.url)),
+        ),
+        None => Finding::warning(
+            what,
+            format!("{} has no remote", root.display()),
+            "add one with `git remote add origin URL`; without it only --issue-file works",
+        ),
+    }
+}
+
+/// An address without what stands before `@`: that may be a secret.
+fn without_user(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
+    let layers: Vec<String> = config.layers().map(|layer| layer.display().to_string()).collect();
+    let mut findings = vec![if layers.is_empty() {
+        Finding::warning("configuration", "there is no agentd.toml; defaults are used", "run `agentd init`")
+    } else {
+        Finding::ok("configuration", layers.join(", "))
+    }];
+    findings.push(match config.github_credentials() {
+        Ok(Credentials::Token(_)) => {
+            Finding::ok("credentials", format!("a token for {}", config.github.api_url))
+        }
+        Ok(Credentials::App { id, .. }) => Finding::ok("credentials", format!("GitHub App {id}")),
+        Err(error) => Finding::problem(
+            "credentials",
+            error.to_string(),
+            "make a token with read and write access to contents, issues and pull requests",
+        ),
+    });
+    findings.push(match config.session() {
+        Ok(session) => {
+            let targets: Vec<String> = session
+                .settings
+                .targets
+                .iter()
+                .map(|target| format!("{} of {}", target.model, target.provider))
+                .collect();
+            match session.settings.targets.iter().find_map(|target| config.provider(&target.provider).err()) {
+                None => Finding::ok("models", targets.join(", ")),
+                Some(error) => {
+                    Finding::problem("models", error.to_string(), "set the variable, or another target")
+                }
+            }
+        }
+        Err(error) => Finding::problem("models", error.to_string(), "see [[session.targets]] in README.md"),
+    });
+    findings.push(policy(context, config));
+    if config.verify.commands.is_empty() {
+        findings.push(Finding::warning(
+            "verify",
+            "no verify commands: nothing shows that a change works, and every pull request is ready at once",
+            "set verify.commands to what runs the tests, for example [[\"make\", \"test\"]]",
+        ));
+    } else {
+        let commands: Vec<String> = config.verify.commands.iter().map(|argv| argv.join(" ")).collect();
+        findings.push(Finding::ok("verify", commands.join("; ")));
+    }
+    findings
+}
+
+fn policy(context: &Context, config: &Config) -> Finding {
+    if config.policy.files.is_empty() && config.policy.program.is_empty() {
+        return Finding::problem(
+            "policy",
+            "there is none, so that every tool call is denied",
+            "name rule files in policy.files; `agentd init` writes one",
+        );
+    }
+    let sources: Result<Vec<_>, _> =
+        config.policy.files.iter().map(|file| PolicySource::read(&context.base.join(file))).collect();
+    match sources.and_then(|sources| read_policies(&sources)) {
+        Ok(rules) => Finding::ok("policy", format!("{} rules, examples included", rules.rules().len())),
+        Err(error) => {
+            Finding::problem("policy", error.to_string(), "correct the rule where the message says")
+        }
+    }
+}
+
+fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), CommandError> {
+    for finding in findings {
+        let (word, tone) = match finding.state {
+            State::Ok => ("ok      ", Tone::Good),
+            State::Warning => ("warning ", Tone::Warn),
+            State::Problem => ("problem ", Tone::Bad),
+        };
+        let told = finding.told.replace('\n', "\n                       ");
+        output.line(format!("{} {:<13} {told}", output.toned(word, tone), finding.what))?;
+        if let Some(remedy) = &finding.remedy {
+            output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
+        }
+    }
+    match problems {
+        0 => output.line("\nEverything that was looked at is in order."),
+        1 => output.line("\n1 problem."),
+        n => output.line(format!("\n{n} problems.")),
+    }
+}

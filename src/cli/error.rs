@@ -1,0 +1,65 @@
+//! What a person is told when a command fails: what is wrong, where, what to do next, and the exit code.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::config::ConfigError;
+
+/// A failed command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CommandError {
+    /// What is wrong and where.
+    pub message: String,
+    /// What to do next, one sentence each.
+    pub hints: Vec<String>,
+    /// 1, 3, 4 or 5 (interface §2); never 2.
+    pub exit_code: u8,
+}
+
+impl CommandError {
+    /// Something went wrong (exit 1).
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hints: Vec::new(), exit_code: 1 }
+    }
+
+    /// Arguments, configuration, definition or origin cannot be used (exit 4).
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { exit_code: 4, ..Self::failed(message) }
+    }
+
+    /// Something breaks its schema (exit 5).
+    pub fn schema(message: impl Into<String>) -> Self {
+        Self { exit_code: 5, ..Self::failed(message) }
+    }
+
+    /// A command of a later version (exit 4).
+    pub fn not_available(command: &str) -> Self {
+        Self::invalid(format!(
+            "`agentd {command}` is not available yet in agentd {}",
+            env!("CARGO_PKG_VERSION")
+        ))
+        .hint("`agentd --help` lists what this version can do")
+    }
+
+    /// With one more thing to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ConfigError> for CommandError {
+    fn from(error: ConfigError) -> Self {
+        let unknown = matches!(error, ConfigError::UnknownKey { .. });
+        let told = Self::invalid(error.to_string());
+        if unknown { told.hint("`agentd config schema config` lists every key") } else { told }
+    }
+}

@@ -1,0 +1,181 @@
+//! `agentd init`: writes a configuration, an agent and a policy into this repository, and overwrites nothing.
+
+use std::path::Path;
+
+use minijinja::context;
+use serde_json::json;
+
+use super::args::InitArgs;
+use super::context::{Context, main_checkout};
+use super::error::CommandError;
+use super::output::Tone;
+use super::remote::Remote;
+use crate::sys::files;
+
+macro_rules! template {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/init/", $path))
+    };
+}
+
+/// Files that are written as they stand: path below `.agent/`, content.
+const FILES: [(&str, &str); 9] = [
+    (".gitignore", template!("gitignore")),
+    ("resolver/agent.json", template!("resolver/agent.json")),
+    ("resolver/steps_registry.json", template!("resolver/steps_registry.json")),
+    ("resolver/schemas/issue.schema.json", template!("resolver/schemas/issue.schema.json")),
+    ("resolver/prompts/system.md", template!("resolver/prompts/system.md")),
+    (
+        "resolver/prompts/steps/initial/issue/f_default.md",
+        template!("resolver/prompts/steps/initial/issue/f_default.md"),
+    ),
+    (
+        "resolver/prompts/steps/continuation/issue/f_default.md",
+        template!("resolver/prompts/steps/continuation/issue/f_default.md"),
+    ),
+    (
+        "resolver/prompts/steps/verification/issue/f_default.md",
+        template!("resolver/prompts/steps/verification/issue/f_default.md"),
+    ),
+    (
+        "resolver/prompts/steps/closure/issue/f_default.md",
+        template!("resolver/prompts/steps/closure/issue/f_default.md"),
+    ),
+];
+
+/// Files of a project that say how its tests are run, and the command.
+const TEST_COMMANDS: [(&str, &[&str]); 9] = [
+    ("Cargo.toml", &["cargo", "test"]),
+    ("go.mod", &["go", "test", "./..."]),
+    ("deno.json", &["deno", "test"]),
+    ("package.json", &["npm", "test"]),
+    ("pyproject.toml", &["python3", "-m", "pytest"]),
+    ("pom.xml", &["mvn", "-q", "test"]),
+    ("build.gradle", &["./gradlew", "test"]),
+    ("Gemfile", &["bundle", "exec", "rake", "test"]),
+    ("mix.exs", &["mix", "test"]),
+];
+
+/// What the files say about this repository.
+struct Found {
+    remote: Option<Remote>,
+    verify: Vec<Vec<String>>,
+}
+
+/// Writes what is missing and tells what it wrote and what it kept.
+pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
+    if args.service {
+        return Err(CommandError::not_available("init --service"));
+    }
+    let root = main_checkout(context.env.working_dir()).ok_or_else(|| {
+        CommandError::invalid(format!("{} is not in a git repository", context.env.working_dir().display()))
+            .hint("go to the repository, or start one with `git init`")
+    })?;
+    let verify = test_command(&root).map(|argv| argv.iter().map(|word| (*word).to_owned()).collect());
+    let found = Found {
+        remote: context.block_on(Remote::find(&context.base_path()?, &context.env))?,
+        verify: verify.into_iter().collect(),
+    };
+    let mut files =
+        vec![("agentd.toml".to_owned(), configuration(&found)?), ("policy.toml".to_owned(), policy(&found)?)];
+    files.extend(FILES.map(|(path, content)| (path.to_owned(), content.to_owned())));
+    let (mut written, mut kept) = (Vec::new(), Vec::new());
+    for (path, content) in files {
+        // A configuration in the root takes precedence: one below .agent/ would not be read.
+        if path == "agentd.toml" && root.join(&path).exists() {
+            kept.push(path);
+            continue;
+        }
+        let path = format!(".agent/{path}");
+        let new = write_new(&root.join(&path), &content)
+            .map_err(|error| CommandError::failed(error.to_string()))?;
+        if new { &mut written } else { &mut kept }.push(path);
+    }
+    tell(context, &root, &found, &written, &kept)
+}
+
+fn write_new(path: &Path, content: &str) -> Result<bool, files::FileError> {
+    if let Some(folder) = path.parent() {
+        files::create_dir(folder)?;
+    }
+    files::write_new(path, content.as_bytes())
+}
+
+fn test_command(root: &Path) -> Option<&'static [&'static str]> {
+    TEST_COMMANDS.iter().find(|(file, _)| root.join(file).is_file()).map(|(_, command)| *command)
+}
+
+fn configuration(found: &Found) -> Result<String, CommandError> {
+    let remote = found.remote.as_ref();
+    render(
+        template!("agentd.toml.j2"),
+        context! {
+            name => remote.and_then(|remote| remote.repo.as_ref()).map(ToString::to_string),
+            remote => remote.map_or("origin", |remote| remote.name.as_str()),
+            branch => remote.and_then(|remote| remote.default_branch.as_deref()),
+            verify => (!found.verify.is_empty()).then(|| toml_argvs(&found.verify)),
+        },
+    )
+}
+
+fn policy(found: &Found) -> Result<String, CommandError> {
+    let commands: Vec<String> = found.verify.iter().map(|argv| toml_argv(argv)).collect();
+    render(template!("policy.toml.j2"), context! { commands })
+}
+
+fn render(template: &str, values: minijinja::Value) -> Result<String, CommandError> {
+    minijinja::Environment::new()
+        .render_str(template, values)
+        .map(|text| text + "\n")
+        .map_err(|error| CommandError::failed(format!("a template is broken: {error}")))
+}
+
+fn toml_argv(argv: &[String]) -> String {
+    let words: Vec<String> = argv.iter().map(|word| toml::Value::String(word.clone()).to_string()).collect();
+    format!("[{}]", words.join(", "))
+}
+
+fn toml_argvs(argvs: &[Vec<String>]) -> String {
+    let argvs: Vec<String> = argvs.iter().map(|argv| toml_argv(argv)).collect();
+    format!("[{}]", argvs.join(", "))
+}
+
+fn tell(
+    context: &Context,
+    root: &Path,
+    found: &Found,
+    written: &[String],
+    kept: &[String],
+) -> Result<(), CommandError> {
+    let output = context.output;
+    let mut next = Vec::new();
+    let remote = found.remote.as_ref();
+    if remote.is_none() {
+        next.push("There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned());
+    }
+    if remote.is_none_or(|remote| remote.default_branch.is_none()) {
+        next.push(
+            "Set `origin_branch` in .agent/agentd.toml: which branch work starts from was not clear."
+                .to_owned(),
+        );
+    }
+    if found.verify.is_empty() {
+        next.push(
+            "Set `verify.commands` in .agent/agentd.toml, and allow the same commands in .agent/policy.toml."
+                .to_owned(),
+        );
+    }
+    next.push("Put GITHUB_TOKEN and ANTHROPIC_API_KEY into the environment, or into .agent/.agentd.env, which git ignores.".to_owned());
+    next.push("Then: agentd doctor, and agentd run --issue N --dry-run.".to_owned());
+    if output.json() {
+        return output.document(&json!({ "root": root, "written": written, "kept": kept, "next": next }));
+    }
+    for path in written {
+        output.line(format!("{}  {path}", output.toned("wrote", Tone::Good)))?;
+    }
+    for path in kept {
+        output.line(format!("{}   {path} (it was there; not changed)", output.toned("kept", Tone::Warn)))?;
+    }
+    output.line("")?;
+    next.iter().try_for_each(|line| output.line(line))
+}

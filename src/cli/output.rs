@@ -1,0 +1,177 @@
+//! The only place that prints: results on stdout, everything else on stderr.
+
+use std::io::{self, IsTerminal as _, Write};
+
+use serde::Serialize;
+
+use super::args::Global;
+use super::error::CommandError;
+use crate::config::Env;
+
+/// How this process talks: which streams are terminals, whether colours and JSON are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    stdout_colour: bool,
+    stderr_colour: bool,
+    stderr_is_terminal: bool,
+}
+
+/// A meaning that a colour carries; the text says the same without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// It is well.
+    Good,
+    /// Look at it.
+    Warn,
+    /// It is wrong.
+    Bad,
+    /// Less important.
+    Dim,
+    /// More important.
+    Strong,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Good => "32",
+            Self::Warn => "33",
+            Self::Bad => "31",
+            Self::Dim => "2",
+            Self::Strong => "1",
+        }
+    }
+}
+
+impl Output {
+    /// What flags, `NO_COLOR` and the streams say.
+    pub fn new(global: &Global, env: &Env) -> Self {
+        let colours = !global.no_color && env.filled("NO_COLOR").is_none() && env.get("TERM") != Some("dumb");
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            stdout_colour: colours && io::stdout().is_terminal(),
+            stderr_colour: colours && io::stderr().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    /// Before the arguments could be read: plain, JSON as asked.
+    pub fn plain(json: bool) -> Self {
+        Self { json, quiet: false, stdout_colour: false, stderr_colour: false, stderr_is_terminal: false }
+    }
+
+    /// Whether stdout is one JSON document.
+    pub fn json(self) -> bool {
+        self.json
+    }
+
+    /// Whether a live view can be drawn.
+    pub fn is_live(self) -> bool {
+        self.stderr_is_terminal && !self.quiet
+    }
+
+    /// Whether the log may be coloured.
+    pub fn log_colour(self) -> bool {
+        self.stderr_colour
+    }
+
+    /// A line of the result.
+    pub fn line(self, text: impl AsRef<str>) -> Result<(), CommandError> {
+        self.result(&format!("{}\n", text.as_ref()))
+    }
+
+    /// Text of the result as it is.
+    pub fn result(self, text: &str) -> Result<(), CommandError> {
+        let mut stdout = io::stdout().lock();
+        kept(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    }
+
+    /// Bytes of the result as they are.
+    pub fn bytes(self, bytes: &[u8]) -> Result<(), CommandError> {
+        let mut stdout = io::stdout().lock();
+        kept(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    }
+
+    /// A JSON document, indented, as the result.
+    pub fn document<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
+        self.line(json_text(serde_json::to_string_pretty(value))?)
+    }
+
+    /// A JSON document on one line.
+    pub fn json_line<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
+        self.line(json_text(serde_json::to_string(value))?)
+    }
+
+    /// A note for people on stderr; nothing with `-q`. What stderr does with it changes no outcome.
+    pub fn note(self, text: impl AsRef<str>) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+        }
+    }
+
+    /// Tells a failure: on stderr for people, and as the JSON document where one was asked for and none was printed.
+    pub fn failure(self, error: &CommandError) {
+        let mut stderr = io::stderr().lock();
+        let _ = writeln!(stderr, "{} {}", paint("error:", Tone::Bad, self.stderr_colour), error.message);
+        for hint in &error.hints {
+            let _ = writeln!(stderr, "{} {hint}", paint("hint:", Tone::Strong, self.stderr_colour));
+        }
+        drop(stderr);
+        if self.json {
+            let _ = self.document(&serde_json::json!({ "error": error }));
+        }
+    }
+
+    /// A text of stdout in a tone, where stdout has colours.
+    pub fn toned(self, text: &str, tone: Tone) -> String {
+        paint(text, tone, self.stdout_colour)
+    }
+
+    /// Rows in columns, as wide as they need to be; the last column is left as it is.
+    pub fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), CommandError> {
+        let columns = head.len();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([head[column].chars().count()]).max().unwrap_or_default()
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |cells: &[String]| {
+            let mut line = String::new();
+            for (column, cell) in cells.iter().enumerate().take(columns) {
+                line.push_str(cell);
+                if column + 1 < columns {
+                    line.extend(std::iter::repeat_n(' ', widths[column] - cell.chars().count() + 2));
+                }
+            }
+            line.trim_end().to_owned()
+        };
+        let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
+        let mut text = self.toned(&line(&head), Tone::Dim) + "\n";
+        for row in rows {
+            text.push_str(&line(row));
+            text.push('\n');
+        }
+        self.result(&text)
+    }
+}
+
+fn paint(text: &str, tone: Tone, colours: bool) -> String {
+    if colours { format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code()) } else { text.to_owned() }
+}
+
+fn json_text(text: serde_json::Result<String>) -> Result<String, CommandError> {
+    text.map_err(|error| CommandError::failed(format!("the result cannot be written as JSON: {error}")))
+}
+
+/// A reader that went away (`| head`) is no failure: what was asked for was shown.
+fn kept(written: io::Result<()>) -> Result<(), CommandError> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CommandError::failed(format!("stdout cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,66 @@
+//! The remote of a checkout as git knows it, and the branch that its issues most likely start from.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Env;
+use crate::domain::name::RepoName;
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{self, ProcessSpec};
+
+/// A remote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub url: String,
+    /// The repository that the address names.
+    pub repo: Option<RepoName>,
+    /// Its default branch, as far as this clone knows.
+    pub default_branch: Option<String>,
+}
+
+impl Remote {
+    /// The remote `origin`, else the only one. Asks nobody over the network. Without git there is none.
+    pub async fn find(checkout: &AbsPath, env: &Env) -> Option<Self> {
+        let names = git(checkout, env, &["remote"]).await?;
+        let names: Vec<&str> = names.lines().collect();
+        let name = match names.as_slice() {
+            [only] => *only,
+            several => several.iter().copied().find(|name| *name == "origin")?,
+        };
+        let url = git(checkout, env, &["remote", "get-url", name]).await?;
+        let default_branch = default_branch(checkout, env, name).await;
+        Some(Self { name: name.to_owned(), repo: RepoName::from_remote_url(&url), url, default_branch })
+    }
+}
+
+/// What the remote's HEAD points to; where that is not known, the only branch it has, or the one that is usually it.
+async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<String> {
+    let head = format!("refs/remotes/{remote}/HEAD");
+    let prefix = format!("refs/remotes/{remote}/");
+    if let Some(target) = git(checkout, env, &["symbolic-ref", "--quiet", &head]).await {
+        return target.strip_prefix(&prefix).map(str::to_owned);
+    }
+    let refs = git(checkout, env, &["for-each-ref", "--format=%(refname)", &prefix]).await?;
+    let branches: Vec<&str> = refs.lines().filter_map(|name| name.strip_prefix(&prefix)).collect();
+    let usual = ["main", "master"].into_iter().find(|name| branches.contains(name));
+    match branches.as_slice() {
+        [only] => Some((*only).to_owned()),
+        _ => usual.map(str::to_owned),
+    }
+}
+
+/// What a git command prints, without the end of line; `None` if it fails or there is no git.
+async fn git(checkout: &AbsPath, env: &Env, args: &[&str]) -> Option<String> {
+    let spec = ProcessSpec::new("git", checkout)
+        .args(args)
+        .envs(env.for_tools())
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .timeout(Duration::from_secs(10));
+    let exit = process::run(spec, &CancellationToken::new()).await.ok().filter(process::Exit::success)?;
+    let text = exit.stdout.text().trim_end().to_owned();
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,207 @@
+//! The command line from outside: exit codes, streams, help, init.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use agentd::config::{Config, Env, Request};
+use agentd::definition::policy_file::{PolicySource, read_policies};
+use agentd::domain::policy::ProposalKind;
+use serde_json::Value;
+
+/// Runs the program in `dir` with nothing of this process's environment but PATH.
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn agentd(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_agentd"))
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", dir)
+        .env("SENTINEL", "sentinel-value")
+        .output()
+        .unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own repository")]
+fn git(dir: &Path, args: &[&str]) {
+    let done = Command::new("git").args(args).current_dir(dir).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn repository() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    git(dir.path(), &["init", "-q", "-b", "main"]);
+    git(dir.path(), &["remote", "add", "origin", "https://user:sentinel-value@github.com/octo/cat.git"]);
+    git(dir.path(), &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"]);
+    git(dir.path(), &["update-ref", "refs/remotes/origin/trunk", "HEAD"]);
+    file(dir.path(), "Cargo.toml", "[package]\n");
+    dir
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own file")]
+fn file(dir: &Path, name: &str, text: &str) {
+    std::fs::write(dir.join(name), text).unwrap();
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        &["--nope"][..],
+        &[],
+        &["runs"],
+        &["run"],
+        &["run", "--issue", "x"],
+        &["run", "--issue", "1", "--issue-file", "x.md"],
+        &["run", "--issue", "1", "--stream"],
+        &["run", "--issue", "1", "--max-wall-time", "15"],
+        &["config", "explain", "--repo", "nonsense"],
+        &["config", "schema", "nonsense"],
+        &["-q", "-v", "config", "explain"],
+        &["--log-level", "[", "config", "explain"],
+        &["--config", "nope.toml", "config", "explain"],
+    ] {
+        let done = agentd(dir.path(), args);
+        assert_eq!(done.status.code(), Some(4), "{args:?}: {}", err(&done));
+        assert!(err(&done).starts_with("error: "), "{args:?}: {}", err(&done));
+        assert_eq!(out(&done), "", "{args:?}");
+    }
+    for args in [&["--help"][..], &["--version"], &["run", "--help"], &["runs", "list", "--help"]] {
+        let done = agentd(dir.path(), args);
+        assert_eq!((done.status.code(), err(&done).as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn with_json_a_failure_is_one_document_on_stdout_too() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["config", "explain", "--json", "--nope"][..], &["config", "check", "--json"]] {
+        let done = agentd(dir.path(), args);
+        let told: Value = serde_json::from_str(&out(&done)).unwrap();
+        assert_eq!(told["error"]["exit_code"], 4);
+        assert!(err(&done).contains(told["error"]["message"].as_str().unwrap().lines().next().unwrap()));
+    }
+}
+
+#[test]
+fn an_error_in_a_file_names_file_line_and_the_nearest_key() {
+    let dir = repository();
+    file(dir.path(), "agentd.toml", "[budgets]\nmax_step = 3\n");
+    let done = agentd(dir.path(), &["config", "explain"]);
+    assert_eq!(done.status.code(), Some(4));
+    let told = err(&done);
+    assert!(told.contains("agentd.toml:2: unknown key `budgets.max_step`; did you mean `budgets.max_steps`?"), "{told}");
+}
+
+#[test]
+fn the_configuration_is_the_main_checkouts_wherever_in_it_one_stands() {
+    let dir = repository();
+    file(dir.path(), "agentd.toml", "[budgets]\nmax_steps = 3\n");
+    git(dir.path(), &["worktree", "add", "-q", "-b", "other", "elsewhere"]);
+    file(&dir.path().join("elsewhere"), "agentd.toml", "[budgets]\nmax_steps = 99\n");
+    #[expect(clippy::disallowed_methods, reason = "a test's own folder")]
+    std::fs::create_dir(dir.path().join("elsewhere/below")).unwrap();
+    for place in [".", "elsewhere", "elsewhere/below"] {
+        let done = agentd(&dir.path().join(place), &["config", "explain", "budgets.max_steps", "--json"]);
+        let told: Value = serde_json::from_str(&out(&done)).unwrap();
+        assert_eq!(told["values"][0]["value"], 3, "{place}");
+    }
+}
+
+#[test]
+fn init_writes_what_can_be_used_and_overwrites_nothing() {
+    let dir = repository();
+    let done = agentd(dir.path(), &["init", "--json"]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    assert!(!out(&done).contains("sentinel-value"));
+    let told: Value = serde_json::from_str(&out(&done)).unwrap();
+    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (11, 0));
+
+    let env = Env::new(dir.path(), [("GITHUB_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k")]);
+    let request =
+        Request { explicit: None, base: dir.path(), repo: None, agent: None, flags: &[], env: &env };
+    let config = Config::load(request).unwrap();
+    let entry = &config.repositories[0];
+    assert_eq!(entry.name.as_ref().unwrap().to_string(), "octo/cat");
+    assert_eq!((entry.origin_branch.as_deref(), entry.agent.as_str()), (Some("trunk"), "resolver"));
+    assert_eq!(config.verify.commands, [["cargo", "test"]]);
+    config.session().unwrap();
+    config.provider("anthropic").unwrap();
+    let policy = PolicySource::read(&dir.path().join(&config.policy.files[0])).unwrap();
+    let rules = read_policies(&[policy]).unwrap();
+    assert!(rules.covers(ProposalKind::Tool) && rules.covers(ProposalKind::Handoff));
+
+    file(dir.path(), ".agent/policy.toml", "# mine\n");
+    let again = agentd(dir.path(), &["init"]);
+    assert!(out(&again).contains("kept   .agent/policy.toml") && !out(&again).contains("wrote"), "{}", out(&again));
+    assert_eq!(std::fs::read_to_string(dir.path().join(".agent/policy.toml")).unwrap(), "# mine\n");
+}
+
+#[test]
+fn init_without_remote_and_tests_says_what_is_left_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(agentd(dir.path(), &["init"]).status.code(), Some(4), "not a repository");
+    git(dir.path(), &["init", "-q"]);
+    let done = agentd(dir.path(), &["init"]);
+    for part in ["There is no remote", "origin_branch", "verify.commands"] {
+        assert!(out(&done).contains(part), "{}", out(&done));
+    }
+    let policy = PolicySource::read(&dir.path().join(".agent/policy.toml")).unwrap();
+    read_policies(&[policy]).unwrap();
+    let done = agentd(dir.path(), &["config", "explain", "verify"]);
+    assert!(out(&done).contains("verify.commands  []"), "{}", out(&done));
+}
+
+#[test]
+fn doctor_names_a_remedy_for_each_problem_and_shows_no_secret() {
+    let dir = repository();
+    let done = agentd(dir.path(), &["doctor", "--json"]);
+    assert_eq!(done.status.code(), Some(1));
+    let told: Value = serde_json::from_str(&out(&done)).unwrap();
+    assert_eq!(told["ok"], false);
+    for finding in told["findings"].as_array().unwrap() {
+        assert_eq!(finding["state"] == "ok", finding.get("remedy").is_none(), "{finding}");
+    }
+    assert!(!out(&done).contains("sentinel-value"), "{}", out(&done));
+}
+
+#[test]
+fn d45_policy_eval_tells_the_verdict_and_the_rule() {
+    let dir = repository();
+    agentd(dir.path(), &["init"]);
+    file(dir.path(), "call.json", r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["cargo","test","-q"]}}"#);
+    let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json", "--json"]);
+    let told: Value = serde_json::from_str(&out(&done)).unwrap();
+    assert_eq!((told["decision"].as_str(), told["ruleId"].as_str()), (Some("allow"), Some("verify-1")));
+    file(dir.path(), "call.json", r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["curl","x"]}}"#);
+    let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json"]);
+    assert!(out(&done).starts_with("deny by rule no-other-command"), "{}", out(&done));
+}
+
+#[test]
+fn commands_of_later_versions_say_so_and_are_not_in_the_help() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["status"][..], &["worktrees", "prune"], &["runs", "stats"]] {
+        let done = agentd(dir.path(), args);
+        assert_eq!(done.status.code(), Some(4), "{args:?}");
+        assert!(err(&done).contains("not available yet"), "{args:?}: {}", err(&done));
+    }
+    let help = out(&agentd(dir.path(), &["--help"]));
+    assert!(!help.contains("worktrees") && !help.contains("status"), "{help}");
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(out(&agentd(dir.path(), &["completions", shell])).contains("agentd"), "{shell}");
+    }
+}
