@@ -240,9 +240,8 @@ pub enum RunsCommand {
     /// Stop a run after one last report.
     #[command(hide = true)]
     Stop {
-        /// The run.
-        #[command(flatten)]
-        run: RunRef,
+        /// Run id, a unique prefix of it, an instance, or `latest`.
+        run: String,
         /// At once, without a report.
         #[arg(long)]
         abort: bool,
@@ -253,9 +252,8 @@ pub enum RunsCommand {
     /// Approve a proposal that waits.
     #[command(hide = true)]
     Approve {
-        /// The run.
-        #[command(flatten)]
-        run: RunRef,
+        /// Run id, a unique prefix of it, an instance, or `latest`.
+        run: String,
         /// The proposal.
         proposal_hash: String,
         /// How long the approval holds.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, main_checkout};
@@ -17,21 +17,29 @@ use crate::sys::process::{self, ProcessSpec};
 const MINIMUM_GIT: (u32, u32) = (2, 31);
 
 /// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ok,
     Warning,
     Problem,
 }
 
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
 /// One thing that was looked at.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Finding {
     state: State,
     what: &'static str,
     told: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
 
@@ -47,6 +55,10 @@ impl Finding {
     fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { state: State::Problem, ..Self::warning(what, told, remedy) }
     }
+
+    fn document(&self) -> Value {
+        json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy })
+    }
 }
 
 /// Looks at everything; exit 1 if there is a problem.
@@ -54,7 +66,8 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
     let findings = context.block_on(look(context))?;
     let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
     if context.output.json() {
-        context.output.document(&serde_json::json!({ "ok": problems == 0, "findings": findings }))?;
+        let findings: Vec<Value> = findings.iter().map(Finding::document).collect();
+        context.output.document(&json!({ "ok": problems == 0, "findings": findings }))?;
     } else {
         tell(context.output, &findings, problems)?;
     }
@@ -205,13 +218,14 @@ fn policy(context: &Context, config: &Config) -> Finding {
 
 fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), CommandError> {
     for finding in findings {
-        let (word, tone) = match finding.state {
-            State::Ok => ("ok      ", Tone::Good),
-            State::Warning => ("warning ", Tone::Warn),
-            State::Problem => ("problem ", Tone::Bad),
+        let tone = match finding.state {
+            State::Ok => Tone::Good,
+            State::Warning => Tone::Warn,
+            State::Problem => Tone::Bad,
         };
+        let word = format!("{:<8}", finding.state.word());
         let told = finding.told.replace('\n', "\n                       ");
-        output.line(format!("{} {:<13} {told}", output.toned(word, tone), finding.what))?;
+        output.line(format!("{} {:<13} {told}", output.toned(&word, tone), finding.what))?;
         if let Some(remedy) = &finding.remedy {
             output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
         }

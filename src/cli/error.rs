@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 use crate::config::ConfigError;
 
 /// A failed command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandError {
     /// What is wrong and where.
     pub message: String,
@@ -40,6 +38,13 @@ impl CommandError {
             env!("CARGO_PKG_VERSION")
         ))
         .hint("`agentd --help` lists what this version can do")
+    }
+
+    /// As `--json` prints it.
+    pub fn document(&self) -> serde_json::Value {
+        serde_json::json!({
+            "error": { "message": self.message, "hints": self.hints, "exit_code": self.exit_code }
+        })
     }
 
     /// With one more thing to do.

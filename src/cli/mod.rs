@@ -44,7 +44,9 @@ pub fn main() -> ExitCode {
         }
     };
     let output = Output::new(&cli.global, &env);
-    match run(cli, env, output) {
+    // A defect of agentd ends with a documented exit code, too; the panic itself was told on stderr.
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
+    match done.unwrap_or_else(|_| Err(CommandError::failed("a defect of agentd ended the command"))) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             output.failure(&error);

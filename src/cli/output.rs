@@ -121,7 +121,7 @@ impl Output {
         }
         drop(stderr);
         if self.json {
-            let _ = self.document(&serde_json::json!({ "error": error }));
+            let _ = self.document(&error.document());
         }
     }
 

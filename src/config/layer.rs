@@ -8,8 +8,9 @@ use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use super::env::Env;
-use super::error::{ConfigError, Source};
+use super::error::ConfigError;
 use super::placeholder::{ENV_FILE, Scope};
+use super::source_format::Source;
 use super::{known_keys, secret};
 
 /// Name of a layer's file.

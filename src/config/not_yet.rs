@@ -1,7 +1,8 @@
 //! Keys whose feature this version does not have: set to anything but their default they are errors, never ignored.
 
-use super::error::{ConfigError, Source};
+use super::error::ConfigError;
 use super::load::defaults;
+use super::source_format::Source;
 use super::tree::{Tree, leaves_of};
 
 /// Key (`[]` for any index, `*` for any name; a table stands for all below it) and what is missing.

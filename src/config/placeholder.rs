@@ -7,7 +7,8 @@ use std::sync::Arc;
 use secrecy::SecretString;
 
 use super::env::Env;
-use super::error::{ConfigError, Source};
+use super::error::ConfigError;
+use super::source_format::Source;
 
 /// Name of the file beside a layer that holds its variables.
 pub const ENV_FILE: &str = ".agentd.env";

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::config_file::{PriceTable, SessionTable, TargetTable};
-use super::error::{ConfigError, Source};
+use super::error::ConfigError;
 use super::settings::{Config, Session};
+use super::source_format::Source;
 use crate::domain::target::{Price, SessionSettings, Target};
 
 /// Name of the queue that always exists.

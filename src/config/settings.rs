@@ -11,9 +11,10 @@ use super::config_file::{
     ChatTable, CommitTable, ConfigFile, LabelsTable, LoopGuardTable, Permission, PolicyTable, ProviderKind,
     Publish, RecordTable, RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
 };
-use super::error::{ConfigError, Source};
+use super::error::ConfigError;
 use super::layer::Layer;
 use super::placeholder::{Placeholder, variables_of};
+use super::source_format::Source;
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
 use crate::domain::budget::Budgets;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::error::Source;
 use super::layer::{Layer, join};
 use super::placeholder::{Placeholder, Scope};
+use super::source_format::Source;
 
 /// Merged values (A-090: tables merge deeply, scalars and arrays replace) with the source and scope of each.
 #[derive(Debug, Clone)]

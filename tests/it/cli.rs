@@ -32,7 +32,10 @@ fn repository() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     git(dir.path(), &["init", "-q", "-b", "main"]);
     git(dir.path(), &["remote", "add", "origin", "https://user:sentinel-value@github.com/octo/cat.git"]);
-    git(dir.path(), &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"]);
+    git(
+        dir.path(),
+        &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    );
     git(dir.path(), &["update-ref", "refs/remotes/origin/trunk", "HEAD"]);
     file(dir.path(), "Cargo.toml", "[package]\n");
     dir
@@ -98,7 +101,10 @@ fn an_error_in_a_file_names_file_line_and_the_nearest_key() {
     let done = agentd(dir.path(), &["config", "explain"]);
     assert_eq!(done.status.code(), Some(4));
     let told = err(&done);
-    assert!(told.contains("agentd.toml:2: unknown key `budgets.max_step`; did you mean `budgets.max_steps`?"), "{told}");
+    assert!(
+        told.contains("agentd.toml:2: unknown key `budgets.max_step`; did you mean `budgets.max_steps`?"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -141,7 +147,11 @@ fn init_writes_what_can_be_used_and_overwrites_nothing() {
 
     file(dir.path(), ".agent/policy.toml", "# mine\n");
     let again = agentd(dir.path(), &["init"]);
-    assert!(out(&again).contains("kept   .agent/policy.toml") && !out(&again).contains("wrote"), "{}", out(&again));
+    assert!(
+        out(&again).contains("kept   .agent/policy.toml") && !out(&again).contains("wrote"),
+        "{}",
+        out(&again)
+    );
     assert_eq!(std::fs::read_to_string(dir.path().join(".agent/policy.toml")).unwrap(), "# mine\n");
 }
 
@@ -168,7 +178,7 @@ fn doctor_names_a_remedy_for_each_problem_and_shows_no_secret() {
     let told: Value = serde_json::from_str(&out(&done)).unwrap();
     assert_eq!(told["ok"], false);
     for finding in told["findings"].as_array().unwrap() {
-        assert_eq!(finding["state"] == "ok", finding.get("remedy").is_none(), "{finding}");
+        assert_eq!(finding["state"] == "ok", finding["remedy"].is_null(), "{finding}");
     }
     assert!(!out(&done).contains("sentinel-value"), "{}", out(&done));
 }
@@ -177,11 +187,19 @@ fn doctor_names_a_remedy_for_each_problem_and_shows_no_secret() {
 fn d45_policy_eval_tells_the_verdict_and_the_rule() {
     let dir = repository();
     agentd(dir.path(), &["init"]);
-    file(dir.path(), "call.json", r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["cargo","test","-q"]}}"#);
+    file(
+        dir.path(),
+        "call.json",
+        r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["cargo","test","-q"]}}"#,
+    );
     let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json", "--json"]);
     let told: Value = serde_json::from_str(&out(&done)).unwrap();
     assert_eq!((told["decision"].as_str(), told["ruleId"].as_str()), (Some("allow"), Some("verify-1")));
-    file(dir.path(), "call.json", r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["curl","x"]}}"#);
+    file(
+        dir.path(),
+        "call.json",
+        r#"{"kind":"tool","tool":"run_command","arguments":{"argv":["curl","x"]}}"#,
+    );
     let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json"]);
     assert!(out(&done).starts_with("deny by rule no-other-command"), "{}", out(&done));
 }

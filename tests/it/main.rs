@@ -11,6 +11,7 @@ mod session;
 mod sim;
 mod schemas;
 mod tidy;
+mod cli;
 mod config;
 mod git;
 mod definition;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::config_file::ProviderKind;
-use super::error::Source;
 use super::settings::{Config, default_base_url};
+use super::source_format::Source;
 
 /// One effective value.
 #[derive(Debug, Clone, Serialize)]
