@@ -76,7 +76,7 @@ impl Site {
     /// HTTP remotes get the token: of GitHub's own host, and the one that the operator named as the remote.
     fn takes_token(&self, github: &github::Client, url: &str) -> bool {
         let over_http = url.starts_with("http://") || url.starts_with("https://");
-        let named = self.config.source("repositories") != crate::config::error::Source::Default;
+        let named = self.config.source("repositories") != crate::config::Source::Default;
         over_http && (github.endpoint().serves_remote(url) || named)
     }
 
