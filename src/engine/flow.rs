@@ -144,7 +144,10 @@ impl<'a> FlowRun<'a> {
         let values = match of_visit(self.plan.definition(), step, &self.plan.values, &self.context, facts) {
             Ok(values) => values,
             Err(missing) => {
-                let stop = Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\" cannot start: {missing}.", step.id));
+                let stop = Stop::new(
+                    StopDetail::SchemaInvalid,
+                    format!("The step \"{}\" cannot start: {missing}.", step.id),
+                );
                 return Ok(Err((Box::default(), stop)));
             }
         };
@@ -152,7 +155,12 @@ impl<'a> FlowRun<'a> {
     }
 
     /// Where the flow goes after a visit: intent, route, handoff through the gate, completion.
-    async fn decide(&mut self, step: &Step, visit: u32, result: &StepResult) -> Result<Decided, JournalError> {
+    async fn decide(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        result: &StepResult,
+    ) -> Result<Decided, JournalError> {
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
             None => ("next".to_owned(), None, Ok(flow.after_linear(step))),
@@ -164,7 +172,9 @@ impl<'a> FlowRun<'a> {
                     let next = flow.route(step, &interpreted, &result.output);
                     (interpreted.intent.as_str().to_owned(), Some(interpreted), next)
                 }
-                Err(GateError::NoIntent { .. }) => ("none".to_owned(), None, flow.without_intent(step, visit)),
+                Err(GateError::NoIntent { .. }) => {
+                    ("none".to_owned(), None, flow.without_intent(step, visit))
+                }
                 Err(error @ GateError::NotAllowed { .. }) => {
                     let stop = Stop::new(StopDetail::InvalidModelOutput, format!("{error}."));
                     return Ok(Decided::failed(stop));
@@ -201,7 +211,8 @@ impl<'a> FlowRun<'a> {
     }
 
     fn kept_output(&self, interpreted: Option<&Interpreted>, result: &StepResult) -> Map<String, Value> {
-        interpreted.map_or_else(|| result.output.clone(), |interpreted| interpreted.context_output(&result.output))
+        interpreted
+            .map_or_else(|| result.output.clone(), |interpreted| interpreted.context_output(&result.output))
     }
 
     fn completion(&self, step: &Step, visit: u32, result: &StepResult, closing: bool) -> CompletionResult {
@@ -234,7 +245,8 @@ impl<'a> FlowRun<'a> {
         }
         if let Some(missing) = self.missing_input(target) {
             if self.sent_back {
-                let message = format!("The handoff from \"{}\" to \"{target}\" lacks an input: {missing}.", step.id);
+                let message =
+                    format!("The handoff from \"{}\" to \"{target}\" lacks an input: {missing}.", step.id);
                 return Ok(Decided::failed(Stop::new(StopDetail::SchemaInvalid, message)).said(verdict));
             }
             self.sent_back = true;
@@ -275,8 +287,10 @@ impl<'a> FlowRun<'a> {
         decided: &Decided,
     ) -> Result<VisitRecord, JournalError> {
         let output = self.context.outputs.get(&step.id).cloned().unwrap_or(result.output);
-        let output_sha256 = canonical_sha256(&output)
-            .map_err(|error| JournalError { path: format!("output of {}", step.id), message: error.to_string() })?;
+        let output_sha256 = canonical_sha256(&output).map_err(|error| JournalError {
+            path: format!("output of {}", step.id),
+            message: error.to_string(),
+        })?;
         let next = match &decided.position {
             Position::At(next) => Some(next.clone()),
             Position::Ended(_) => None,
@@ -320,5 +334,8 @@ impl Decided {
 
 fn completed(reason: &str, forced_final: bool) -> FlowEnd {
     let detail = if forced_final { StopDetail::CompletedForcedFinal } else { StopDetail::Completed };
-    FlowEnd { stop: Stop::new(detail, format!("Done: {reason}.")), completion_reason: Some(reason.to_owned()) }
+    FlowEnd {
+        stop: Stop::new(detail, format!("Done: {reason}.")),
+        completion_reason: Some(reason.to_owned()),
+    }
 }

@@ -12,7 +12,9 @@ use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{Record, SessionIds};
 use super::report::ReportShape;
-use super::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session};
+use super::session::{
+    PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
+};
 use super::tool::Tool;
 use crate::definition::Loaded;
 use crate::domain::canonical::sha256_hex;
@@ -164,7 +166,9 @@ impl FlowWorld {
             scope: plan.scope.clone(),
             mode: SessionMode::Task,
             system: system.text,
-            opening: vec![Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) }],
+            opening: vec![Message::User {
+                content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task),
+            }],
             report: shape,
             settings: plan.settings.clone(),
             tools: plan.tools.clone(),
@@ -233,8 +237,9 @@ fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -
 /// What the step's report must be; its output is brought into canonical words before it is checked (D21, D74).
 fn shape(plan: &FlowPlan, step: &Step) -> Result<ReportShape, Stop> {
     let schema = step.output_schema.as_ref().map(|schema| schema.json.clone());
-    let shape = ReportShape::new(plan.format, schema)
-        .map_err(|error| Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id)))?;
+    let shape = ReportShape::new(plan.format, schema).map_err(|error| {
+        Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id))
+    })?;
     let (loaded, id) = (Arc::clone(&plan.loaded), step.id.clone());
     Ok(shape.prepared_by(Arc::new(move |output| {
         let flow = &loaded.definition.flow;

@@ -160,11 +160,7 @@ impl Worktree {
         }
         if present != wanted {
             // The index knows every present file, so that what the wanted tree lacks is removed.
-            self.call(["read-tree", "-m", "-u", "--reset", wanted.as_str()])
-                .await?
-                .index(&index)
-                .done()
-                .await?;
+            self.call(["read-tree", "--reset", "-u", wanted.as_str()]).await?.index(&index).done().await?;
         }
         self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
         Ok(Restored { rescued })

@@ -32,13 +32,19 @@ pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<
             Ok(Ok(change))
         }
         Err(error) => {
-            let message = format!("The work could not be committed: {error}. It is in {}.", worktree.display());
+            let message =
+                format!("The work could not be committed: {error}. It is in {}.", worktree.display());
             Ok(Err(Stop::new(StopDetail::GitError, message)))
         }
     }
 }
 
-async fn committed(run: &Run<'_>, site: &Site, worktree: &Worktree, summary: &str) -> Result<Event, GitError> {
+async fn committed(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+    summary: &str,
+) -> Result<Event, GitError> {
     let made = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
     let base = &run.lease.mapping.origin.commit;
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
@@ -127,7 +133,10 @@ async fn verify_one(
         Err(error) => (None, Some(error.to_string()), 0, empty(), empty()),
     };
     let redact = |captured: &Captured| {
-        run.plan.redactor.redact(&captured.text()).map_or_else(|_| "[withheld]".to_owned(), |text| text.into_owned())
+        run.plan
+            .redactor
+            .redact(&captured.text())
+            .map_or_else(|_| "[withheld]".to_owned(), |text| text.into_owned())
     };
     let (out, err) = (redact(&stdout), redact(&stderr));
     let whole = format!("$ {}\n{out}{err}", argv.join(" "));
@@ -150,8 +159,14 @@ async fn verify_one(
     })
 }
 
-async fn run_command(run: &Run<'_>, site: &Site, worktree: &Worktree, argv: &[String]) -> Result<Exit, ProcessError> {
-    let (program, args) = argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
+async fn run_command(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+    argv: &[String],
+) -> Result<Exit, ProcessError> {
+    let (program, args) =
+        argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
     let spec = ProcessSpec::new(program, worktree.path())
         .args(args)
         .envs(site.child_environment())

@@ -42,11 +42,16 @@ pub struct Instance {
 /// Puts the run together. `Err` inside: the run ends here.
 pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>, JournalError> {
     let plan = run.plan;
-    let Some(worktree) = run.worktree() else { return Err(run.defect("the worktree's room was left without one")) };
+    let Some(worktree) = run.worktree() else {
+        return Err(run.defect("the worktree's room was left without one"));
+    };
     let root = match WorktreeRoot::open(worktree.path()) {
         Ok(root) => root,
         Err(error) => {
-            return Ok(Err(Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))));
+            return Ok(Err(Stop::new(
+                StopDetail::GitError,
+                format!("The worktree cannot be opened: {error}."),
+            )));
         }
     };
     let inherited = run.lease.predecessor.as_ref().map(spent).unwrap_or_default();
@@ -60,7 +65,8 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         inherited,
         metadata: plan.request.metadata.clone(),
     })))?;
-    let finished = run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
+    let finished =
+        run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
     for visit in &finished {
         run.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
@@ -136,11 +142,7 @@ fn queues(declared: &BTreeMap<String, u32>) -> Queues {
 
 /// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.
 fn config_hash(site: &Site) -> String {
-    let values: Vec<Value> = site
-        .config
-        .explain()
-        .into_iter()
-        .map(|line| serde_json::json!([line.key, line.value]))
-        .collect();
+    let values: Vec<Value> =
+        site.config.explain().into_iter().map(|line| serde_json::json!([line.key, line.value])).collect();
     canonical_sha256(&values).unwrap_or_default()
 }

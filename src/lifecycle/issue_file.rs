@@ -17,15 +17,20 @@ pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
     let shown = path.display();
     let refused = |message: String| Refusal::new(StopDetail::InvalidInput, message);
     let size = std::fs::metadata(path)
-        .map_err(|error| refused(format!("The issue file {shown} cannot be read: {error}.")).hint("check --issue-file"))?
+        .map_err(|error| {
+            refused(format!("The issue file {shown} cannot be read: {error}.")).hint("check --issue-file")
+        })?
         .len();
     if size > LONGEST {
-        return Err(refused(format!("The issue file {shown} has {size} bytes; an issue has at most {LONGEST}.")));
+        return Err(refused(format!(
+            "The issue file {shown} has {size} bytes; an issue has at most {LONGEST}."
+        )));
     }
     let text = std::fs::read_to_string(path)
         .map_err(|error| refused(format!("The issue file {shown} cannot be read: {error}.")))?;
     let (title, body) = split(&text).ok_or_else(|| {
-        refused(format!("The issue file {shown} has no heading.")).hint("begin it with a line `# What is to be done`")
+        refused(format!("The issue file {shown} has no heading."))
+            .hint("begin it with a line `# What is to be done`")
     })?;
     Ok(Issue {
         repo: repo.clone(),
@@ -77,7 +82,10 @@ mod tests {
         assert_eq!(key(Path::new("/x/7.md"), ""), IssueKey::Number(7));
         assert_eq!(key(Path::new("/x/issue-42.md"), ""), IssueKey::Number(42));
         for other in ["/x/v2.md", "/x/2026-plan.md", "/x/issue-4b.md", "/x/+7.md"] {
-            assert!(matches!(key(Path::new(other), "text"), IssueKey::Word(word) if word.starts_with('0')), "{other}");
+            assert!(
+                matches!(key(Path::new(other), "text"), IssueKey::Word(word) if word.starts_with('0')),
+                "{other}"
+            );
         }
     }
 

@@ -56,20 +56,25 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     let instance = next_instance(plan, now);
     let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
     let wall = TimeDelta::from_std(plan.budgets.max_wall_time).unwrap_or(TimeDelta::days(365));
-    let holder = Holder::here(&site.host, instance.as_str(), now, now + wall + TimeDelta::minutes(GRACE_MINUTES));
+    let holder =
+        Holder::here(&site.host, instance.as_str(), now, now + wall + TimeDelta::minutes(GRACE_MINUTES));
     let host = site.host.clone();
     let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
     let mut lock = match locked {
         Ok(Ok(lock)) => lock,
         Ok(Err(error)) => return Err(busy(error, plan)),
-        Err(panic) => return Err(Refusal::new(StopDetail::Internal, "The lease could not be taken.").technical(panic.to_string())),
+        Err(panic) => {
+            return Err(Refusal::new(StopDetail::Internal, "The lease could not be taken.")
+                .technical(panic.to_string()));
+        }
     };
     let last = lock.record().and_then(mapping_of);
     let predecessor = match &last {
         Some(last) => recovery::predecessor(site, last.run_id).await,
         None => None,
     };
-    let continues = predecessor.is_some() && last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    let continues =
+        predecessor.is_some() && last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let run_id = RunId(Uuid::now_v7());
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
@@ -83,7 +88,9 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     let journal = open_journal(plan, site, &mapping, predecessor.as_ref()).await?;
     // The journal first: were the file first, a crash between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
-    lock.set_record(record).map_err(|error| Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}.")))?;
+    lock.set_record(record).map_err(|error| {
+        Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
+    })?;
     Ok(Lease { run_id, instance, mapping, journal, predecessor, lock })
 }
 
@@ -100,8 +107,11 @@ async fn open_journal(
 ) -> Result<Arc<FileJournal>, Refusal> {
     let dir = site.state.run(&site.repo, mapping.run_id);
     let failed = |message: String| {
-        Refusal::new(StopDetail::OutputWriteFailed, format!("The run's journal cannot be written: {message}."))
-            .hint("free some disk space, or name another state directory with --state-dir")
+        Refusal::new(
+            StopDetail::OutputWriteFailed,
+            format!("The run's journal cannot be written: {message}."),
+        )
+        .hint("free some disk space, or name another state directory with --state-dir")
     };
     let journal = FileJournal::open(dir, site.clock.clone(), Arc::clone(&plan.redactor))
         .map_err(|error| failed(error.to_string()))?;
@@ -139,10 +149,18 @@ fn next_instance(plan: &Plan, now: chrono::DateTime<Utc>) -> InstanceId {
 fn busy(error: LockError, plan: &Plan) -> Refusal {
     match error {
         LockError::Busy(holder) => {
-            let who = holder.map_or_else(|| "a process that has not yet said who it is".to_owned(), |holder| holder.to_string());
-            Refusal::new(StopDetail::BranchBusy, format!("Issue {} is being worked on by {who}.", plan.issue.key))
-                .hint("wait for it, or stop it: agentd runs stop latest")
+            let who = holder.map_or_else(
+                || "a process that has not yet said who it is".to_owned(),
+                |holder| holder.to_string(),
+            );
+            Refusal::new(
+                StopDetail::BranchBusy,
+                format!("Issue {} is being worked on by {who}.", plan.issue.key),
+            )
+            .hint("wait for it, or stop it: agentd runs stop latest")
         }
-        LockError::File(error) => Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}.")),
+        LockError::File(error) => {
+            Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}."))
+        }
     }
 }

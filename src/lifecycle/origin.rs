@@ -26,13 +26,20 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
     }
     let Some((text, source)) = asked else { return Err(unresolved(plan, site)) };
     let branch = BranchName::parse(&text).map_err(|error| {
-        Refusal::new(StopDetail::OriginMissing, format!("The origin branch from {} cannot be used: {error}.", link(source, site)))
-            .hint("name an existing branch")
+        Refusal::new(
+            StopDetail::OriginMissing,
+            format!("The origin branch from {} cannot be used: {error}.", link(source, site)),
+        )
+        .hint("name an existing branch")
     })?;
     let commit = site.origin_commit(&branch).await?.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,
-            format!("The origin branch \"{branch}\", named by {}, does not exist {}.", link(source, site), site.origin_place()),
+            format!(
+                "The origin branch \"{branch}\", named by {}, does not exist {}.",
+                link(source, site),
+                site.origin_place()
+            ),
         )
         .hint(format!("create it, or change {}", link(source, site)))
     })?;
@@ -60,11 +67,7 @@ async fn ask_chain(plan: &Plan, site: &Site) -> Result<Option<(String, OriginSou
     Ok(set(site.repository.origin_branch.as_deref()).map(|text| (text, OriginSource::Config)))
 }
 
-fn keep(
-    frozen: Origin,
-    asked: Option<(String, OriginSource)>,
-    site: &Site,
-) -> Result<Resolved, Refusal> {
+fn keep(frozen: Origin, asked: Option<(String, OriginSource)>, site: &Site) -> Result<Resolved, Refusal> {
     let mut warnings = Vec::new();
     if let Some((text, source)) = asked {
         let now = BranchName::parse(&text).map_or_else(|_| text.clone(), |branch| branch.to_string());
@@ -72,7 +75,10 @@ fn keep(
             if source == OriginSource::Explicit {
                 return Err(Refusal::new(
                     StopDetail::MappingConflict,
-                    format!("The issue is mapped to the origin \"{}\" ({}), not to \"{now}\".", frozen.branch, frozen.source),
+                    format!(
+                        "The issue is mapped to the origin \"{}\" ({}), not to \"{now}\".",
+                        frozen.branch, frozen.source
+                    ),
                 )
                 .hint("leave --origin out to continue on the issue's branch")
                 .hint("or delete the issue's branch and worktree first: the next run makes a new mapping"));

@@ -60,12 +60,17 @@ fn render(
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
     let (headline, sentence) = headline(run, change);
-    let (verified, unverified): (Vec<_>, Vec<_>) =
-        run.claims.iter().partition(|claim| claim.is_verified());
+    let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
     // What a model wrote is made harmless where GitHub reads it (D36); the report on disk has its very words.
     let public = template != "report.md";
-    let said = |text: &str| if public { defused(text, run.objective.issue.as_ref().map(|issue| issue.number)) } else { text.to_owned() };
+    let said = |text: &str| {
+        if public {
+            defused(text, run.objective.issue.as_ref().map(|issue| issue.number))
+        } else {
+            text.to_owned()
+        }
+    };
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence,
@@ -102,7 +107,6 @@ fn render(
     let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
     Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
 }
-
 
 /// What happened, in a word and a sentence.
 fn headline(run: &RunOutput, change: &Change) -> (&'static str, String) {
@@ -214,7 +218,10 @@ fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
 
 fn capitalised(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
+        .unwrap_or_default()
 }
 
 /// No more than one empty line in a row, one newline at the end.

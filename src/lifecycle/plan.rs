@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::issue_file;
 use super::lease::mapping_of;
 use super::mapping_format::MappingRecord;
 use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
 use super::site::Site;
-use super::issue_file;
 use crate::config::config_file::{self, Publish};
 use crate::config::settings::Session;
-use crate::definition::{self, Loaded};
 use crate::definition::policy_file::{PolicySource, read_policies};
+use crate::definition::{self, Loaded};
 use crate::domain::budget::Budgets;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
@@ -117,12 +117,18 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
     };
     let snapshot = github.issue(&site.repo, number).await?;
     if !snapshot.issue.open {
-        return Err(Refusal::new(StopDetail::InvalidInput, format!("Issue {number} of {} is closed.", site.repo))
-            .hint("reopen it, or name another issue"));
+        return Err(Refusal::new(
+            StopDetail::InvalidInput,
+            format!("Issue {number} of {} is closed.", site.repo),
+        )
+        .hint("reopen it, or name another issue"));
     }
     if snapshot.issue.title.trim().is_empty() {
-        return Err(Refusal::new(StopDetail::InvalidInput, format!("Issue {number} of {} has no title.", site.repo))
-            .hint("give it a title: it is the objective"));
+        return Err(Refusal::new(
+            StopDetail::InvalidInput,
+            format!("Issue {number} of {} has no title.", site.repo),
+        )
+        .hint("give it a title: it is the objective"));
     }
     Ok((snapshot.issue.clone(), Some(snapshot)))
 }
@@ -138,7 +144,8 @@ async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Resu
     let folder = project.join(".agent").join(agent);
     if !folder.is_dir() {
         let known = blocking(move || definition::agents_of(&project)).await?;
-        let refusal = Refusal::new(StopDetail::ConfigInvalid, format!("There is no agent \"{agent}\" in .agent/."));
+        let refusal =
+            Refusal::new(StopDetail::ConfigInvalid, format!("There is no agent \"{agent}\" in .agent/."));
         return Err(if known.is_empty() {
             refusal.hint("agentd init writes one")
         } else {
@@ -148,7 +155,8 @@ async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Resu
     let supplied: BTreeSet<String> = request.parameters.keys().cloned().collect();
     let loaded = blocking(move || definition::load(&project, &folder, &supplied)).await?;
     loaded.map_err(|refused| {
-        let detail = if refused.exit_code() == 5 { StopDetail::SchemaInvalid } else { StopDetail::ConfigInvalid };
+        let detail =
+            if refused.exit_code() == 5 { StopDetail::SchemaInvalid } else { StopDetail::ConfigInvalid };
         Refusal::new(detail, format!("The agent \"{agent}\" cannot be used:\n{refused}"))
             .hint(format!("agentd agents check {agent} shows the same, and every warning"))
     })
@@ -164,13 +172,16 @@ fn values(loaded: &Loaded, request: &RunRequest) -> Result<Values, Refusal> {
 }
 
 async fn read_policy(site: &Site) -> Result<Policy, Refusal> {
-    let files: Vec<PathBuf> = site.config.policy.files.iter().map(|file| site.configured_path(file)).collect();
+    let files: Vec<PathBuf> =
+        site.config.policy.files.iter().map(|file| site.configured_path(file)).collect();
     let rules = blocking(move || {
         let sources = files.iter().map(|file| PolicySource::read(file)).collect::<Result<Vec<_>, _>>()?;
         read_policies(&sources)
     })
     .await?
-    .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("The policy cannot be used: {error}.")))?;
+    .map_err(|error| {
+        Refusal::new(StopDetail::ConfigInvalid, format!("The policy cannot be used: {error}."))
+    })?;
     let program = (!site.config.policy.program.is_empty()).then(|| PolicyProgram {
         argv: site.config.policy.program.clone(),
         cwd: site.checkout.root().clone(),
@@ -197,14 +208,17 @@ fn providers(site: &Site, session: &Session) -> Result<Providers, Refusal> {
             },
         );
     }
-    Providers::new(configured, site.clock.clone()).map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
+    Providers::new(configured, site.clock.clone())
+        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
 }
 
 fn wire_of(kind: config_file::ProviderKind) -> ProviderKind {
     match kind {
         config_file::ProviderKind::Anthropic => ProviderKind::Anthropic,
         config_file::ProviderKind::Openai => ProviderKind::OpenAi,
-        config_file::ProviderKind::OpenaiResponses | config_file::ProviderKind::Gemini => ProviderKind::OpenAi,
+        config_file::ProviderKind::OpenaiResponses | config_file::ProviderKind::Gemini => {
+            ProviderKind::OpenAi
+        }
     }
 }
 
@@ -220,7 +234,9 @@ fn redactor(site: &Site) -> Result<Redactor, Refusal> {
 async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Publish, Refusal> {
     let wanted = request.publish.unwrap_or(site.repository.publish);
     let has_remote = site.remote.is_some();
-    if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_)) || request.publish.is_some() {
+    if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_))
+        || request.publish.is_some()
+    {
         if !has_remote && wanted != Publish::None {
             return Err(Refusal::new(
                 StopDetail::ConfigInvalid,
@@ -238,8 +254,11 @@ async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Pub
 }
 
 /// Disk work off the runtime's threads.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|panic| {
-        Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.").technical(panic.to_string())
+        Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.")
+            .technical(panic.to_string())
     })
 }

@@ -29,7 +29,11 @@ enum Reach {
 
 /// Publishes what the run's end allows, then settles comment and labels. Gives the run's final stop: a refused push or
 /// pull request turns a success into a failure (D33); comment and labels never do (C-10).
-pub async fn publish(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, crate::engine::journal::JournalError> {
+pub async fn publish(
+    run: &Run<'_>,
+    site: &Site,
+    stop: Stop,
+) -> Result<Stop, crate::engine::journal::JournalError> {
     let facts = run.facts()?;
     let mut links = Links { trigger_label: site.config.github.labels.trigger.clone(), ..Links::default() };
     let mut end = stop.clone();
@@ -65,11 +69,17 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
         return Reach::Local;
     }
     let by_reason = match stop.reason() {
-        StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence => Reach::PullRequest,
+        StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence => {
+            Reach::PullRequest
+        }
         StopReason::HumanRequested => Reach::Branch,
         StopReason::SystemError => Reach::Local,
     };
-    if by_reason == Reach::PullRequest && run.plan.publish == Publish::Branch { Reach::Branch } else { by_reason }
+    if by_reason == Reach::PullRequest && run.plan.publish == Publish::Branch {
+        Reach::Branch
+    } else {
+        by_reason
+    }
 }
 
 /// Why the pull request is a draft; `None` = it is ready (D14, D66, D83).
@@ -80,7 +90,8 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
     if let Some(red) = facts.verification.iter().find(|command| !command.passed()) {
         return Some(format!("the verify command `{}` does not pass.", red.argv.join(" ")));
     }
-    evidence::missing_requirement(run, facts).map(|claim| format!("the required claim `{claim}` is not verified."))
+    evidence::missing_requirement(run, facts)
+        .map(|claim| format!("the required claim `{claim}` is not verified."))
 }
 
 type Tried<T> = Result<Result<T, Stop>, crate::engine::journal::JournalError>;
@@ -103,7 +114,9 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
             run.effect_done(Effect::Push, committed.head.as_str())?;
             Ok(Ok(()))
         }
-        refused => failed(run, Effect::Push, StopDetail::GitError, format!("The push was refused: {refused}.")).await,
+        refused => {
+            failed(run, Effect::Push, StopDetail::GitError, format!("The push was refused: {refused}.")).await
+        }
     }
 }
 
@@ -181,7 +194,9 @@ pub async fn running_label(run: &Run<'_>, site: &Site) {
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
     let labels = &site.config.github.labels;
     let others = [&labels.queued, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-    if let Err(error) = set_state(github, site, run, number, &labels.running, &others.map(String::as_str)).await {
+    if let Err(error) =
+        set_state(github, site, run, number, &labels.running, &others.map(String::as_str)).await
+    {
         tracing::warn!(%error, "the label \"{}\" could not be set", labels.running);
     }
 }
@@ -202,7 +217,13 @@ async fn end_labels(
         StopReason::BudgetExceeded | StopReason::SystemError => &labels.failed,
     };
     let all = [
-        &labels.trigger, &labels.queued, &labels.running, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence,
+        &labels.trigger,
+        &labels.queued,
+        &labels.running,
+        &labels.done,
+        &labels.failed,
+        &labels.attention,
+        &labels.no_evidence,
     ];
     let others: Vec<&str> = all.into_iter().filter(|label| *label != state).map(String::as_str).collect();
     set_state(github, site, run, number, state, &others).await?;

@@ -92,7 +92,9 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
         }
         Event::ItemRecorded { item, .. } => record.items.push(item.as_ref().clone()),
         Event::PromptSnapshotTaken(snapshot) => record.prompt_snapshots.push(snapshot.as_ref().clone()),
-        Event::RequestFingerprinted(fingerprint) => record.request_fingerprints.push(fingerprint.as_ref().clone()),
+        Event::RequestFingerprinted(fingerprint) => {
+            record.request_fingerprints.push(fingerprint.as_ref().clone())
+        }
         Event::PolicyDecided(decision) => record.policy_decisions.push(decision.as_ref().clone()),
         Event::GuardrailDecided(decision) => record.guardrail_decisions.push(decision.as_ref().clone()),
         Event::ProposalSuspended(proposal) => record.suspended_proposals.push(proposal.as_ref().clone()),

@@ -62,8 +62,10 @@ pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
 /// Ends a dead run: `interrupted`, with result and report folded from what its journal has.
 pub fn finalise(dir: RunDir, clock: Clock) -> Result<(), JournalError> {
     // What is in the journal was redacted when it was written; the end adds nothing secret.
-    let redactor = Redactor::new([0; 32], Vec::new(), &[])
-        .map_err(|error| JournalError { path: dir.events().display().to_string(), message: error.to_string() })?;
+    let redactor = Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| JournalError {
+        path: dir.events().display().to_string(),
+        message: error.to_string(),
+    })?;
     let journal = FileJournal::open(dir.clone(), clock, Arc::new(redactor))?;
     journal.append(Event::RunEnded {
         stop: Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run."),

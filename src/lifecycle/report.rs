@@ -20,8 +20,8 @@ use crate::domain::policy::Decision;
 use crate::domain::record::Artifact;
 use crate::domain::report::{FinalReport, ReportFormat};
 use crate::domain::run_output::{
-    EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping, OutputOrigin, OutputStep,
-    OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
+    EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping, OutputOrigin,
+    OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
@@ -56,25 +56,32 @@ pub async fn write(run: &Run<'_>) -> Result<RunOutput, JournalError> {
 
 /// The same for a run without a process: after a crash, and for readers.
 pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
-    let failed = |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
+    let failed =
+        |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
     let read = journal_file::read(dir)?;
     let last = read.lines.last().map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
     let facts = RunFacts::fold(read.lines.iter().filter_map(|line| Some((line.ts, line.event()?))));
     let mut output = fold(&facts, dir.run_id.0, last.clone());
-    let evidence: String =
-        output.evidence.iter().filter_map(|record| serde_json::to_string(record).ok()).map(|line| line + "\n").collect();
+    let evidence: String = output
+        .evidence
+        .iter()
+        .filter_map(|record| serde_json::to_string(record).ok())
+        .map(|line| line + "\n")
+        .collect();
     put(&dir.evidence(), evidence.as_bytes())?;
     output.artifacts.evidence = Some(artifact("evidence.jsonl", evidence.as_bytes()));
     let accounting = std::fs::read(dir.accounting()).unwrap_or_default();
     output.artifacts.accounting = Some(artifact("accounting.jsonl", &accounting));
     let links = Links { pull_request: output.artifacts.pr_url.clone(), ..Links::default() };
-    let page = page::report(&output, &facts, &links).map_err(|error| failed(&dir.report(), error.to_string()))?;
+    let page =
+        page::report(&output, &facts, &links).map_err(|error| failed(&dir.report(), error.to_string()))?;
     put(&dir.report(), page.as_bytes())?;
     output.artifacts.report_md = Some(artifact("report.md", page.as_bytes()));
     for broken in output.check() {
         tracing::error!(run = %dir.run_id, "the run output breaks a rule: {broken}");
     }
-    let json = serde_json::to_vec_pretty(&output).map_err(|error| failed(&dir.result(), error.to_string()))?;
+    let json =
+        serde_json::to_vec_pretty(&output).map_err(|error| failed(&dir.result(), error.to_string()))?;
     put(&dir.result(), &json)?;
     // The record is an audit sink: best effort (C-10).
     let record = super::record::fold(&facts, &output, &last.1);
@@ -107,7 +114,8 @@ fn fold(facts: &RunFacts, run_id: Uuid, last: (u64, String)) -> RunOutput {
     let end = facts.end.clone().or_else(|| facts.flow_end.as_ref().map(|end| end.stop.clone()));
     let stop = end.unwrap_or_else(|| Stop::new(StopDetail::Interrupted, "The run has not ended."));
     let lease = facts.lease.as_ref();
-    let objective = lease.map_or_else(no_objective, |lease| objective(&lease.issue, lease.source, tracked(&lease.issue)));
+    let objective =
+        lease.map_or_else(no_objective, |lease| objective(&lease.issue, lease.source, tracked(&lease.issue)));
     let principal = lease.map_or_else(nobody, |lease| lease.principal.clone());
     let report = final_report(facts, &stop);
     let mut output = RunOutput::of(run_id, objective, principal, &stop, report, facts.started_at);

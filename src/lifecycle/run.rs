@@ -119,7 +119,10 @@ impl<'a> Run<'a> {
     /// The record could not be written: the outcome still gets out (C-10).
     pub(super) fn output_lost(&self, error: &JournalError) -> RunOutput {
         tracing::error!(%error, "the run's record cannot be written");
-        let stop = Stop::new(StopDetail::OutputWriteFailed, format!("The run's record could not be written: {error}."));
+        let stop = Stop::new(
+            StopDetail::OutputWriteFailed,
+            format!("The run's record could not be written: {error}."),
+        );
         let mut facts = self.facts().unwrap_or_default();
         facts.end = Some(stop);
         report::output(&facts, self.journal())

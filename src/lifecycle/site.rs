@@ -20,7 +20,18 @@ use crate::sys::paths::AbsPath;
 
 /// What a child process inherits of the user's environment; everything else is left out.
 const INHERITED: [&str; 12] = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "TERM", "SHELL", "CARGO_HOME", "RUSTUP_HOME",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "TERM",
+    "SHELL",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
 ];
 
 /// A repository that agentd works for.
@@ -67,7 +78,9 @@ impl Site {
     pub async fn authorised_remote(&self) -> Result<Option<Remote>, Refusal> {
         let Some(url) = &self.remote else { return Ok(None) };
         let auth = match &self.github {
-            Some(github) if self.takes_token(github, url) => RemoteAuth::Token(github.git_token().await?.token),
+            Some(github) if self.takes_token(github, url) => {
+                RemoteAuth::Token(github.git_token().await?.token)
+            }
             _ => RemoteAuth::User,
         };
         Ok(Some(Remote::new(&self.repository.remote, url, auth)))

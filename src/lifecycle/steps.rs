@@ -36,14 +36,19 @@ pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalErro
 
 /// The worktree as it is, on a ref that is never pushed (D13). `Err` inside: git refused.
 async fn checkpoint(run: &Run<'_>, visit: u32) -> Result<Result<(), Stop>, JournalError> {
-    let Some(worktree) = run.worktree() else { return Err(run.defect("the worktree's room was left without one")) };
+    let Some(worktree) = run.worktree() else {
+        return Err(run.defect("the worktree's room was left without one"));
+    };
     let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
     match worktree.checkpoint(&reference, &format!("After visit {visit} of run {}", run.lease.run_id)).await {
         Ok(commit) => {
             run.record(Event::Checkpoint { visit, reference, commit })?;
             Ok(Ok(()))
         }
-        Err(error) => Ok(Err(Stop::new(StopDetail::GitError, format!("The worktree could not be checkpointed: {error}.")))),
+        Err(error) => Ok(Err(Stop::new(
+            StopDetail::GitError,
+            format!("The worktree could not be checkpointed: {error}."),
+        ))),
     }
 }
 

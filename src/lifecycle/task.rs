@@ -30,7 +30,10 @@ pub fn text(run: &Run<'_>, site: &Site) -> String {
     }
     let taken = title.taken_out.hidden_characters + body.taken_out.hidden_characters;
     if taken > 0 || body.taken_out.cut > 0 {
-        run.warn("issue_text_cleaned", format!("{taken} hidden characters were taken out of the issue's text"));
+        run.warn(
+            "issue_text_cleaned",
+            format!("{taken} hidden characters were taken out of the issue's text"),
+        );
     }
     text
 }

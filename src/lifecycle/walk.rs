@@ -41,7 +41,8 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
         Ok(lease) => lease,
         Err(refusal) => return refused(&request, Some(&plan), site, refusal),
     };
-    let span = tracing::info_span!("run", issue = %plan.issue.key, instance = %lease.instance, run = %lease.run_id);
+    let span =
+        tracing::info_span!("run", issue = %plan.issue.key, instance = %lease.instance, run = %lease.run_id);
     let walked = async {
         watch.opened(&lease.journal);
         let run = Run::new(&plan, &lease, site, watch);

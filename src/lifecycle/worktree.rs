@@ -54,7 +54,10 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
         branch: branch_of(key),
         base: origin.commit.clone(),
         remote,
-        population: Population { submodules: settings.submodules == Auto::Auto, lfs: settings.lfs == Auto::Auto },
+        population: Population {
+            submodules: settings.submodules == Auto::Auto,
+            lfs: settings.lfs == Auto::Auto,
+        },
     };
     let prepared = match site.checkout.prepare_worktree(&plan).await {
         Ok(prepared) => prepared,

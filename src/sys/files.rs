@@ -200,7 +200,9 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
 pub fn remove_file(path: &Path) -> Result<bool, FileError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
         Err(error) => Err(FileError::new("remove", path, error)),
     }
 }

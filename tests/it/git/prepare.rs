@@ -237,6 +237,27 @@ async fn a_checkout_that_was_killed_is_done_again() {
     assert_eq!(ground.prepare(9).await.unwrap().state, WorktreeState::Reattached);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preparation_that_is_killed_at_any_moment_can_be_done_again() {
+    let ground = Ground::new().await;
+    for n in 0..300 {
+        ground.write(&format!("dir/file-{n}.txt"), "content\n");
+    }
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "files"]).await;
+    for issue in 1..=12_u32 {
+        // Dropping it kills the git that runs, with SIGKILL.
+        for moment in 0..3 {
+            let after = std::time::Duration::from_millis(u64::from(issue * 7 + moment * 29));
+            drop(tokio::time::timeout(after, ground.prepare(issue)).await);
+        }
+        let ready = ground.prepare(issue).await.unwrap_or_else(|error| panic!("{issue}: {error}"));
+        assert_eq!(ground.git_in(ready.worktree.path(), &["status", "--porcelain"]).await, "", "{issue}");
+        assert_eq!(ready.head, ground.head("main").await);
+    }
+    assert!(!ground.git(&["worktree", "list"]).await.contains("prunable"));
+}
+
 #[tokio::test]
 async fn d34_a_branch_in_the_way_is_named_with_its_remedy() {
     let ground = Ground::new().await;

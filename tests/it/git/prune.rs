@@ -1,1 +1,99 @@
-//! To come.
+//! Pruning: what is merged and idle goes, with its commit kept; everything else stays, with the reason.
+
+use std::collections::BTreeMap;
+
+use agentd::git::{CommitMessage, Identity, PruneOutcome, PrunePlan};
+use agentd::sys::files;
+
+use super::Ground;
+
+async fn plan(ground: &Ground) -> PrunePlan {
+    PrunePlan {
+        root: ground.at(".worktrees"),
+        merged_into: vec![ground.head("main").await],
+        merged_heads: Vec::new(),
+        held: BTreeMap::new(),
+        dry_run: false,
+    }
+}
+
+#[tokio::test]
+async fn g10_only_merged_clean_and_idle_worktrees_go() {
+    let ground = Ground::new().await;
+    for issue in 1..=6 {
+        let tree = ground.prepare(issue).await.unwrap().worktree;
+        if issue > 1 && issue != 5 {
+            files::write_public(tree.path().join(format!("f{issue}")).as_path(), b"x\n").unwrap();
+            let message = CommitMessage { subject: "x".into(), body: String::new(), trailers: Vec::new() };
+            tree.commit_all(&message, &Identity::agentd()).await.unwrap();
+        }
+    }
+    ground.git(&["merge", "-q", "--no-ff", "-m", "merge", "feature/issue-2"]).await;
+    ground.write(".worktrees/issue-5/new.txt", "uncommitted\n");
+    ground.write(".worktrees/mine/x", "not a worktree\n");
+    ground.write(".worktrees/issue-2/build.log", "ignored\n");
+    let mut plan = plan(&ground).await;
+    plan.merged_heads = vec![ground.head("feature/issue-4").await];
+    plan.held = BTreeMap::from([("issue-1".to_owned(), "agent-issue-1-T is running".to_owned())]);
+    plan.dry_run = true;
+    let checkout = ground.checkout().await;
+    let rehearsed = checkout.prune(&plan).await.unwrap();
+    assert_eq!(rehearsed.iter().filter(|one| one.outcome == PruneOutcome::WouldRemove).count(), 2);
+    plan.dry_run = false;
+    let tip = ground.head("feature/issue-2").await;
+    let report: BTreeMap<String, PruneOutcome> =
+        checkout.prune(&plan).await.unwrap().into_iter().map(|one| (one.name, one.outcome)).collect();
+    let kept = |name: &str| match &report[name] {
+        PruneOutcome::Kept { reason } => reason.clone(),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(kept("issue-1"), "agent-issue-1-T is running");
+    assert!(kept("issue-3").contains("is not merged"));
+    assert!(kept("issue-5").contains("new.txt has uncommitted changes"));
+    assert!(kept("issue-6").contains("is not merged"));
+    assert_eq!(kept("mine"), "it is not a worktree of this repository");
+    for name in ["issue-2", "issue-4"] {
+        assert!(
+            matches!(&report[name], PruneOutcome::Removed { files, .. } if *files > 0),
+            "{:?}",
+            report[name]
+        );
+        assert!(!ground.exists(&format!(".worktrees/{name}")));
+    }
+    assert_eq!(ground.head("refs/agentd/retired/feature/issue-2").await, tip);
+    assert_eq!(ground.git(&["branch", "--list", "feature/issue-2"]).await, "");
+    let listed = checkout.list_worktrees(&plan.root).await.unwrap();
+    let names: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.changed)).collect();
+    assert_eq!(
+        names,
+        [("issue-1", Some(0)), ("issue-3", Some(0)), ("issue-5", Some(1)), ("issue-6", Some(0))]
+    );
+}
+
+#[tokio::test]
+async fn a_locked_or_detached_or_unfinished_worktree_stays() {
+    let ground = Ground::new().await;
+    for issue in 1..=3 {
+        ground.prepare(issue).await.unwrap();
+    }
+    ground.git(&["worktree", "lock", ".worktrees/issue-1"]).await;
+    ground.git_in(&ground.at(".worktrees/issue-2"), &["switch", "-q", "--detach"]).await;
+    ground.git_in(&ground.at(".worktrees/issue-3"), &["bisect", "start"]).await;
+    let report = ground.checkout().await.prune(&plan(&ground).await).await.unwrap();
+    let reasons: Vec<_> = report.iter().map(|one| format!("{:?}", one.outcome)).collect();
+    assert!(
+        reasons[0].contains("locked") && reasons[1].contains("no branch") && reasons[2].contains("bisect"),
+        "{reasons:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_worktree_is_found_by_its_name() {
+    let ground = Ground::new().await;
+    ground.prepare(7).await.unwrap();
+    let checkout = ground.checkout().await;
+    let root = ground.at(".worktrees");
+    let found = checkout.find_worktree(&root, "issue-7").unwrap().unwrap();
+    assert_eq!(found.branch().as_str(), "feature/issue-7");
+    assert!(checkout.find_worktree(&root, "issue-8").unwrap().is_none());
+}

@@ -1,1 +1,158 @@
-//! To come.
+//! Remotes: asking, bringing, pushing with a lease, and what goes wrong on the way.
+
+use agentd::git::{CommitMessage, GitError, Identity, PushOutcome, Remote, RemoteAuth, Worktree};
+use agentd::sys::files;
+use secrecy::SecretString;
+
+use super::{Ground, branch};
+
+async fn commit(worktree: &Worktree, file: &str) -> agentd::domain::name::CommitId {
+    files::write_public(worktree.path().join(file).as_path(), b"text\n").unwrap();
+    let message = CommitMessage { subject: file.into(), body: String::new(), trailers: Vec::new() };
+    worktree.commit_all(&message, &Identity::agentd()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn fetching_touches_no_branch_no_tracking_ref_and_no_fetch_head() {
+    let ground = Ground::new().await;
+    let remote = ground.origin().await;
+    let theirs = ground.push_from_elsewhere("develop", "theirs.txt").await;
+    let before = (
+        ground.main_state().await,
+        ground.git(&["for-each-ref", "refs/heads", "refs/remotes", "refs/tags"]).await,
+    );
+    let checkout = ground.checkout().await;
+    assert_eq!(checkout.remote_branch(&remote, &branch("develop")).await.unwrap().as_ref(), Some(&theirs));
+    assert_eq!(checkout.remote_branch(&remote, &branch("nothing")).await.unwrap(), None);
+    assert!(!checkout.has_commit(&theirs).await.unwrap());
+    let fetched = checkout.fetch(&remote, &[branch("nothing"), branch("develop")]).await.unwrap();
+    assert_eq!(fetched, [None, Some(theirs.clone())]);
+    assert!(checkout.has_commit(&theirs).await.unwrap());
+    let after = (
+        ground.main_state().await,
+        ground.git(&["for-each-ref", "refs/heads", "refs/remotes", "refs/tags"]).await,
+    );
+    assert_eq!(after, before);
+}
+
+#[tokio::test]
+async fn a_push_goes_forward_and_never_over_the_work_of_others() {
+    let ground = Ground::new().await;
+    let remote = ground.origin().await;
+    let tree = ground.prepare_with(7, &remote).await.unwrap().worktree;
+    let checkout = ground.checkout().await;
+    let ours = branch("feature/issue-7");
+    let first = commit(&tree, "first").await;
+    assert_eq!(checkout.push(&remote, &ours, &first, None).await.unwrap(), PushOutcome::Pushed);
+    assert_eq!(checkout.push(&remote, &ours, &first, Some(&first)).await.unwrap(), PushOutcome::UpToDate);
+    let second = commit(&tree, "second").await;
+    assert_eq!(checkout.push(&remote, &ours, &second, Some(&first)).await.unwrap(), PushOutcome::Pushed);
+    assert_eq!(checkout.remote_branch(&remote, &ours).await.unwrap(), Some(second.clone()));
+    // Our own last push may be replaced, by what was rewritten since.
+    ground.git_in(tree.path(), &["commit", "-q", "--amend", "-m", "rewritten"]).await;
+    let rewritten = tree.head().await.unwrap().unwrap();
+    assert_eq!(checkout.push(&remote, &ours, &rewritten, Some(&second)).await.unwrap(), PushOutcome::Pushed);
+    // Someone else's commit may not, neither unseen nor seen.
+    let theirs = ground.push_from_elsewhere("feature/issue-7", "theirs").await;
+    let third = commit(&tree, "third").await;
+    let stale = PushOutcome::Stale { actual: Some(theirs.clone()) };
+    assert_eq!(checkout.push(&remote, &ours, &third, Some(&rewritten)).await.unwrap(), stale);
+    assert_eq!(checkout.push(&remote, &ours, &third, None).await.unwrap(), stale, "expected to be absent");
+    checkout.fetch(&remote, std::slice::from_ref(&ours)).await.unwrap();
+    let refused = PushOutcome::NotFastForward { remote: theirs.clone() };
+    assert_eq!(checkout.push(&remote, &ours, &third, Some(&theirs)).await.unwrap(), refused);
+    assert_eq!(checkout.remote_branch(&remote, &ours).await.unwrap(), Some(theirs));
+}
+
+#[tokio::test]
+async fn d33_a_remote_that_refuses_is_quoted() {
+    let ground = Ground::new().await;
+    let remote = ground.origin().await;
+    let tree = ground.prepare_with(7, &remote).await.unwrap().worktree;
+    let made = commit(&tree, "first").await;
+    let hook = ground.at("~/origin.git/hooks/pre-receive");
+    files::write_public(hook.as_path(), b"#!/bin/sh\necho 'protected: ask an owner' >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(hook.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let checkout = ground.checkout().await;
+    let outcome = checkout.push(&remote, &branch("feature/issue-7"), &made, None).await.unwrap();
+    let PushOutcome::Refused { detail } = outcome else { panic!("{outcome:?}") };
+    assert!(
+        detail.contains("protected: ask an owner") && detail.contains("pre-receive hook declined"),
+        "{detail}"
+    );
+    files::remove_file(hook.as_path()).unwrap();
+    ground.git_in(&ground.at("~/origin.git"), &["branch", "feature", "main"]).await;
+    let outcome = checkout.push(&remote, &branch("feature/issue-7"), &made, None).await.unwrap();
+    assert!(matches!(outcome, PushOutcome::Refused { .. }), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_remote_that_is_not_there_or_not_reachable_is_named() {
+    let ground = Ground::new().await;
+    let checkout = ground.checkout().await;
+    let ask = async |url: &str| {
+        let remote = Remote::new("origin", url, RemoteAuth::Token(SecretString::from("s3cret-token")));
+        checkout.remote_branch(&remote, &branch("main")).await.unwrap_err()
+    };
+    let gone = ask(&ground.at("~/no.git").to_string()).await;
+    assert!(matches!(gone, GitError::RemoteNotFound { .. }), "{gone}");
+    let down = ask("http://user:hidden@127.0.0.1:9/o/n.git").await;
+    assert!(matches!(down, GitError::Network { .. }), "{down}");
+    assert!(
+        !down.to_string().contains("hidden") && down.to_string().contains("http://127.0.0.1:9/o/n.git"),
+        "{down}"
+    );
+    let odd = ask("ext::sh -c touch% /tmp/agentd-ext-ran").await;
+    assert!(!std::path::Path::new("/tmp/agentd-ext-ran").exists(), "{odd}");
+}
+
+/// A remote that wants a token, as it would see requests.
+async fn token_remote(status: &'static str) -> (String, std::sync::Arc<tokio::sync::Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/o/n.git", listener.local_addr().unwrap());
+    let seen = std::sync::Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    let log = std::sync::Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut buffer = vec![0; 8192];
+            let read = stream.read(&mut buffer).await.unwrap_or(0);
+            log.lock().await.push(String::from_utf8_lossy(&buffer[..read]).into_owned());
+            let head = format!(
+                "HTTP/1.1 {status}\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            drop(stream.write_all(head.as_bytes()).await);
+        }
+    });
+    (url, seen)
+}
+
+#[tokio::test]
+async fn d28_the_token_is_sent_first_and_a_refused_one_is_not_replaced_by_somebody_elses() {
+    let ground = Ground::new().await;
+    let (url, seen) = token_remote("401 Unauthorized").await;
+    let helper = "[credential]\n\thelper = \"!f() { echo username=u; echo password=p; touch $HOME/helper-ran; }; f\"\n";
+    ground.write("~/.gitconfig", &format!("[user]\n\tname = A\n\temail = a@b\n{helper}"));
+    let remote = Remote::new("origin", &url, RemoteAuth::Token(SecretString::from("s3cret-token")));
+    let error = ground.checkout().await.remote_branch(&remote, &branch("main")).await.unwrap_err();
+    assert!(matches!(error, GitError::Auth { .. }), "{error}");
+    assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
+    let requests = seen.lock().await;
+    use base64::Engine as _;
+    let pair = base64::engine::general_purpose::STANDARD.encode("x-access-token:s3cret-token");
+    assert!(requests[0].contains(&format!("Authorization: Basic {pair}")), "{requests:?}");
+    assert!(!ground.exists("~/helper-ran"));
+    assert!(!ground.read(".git/config").contains("s3cret"));
+}
+
+#[tokio::test]
+async fn the_users_own_credentials_are_used_where_no_token_is_given() {
+    let ground = Ground::new().await;
+    let (url, seen) = token_remote("401 Unauthorized").await;
+    let helper = "[credential]\n\thelper = \"!f() { echo username=u; echo password=p; }; f\"\n";
+    ground.write("~/.gitconfig", &format!("[user]\n\tname = A\n\temail = a@b\n{helper}"));
+    let remote = Remote::new("origin", &url, RemoteAuth::User);
+    let error = ground.checkout().await.remote_branch(&remote, &branch("main")).await.unwrap_err();
+    assert!(matches!(error, GitError::Auth { .. }), "{error}");
+    assert!(seen.lock().await.iter().any(|request| request.contains("Authorization: Basic dTpw")));
+}
