@@ -40,9 +40,11 @@ impl Toolbox {
             cancel: cancel.clone(),
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit));
-        let configs = servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
-        let servers =
-            McpServers::connect(configs, worktree.path(), &site.child_environment()).await.map_err(|error| stop_of(&error))?;
+        let configs =
+            servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
+        let servers = McpServers::connect(configs, worktree.path(), &site.child_environment())
+            .await
+            .map_err(|error| stop_of(&error))?;
         for warning in servers.warnings() {
             run.warn("mcp_server_missing", warning.message.clone());
         }
@@ -74,7 +76,11 @@ pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, Config
             McpTransport::Stdio { command, args, env } => ServerTransport::Stdio {
                 command: command.resolve()?,
                 args: args.iter().map(|arg| arg.resolve()).collect::<Result<_, _>>()?,
-                env: env.iter().map(|(name, value)| Ok((name.clone(), value.secret()?))).collect::<Result<_, ConfigError>>()?,
+                env: env.iter().map(|(name, value)| Ok((name.clone(), value.secret()?))).collect::<Result<
+                    _,
+                    ConfigError,
+                >>(
+                )?,
             },
             McpTransport::Http { url, headers } => ServerTransport::Http {
                 url: url.resolve()?,

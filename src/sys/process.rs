@@ -448,7 +448,8 @@ async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

@@ -245,7 +245,7 @@ mod inside {
     use super::{TEMPORARY_PREFIX, WorktreePath};
 
     /// Opens the directory that holds the path's last component, one component at a time and never through a link.
-    fn folder<'a>(path: &'a WorktreePath, make: bool) -> io::Result<(OwnedFd, &'a OsStr)> {
+    fn folder(path: &WorktreePath, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
         let step = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let root = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut folder = nix::fcntl::open(path.root.as_path(), root, Mode::empty())?;
@@ -333,7 +333,8 @@ mod inside {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 

@@ -125,7 +125,8 @@ fn not_started(world: &ToolWorld, program: &str, error: &ProcessError) -> ToolEr
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::super::world_for_tests::world;
     use super::*;

@@ -1,4 +1,10 @@
 //! The integration tests, one binary: a test is a sentence about what a person would see.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers fail as loudly as the test"
+)]
 
 mod daemon;
 mod double;

@@ -173,7 +173,7 @@ async fn g09_a_lost_or_broken_entry_is_made_again_around_the_files() {
         files::write_public(path.join("new.txt").as_path(), b"new").unwrap();
         match damage {
             "lost" => drop(files::remove_dir(git_dir.as_path()).unwrap()),
-            "no HEAD" => drop(files::write_public(git_dir.join("HEAD").as_path(), b"rubbish").unwrap()),
+            "no HEAD" => files::write_public(git_dir.join("HEAD").as_path(), b"rubbish").unwrap(),
             "no .git" => drop(files::remove_file(path.join(".git").as_path()).unwrap()),
             _ => files::write_public(git_dir.join("gitdir").as_path(), b"/nowhere/at/all/.git\n").unwrap(),
         }

@@ -87,7 +87,7 @@ async fn a_change_in_the_same_moment_and_of_the_same_size_is_seen() {
     let ground = Ground::new().await;
     let tree = worktree(&ground).await;
     for round in 0..20 {
-        put(&tree, "a.txt", &format!("{:06}\n", round));
+        put(&tree, "a.txt", &format!("{round:06}\n"));
         let first = tree.tree().await.unwrap();
         // Written in place: same inode, same size, most likely the same tick.
         use std::io::Write as _;
