@@ -88,10 +88,8 @@ fn signature(author: Option<&str>, at: i64) -> Result<Signature<'static>, git2::
     Signature::new(name.trim(), mail.trim_end_matches('>').trim(), &Time::new(at, 0))
 }
 
-/// Reads every file under a directory, without `.git`, as the files of one commit.
-pub fn files_of(directory: &Path) -> std::io::Result<(BTreeMap<String, Vec<u8>>, BTreeSet<String>)> {
-    let mut files = BTreeMap::new();
-    let mut executable = BTreeSet::new();
+/// Puts every file under a directory, without `.git`, into a commit to make.
+pub fn add_directory(seed: &mut CommitSeed, directory: &Path) -> std::io::Result<()> {
     let mut waiting: Vec<PathBuf> = vec![directory.to_owned()];
     while let Some(next) = waiting.pop() {
         for entry in std::fs::read_dir(&next)? {
@@ -109,13 +107,13 @@ pub fn files_of(directory: &Path) -> std::io::Result<(BTreeMap<String, Vec<u8>>,
             {
                 use std::os::unix::fs::PermissionsExt;
                 if entry.metadata()?.permissions().mode() & 0o111 != 0 {
-                    executable.insert(name.clone());
+                    seed.executable.insert(name.clone());
                 }
             }
-            files.insert(name, std::fs::read(&path)?);
+            seed.files.insert(name, std::fs::read(&path)?);
         }
     }
-    Ok((files, executable))
+    Ok(())
 }
 
 /// The commit a branch points at.

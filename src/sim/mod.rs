@@ -1,6 +1,6 @@
 //! The simulator: a GitHub, a git remote and a scripted model on loopback.
 //!
-//! One state ([`world::World`]) behind one lock, one HTTP server over it. `rest` is the GitHub, `remote`
+//! One state ([`world::World`]) behind one lock, one HTTP server over it. `rest` and `graphql` are the GitHub, `remote`
 //! is the git remote over the bare repositories of `bare`, `model` is the scripted model, and `admin` (`/_sim`) lets a
 //! person or a test look at everything and change it. What a caller does that the real services would not understand is
 //! kept as a violation.
@@ -9,6 +9,7 @@ mod admin;
 pub mod bare;
 mod connection;
 pub mod fault;
+mod graphql;
 pub mod model;
 mod remote;
 mod resource;

@@ -95,16 +95,16 @@ fn admit(
     };
     let level = if write { "write" } else { "read" };
     match world.allows(token.as_ref(), repo, "contents", level) {
-        Ok(true) if write && repo.archived => {
+        Some(true) if write && repo.archived => {
             Err(Box::new(plain(403, "This repository was archived so it is read-only.")))
         }
-        Ok(true) => Ok(()),
+        Some(true) => Ok(()),
         _ if token.is_none() => Err(ask()),
-        Ok(false) => {
+        Some(false) => {
             let login = token.map(|token| token.login).unwrap_or_default();
             Err(Box::new(plain(403, &format!("Permission to {owner}/{name}.git denied to {login}."))))
         }
-        Err(()) => Err(Box::new(plain(404, "Repository not found."))),
+        None => Err(Box::new(plain(404, "Repository not found."))),
     }
 }
 

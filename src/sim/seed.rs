@@ -158,16 +158,13 @@ fn commits(
     if let Some(directory) = &file.from_directory {
         let directory = scenario.directory.join(directory);
         let read = |source| SimError::Read { path: directory.clone(), source };
-        let (files, executable) = bare::files_of(&directory).map_err(read)?;
-        let message = "Initial commit".to_owned();
-        let seed = CommitSeed {
+        let mut seed = CommitSeed {
             branch: default.to_owned(),
-            message,
+            message: "Initial commit".to_owned(),
             at: FIRST_COMMIT,
-            files,
-            executable,
             ..CommitSeed::default()
         };
+        bare::add_directory(&mut seed, &directory).map_err(read)?;
         bare::commit(git_dir, &seed).map_err(git)?;
     }
     for (place, commit) in file.commits.iter().enumerate() {

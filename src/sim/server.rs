@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -241,7 +242,7 @@ async fn to_model(
 
 async fn to_api(
     shared: &Arc<Shared>,
-    parts: &axum::http::request::Parts,
+    parts: &Parts,
     path: &str,
     body: &Bytes,
 ) -> (Response<Body>, bool, Option<String>) {

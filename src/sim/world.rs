@@ -204,16 +204,16 @@ impl World {
         granted.unwrap_or(if repo.private { Role::None } else { Role::Read })
     }
 
-    /// Whether a token may `level` (`read`/`write`) the named permission of a repository; `Err` = it cannot see it at all.
+    /// Whether a token may `level` (`read`/`write`) the named permission of a repository; `None` = it cannot see it at all.
     pub fn allows(
         &self,
         token: Option<&Token>,
         repo: &Repository,
         permission: &str,
         level: &str,
-    ) -> Result<bool, ()> {
+    ) -> Option<bool> {
         let Some(token) = token else {
-            return if repo.private { Err(()) } else { Ok(level == "read") };
+            return if repo.private { None } else { Some(level == "read") };
         };
         let reaches = token
             .repositories
@@ -225,10 +225,10 @@ impl World {
             self.role(&token.login, repo)
         };
         if role == Role::None || (!reaches && repo.private) {
-            return Err(());
+            return None;
         }
         if level == "read" && !repo.private {
-            return Ok(true);
+            return Some(true);
         }
         let granted = match &token.permissions {
             None => true,
@@ -243,7 +243,7 @@ impl World {
             ("issues", _) => Role::Triage,
             _ => Role::Write,
         };
-        Ok(granted && reaches && role >= needed)
+        Some(granted && reaches && role >= needed)
     }
 
     /// Puts a label on an issue or takes it off, with the event; makes the label where it is new. False = no change.

@@ -366,3 +366,490 @@ async fn it_starts_at_once_and_leaves_nothing_behind() {
     assert!(!git_dir.exists());
     tokio::net::TcpListener::bind(address).await.unwrap();
 }
+
+async fn ask(sim: &Simulator, query: &str, variables: Value) -> Value {
+    Caller::new(sim).send("POST", "/graphql", json!({"query": query, "variables": variables})).await.1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphql_answers_project_fields_of_many_issues_at_once() {
+    let sim = example().await;
+    sim.set_project_field(REPO, 2, "Roadmap", "Target Branch", Some(FieldContent::Text("main".to_owned())));
+    let query = r#"
+        query($owner: String!, $name: String!, $field: String!) {
+          repository(owner: $owner, name: $name) {
+            one: issue(number: 1) { ...cards }
+            two: issue(number: 2) { ...cards }
+            gone: issue(number: 9) { number }
+          }
+        }
+        fragment cards on Issue {
+          number
+          projectItems(first: 20, includeArchived: false) {
+            pageInfo { hasNextPage endCursor }
+            nodes {
+              project { title number }
+              fieldValueByName(name: $field) {
+                __typename
+                ... on ProjectV2ItemFieldTextValue { text }
+                ... on ProjectV2ItemFieldSingleSelectValue { name }
+              }
+              fieldValues(first: 10) {
+                nodes {
+                  ... on ProjectV2ItemFieldSingleSelectValue { name field { ... on ProjectV2FieldCommon { name } } }
+                }
+              }
+            }
+          }
+        }"#;
+    let answer =
+        ask(&sim, query, json!({"owner": "octo", "name": "greeter", "field": "Target Branch"})).await;
+    let repository = &answer["data"]["repository"];
+    let card = &repository["one"]["projectItems"]["nodes"][0];
+    assert_eq!(card["project"], json!({"title": "Roadmap", "number": 1}));
+    let single = json!({"__typename": "ProjectV2ItemFieldSingleSelectValue", "name": "develop"});
+    assert_eq!(card["fieldValueByName"], single);
+    assert_eq!(
+        card["fieldValues"]["nodes"],
+        json!([
+            {"name": "Todo", "field": {"name": "Status"}},
+            {"name": "develop", "field": {"name": "Target Branch"}}
+        ])
+    );
+    let text = json!({"__typename": "ProjectV2ItemFieldTextValue", "text": "main"});
+    assert_eq!(repository["two"]["projectItems"]["nodes"][0]["fieldValueByName"], text);
+    assert_eq!(repository["gone"], Value::Null);
+    assert_eq!(answer["errors"][0]["type"], "NOT_FOUND");
+    assert_eq!(answer["errors"][0]["path"], json!(["repository", "gone"]));
+    assert_eq!(sim.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphql_refuses_what_the_schema_does_not_have() {
+    let sim = example().await;
+    let refused = async |query: &str, variables: Value| {
+        let answer = ask(&sim, query, variables).await;
+        assert!(answer.get("data").is_none(), "{answer}");
+        (answer["errors"][0]["extensions"]["code"].clone(), answer["errors"][0]["message"].clone())
+    };
+    let (code, message) =
+        refused("{ repository(owner: \"octo\", name: \"greeter\") { colour } }", json!({})).await;
+    assert_eq!(code, "undefinedField");
+    assert_eq!(message, "Field 'colour' doesn't exist on type 'Repository'");
+    let (code, _) = refused("{ repository(owner: \"octo\") { id } }", json!({})).await;
+    assert_eq!(code, "missingRequiredArguments");
+    let (code, _) = refused("{ viewer { login { x } } }", json!({})).await;
+    assert_eq!(code, "selectionMismatch");
+    let (code, _) = refused(
+        "query($n: String!) { repository(owner: \"a\", name: \"b\") { issue(number: $n) { id } } }",
+        json!({"n": "1"}),
+    )
+    .await;
+    assert_eq!(code, "variableMismatch");
+    let (code, _) = refused("query($n: Int) { viewer { login } }", json!({})).await;
+    assert_eq!(code, "variableNotUsed");
+    let (_, message) = refused("query { viewer { login }", json!({})).await;
+    assert!(message.as_str().unwrap().starts_with("Expected"), "{message}");
+    let (_, message) =
+        refused("query($o: String!) { repository(owner: $o, name: \"b\") { id } }", json!({})).await;
+    assert_eq!(message, "Variable $o of type String! was provided invalid value");
+    assert_eq!(sim.violations().len(), 7, "{:?}", sim.violations());
+    // Not a mistake in the query: GitHub says these while it runs.
+    let unbounded = "{ repository(owner: \"octo\", name: \"greeter\") { issue(number: 1) { projectItems { totalCount } } } }";
+    assert_eq!(ask(&sim, unbounded, json!({})).await["errors"][0]["type"], "MISSING_PAGINATION_BOUNDARIES");
+    let anonymous = reqwest::Client::builder().user_agent("t").build().unwrap();
+    let body = json!({"query": "{ viewer { login } }"});
+    assert_eq!(answer(anonymous.post(sim.graphql_url()).json(&body)).await.0, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphql_turns_drafts_into_pull_requests_and_back() {
+    let sim = example().await;
+    let api = Caller::new(&sim);
+    let draft = json!({"title": "t", "head": "develop", "base": "main", "draft": true});
+    let (_, pull) = api.send("POST", "/repos/octo/greeter/pulls", draft).await;
+    assert_eq!(pull["draft"], true);
+    for (mutation, draft) in [("markPullRequestReadyForReview", false), ("convertPullRequestToDraft", true)] {
+        let query = format!(
+            "mutation($id: ID!) {{ {mutation}(input: {{pullRequestId: $id}}) {{ pullRequest {{ isDraft }} }} }}"
+        );
+        let answer = ask(&sim, &query, json!({"id": pull["node_id"]})).await;
+        assert_eq!(answer["data"][mutation]["pullRequest"]["isDraft"], draft);
+        assert_eq!(sim.pulls(REPO)[0].pull.as_ref().unwrap().draft, draft);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_enterprise_addresses_lead_to_the_same_place() {
+    let sim = example().await;
+    let api = Caller::new(&sim);
+    let (status, issue) = api.get("/api/v3/repos/octo/greeter/issues/1").await;
+    assert_eq!(status, 200);
+    assert_eq!(issue["url"], format!("{}/api/v3/repos/octo/greeter/issues/1", sim.base_url()));
+    let (_, viewer) = api.send("POST", "/api/graphql", json!({"query": "{ viewer { login } }"})).await;
+    assert_eq!(viewer["data"]["viewer"]["login"], "octo");
+}
+
+const CLAUDE: &str = "/model/anthropic/v1/messages";
+const GPT: &str = "/model/openai/v1/chat/completions";
+
+/// Asks one of the models with the example's key.
+async fn model(sim: &Simulator, path: &str, body: Value) -> reqwest::Response {
+    let http = reqwest::Client::new();
+    let request = http.post(format!("{}{path}", sim.base_url())).json(&body);
+    let request = if path == CLAUDE {
+        request.header("x-api-key", "k").header("anthropic-version", "2023-06-01")
+    } else {
+        request.bearer_auth("k")
+    };
+    request.send().await.unwrap()
+}
+
+fn hello(path: &str) -> Value {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    if path == CLAUDE {
+        body["max_tokens"] = json!(100);
+    }
+    body
+}
+
+async fn scripted(replies: Value) -> Simulator {
+    let scenario = json!({"model": {"replies": replies}}).to_string();
+    let scenario = Scenario::from_text(&scenario, Path::new("s.json")).unwrap();
+    Simulator::start(scenario, SimOptions::default()).await.unwrap()
+}
+
+/// The data of server-sent events.
+fn events(text: &str) -> Vec<Value> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    lines.map(|data| serde_json::from_str(data).unwrap_or_else(|_| json!(data))).collect()
+}
+
+fn rich() -> Value {
+    json!({
+        "thinking": "I should look at the file before I say anything about it.",
+        "text": "Ich sehe nach: größer als gedacht, also in mehreren Stücken …",
+        "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}, {"name": "list_files"}],
+        "usage": {"input": 10, "output": 20, "cache_read": 30, "cache_write": 40, "reasoning": 5},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropic_answers_whole_and_in_events_say_the_same() {
+    let sim = scripted(json!([rich(), rich()])).await;
+    let whole: Value = model(&sim, CLAUDE, hello(CLAUDE)).await.json().await.unwrap();
+    assert_eq!(whole["stop_reason"], "tool_use");
+    assert_eq!(whole["usage"]["cache_read_input_tokens"], 30);
+    let mut body = hello(CLAUDE);
+    body["stream"] = json!(true);
+    let response = model(&sim, CLAUDE, body).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
+    let events = events(&response.text().await.unwrap());
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds.first(), Some(&"message_start"));
+    assert_eq!(kinds[kinds.len() - 2..], ["message_delta", "message_stop"]);
+    let joined = |kind: &str, key: &str| -> String {
+        let deltas = events.iter().filter(|event| event["delta"]["type"] == kind);
+        deltas.map(|event| event["delta"][key].as_str().unwrap()).collect()
+    };
+    assert_eq!(whole["content"][0]["thinking"], joined("thinking_delta", "thinking"));
+    assert_eq!(whole["content"][0]["signature"], joined("signature_delta", "signature"));
+    assert_eq!(whole["content"][1]["text"], joined("text_delta", "text"));
+    assert_eq!(joined("input_json_delta", "partial_json"), "{\"path\":\"a.txt\"}");
+    assert_eq!(events[events.len() - 2]["usage"]["output_tokens"], 20);
+    assert_eq!(sim.violations(), Vec::<String>::new());
+    assert_eq!(sim.unused_replies(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openai_answers_whole_and_in_events_say_the_same() {
+    let sim = scripted(json!([rich(), rich()])).await;
+    let whole: Value = model(&sim, GPT, hello(GPT)).await.json().await.unwrap();
+    let message = &whole["choices"][0]["message"];
+    assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(whole["usage"]["prompt_tokens"], 80);
+    assert_eq!(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 30);
+    let mut body = hello(GPT);
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({"include_usage": true});
+    let events = events(&model(&sim, GPT, body).await.text().await.unwrap());
+    assert_eq!(events.last(), Some(&json!("[DONE]")));
+    assert_eq!(events[events.len() - 2]["usage"], whole["usage"]);
+    let deltas: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
+    let text: String = deltas.iter().filter_map(|delta| delta["content"].as_str()).collect();
+    assert_eq!(message["content"], text);
+    let arguments: String = deltas
+        .iter()
+        .filter(|delta| delta["tool_calls"][0]["index"] == 0)
+        .map(|delta| delta["tool_calls"][0]["function"]["arguments"].as_str().unwrap())
+        .collect();
+    assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
+    assert_eq!(sim.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_protocol_is_refused_and_does_not_use_up_the_script() {
+    let sim = scripted(json!([{"text": "hi", "times": 0}])).await;
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let used = json!({"type": "tool_use", "id": "c1", "name": "f", "input": {}});
+    let user = json!({"role": "user", "content": "x"});
+    let cases = [
+        (
+            GPT,
+            json!({"messages": [user, {"role": "tool", "tool_call_id": "c1", "content": "r"}]}),
+            "must be a response to",
+        ),
+        (
+            GPT,
+            json!({"messages": [user, {"role": "assistant", "tool_calls": [call]}, user]}),
+            "must be followed by tool",
+        ),
+        (GPT, json!({"messages": [user, {"role": "assistant", "tool_calls": [call]}]}), "have no results"),
+        (GPT, json!({"messages": [{"role": "robot", "content": "x"}]}), "unknown role \"robot\""),
+        (GPT, json!({"mood": 1}), "Unknown parameter: 'mood'"),
+        (
+            GPT,
+            json!({"tools": [{"type": "function", "function": {"name": "a b", "parameters": {"type": "object"}}}]}),
+            "does not match",
+        ),
+        (
+            GPT,
+            json!({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}),
+            "is not an object",
+        ),
+        (GPT, json!({"tool_choice": "auto"}), "only allowed when 'tools'"),
+        (CLAUDE, json!({"messages": [user, user]}), "roles must alternate"),
+        (CLAUDE, json!({"messages": [{"role": "assistant", "content": "x"}]}), "first message must use"),
+        (CLAUDE, json!({"messages": [{"role": "system", "content": "x"}]}), "unknown role \"system\""),
+        (CLAUDE, json!({"max_tokens": null}), "max_tokens"),
+        (
+            CLAUDE,
+            json!({"messages": [user, {"role": "assistant", "content": [used]}, user]}),
+            "without `tool_result`",
+        ),
+        (
+            CLAUDE,
+            json!({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c9", "content": "r"}]}]}),
+            "unexpected `tool_use_id`",
+        ),
+        (
+            CLAUDE,
+            json!({"messages": [user, {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "forged"}]}]}),
+            "Invalid `signature`",
+        ),
+        (CLAUDE, json!({"tools": [{"name": "f", "input_schema": {"type": "string"}}]}), "type: \"object\""),
+    ];
+    for (place, (path, change, expected)) in cases.iter().enumerate() {
+        let mut body = hello(path);
+        for (name, value) in change.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let response = model(&sim, path, body).await;
+        assert_eq!(response.status().as_u16(), 400, "{change}");
+        let refusal: Value = response.json().await.unwrap();
+        assert!(
+            refusal["error"]["message"].as_str().unwrap().contains(expected),
+            "{change}: {:?}",
+            sim.violations().last()
+        );
+        assert!(sim.violations().len() > place, "{change}");
+    }
+    let before = sim.violations().len();
+    let http = reqwest::Client::new();
+    let url = format!("{}/v1/messages", sim.model_url_anthropic());
+    let unversioned = http.post(&url).header("x-api-key", "k").json(&hello(CLAUDE)).send().await.unwrap();
+    assert_eq!(unversioned.status().as_u16(), 400);
+    assert!(sim.violations()[before].contains("anthropic-version"));
+    let keyless =
+        http.post(&url).header("anthropic-version", "2023-06-01").json(&hello(CLAUDE)).send().await.unwrap();
+    assert_eq!(keyless.status().as_u16(), 401);
+    assert_eq!(model(&sim, GPT, hello(GPT)).await.status().as_u16(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_with_tools_passes_the_checks_of_both_wires() {
+    let sim = scripted(json!([rich(), {"text": "done"}, rich(), {"text": "done"}])).await;
+    let tools = json!([{"name": "read_file", "description": "d", "input_schema": {"type": "object", "properties": {}}}]);
+    let mut body = hello(CLAUDE);
+    body["tools"] = tools;
+    let first: Value = model(&sim, CLAUDE, body.clone()).await.json().await.unwrap();
+    let results: Vec<Value> = first["content"].as_array().unwrap()[2..]
+        .iter()
+        .map(|call| json!({"type": "tool_result", "tool_use_id": call["id"], "content": "ok"}))
+        .collect();
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": first["content"]}));
+    messages.push(json!({"role": "user", "content": results}));
+    assert_eq!(model(&sim, CLAUDE, body).await.status().as_u16(), 200, "{:?}", sim.violations());
+
+    let mut body = hello(GPT);
+    let first: Value = model(&sim, GPT, body.clone()).await.json().await.unwrap();
+    let calls = &first["choices"][0]["message"]["tool_calls"];
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": null, "tool_calls": calls}));
+    for call in calls.as_array().unwrap() {
+        messages.push(json!({"role": "tool", "tool_call_id": call["id"], "content": "ok"}));
+    }
+    assert_eq!(model(&sim, GPT, body).await.status().as_u16(), 200, "{:?}", sim.violations());
+    assert_eq!(sim.violations(), Vec::<String>::new());
+    assert_eq!(
+        sim.model_requests().iter().map(|one| one.reply).collect::<Vec<_>>(),
+        [Some(0), Some(1), Some(2), Some(3)]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_fit_by_model_text_and_turn_and_run_out_loudly() {
+    let sim = scripted(json!([
+        {"when": {"contains": "never"}, "text": "no"},
+        {"model": "other", "text": "other"},
+        {"when": {"contains": "number (4"}, "capture": {"n": "number \\((\\d+)\\)"}, "text": "it was ${n}"},
+        {"text": "plain", "times": 2},
+    ]))
+    .await;
+    let say = async |text: &str| {
+        let mut body = hello(GPT);
+        body["messages"][0]["content"] = json!(text);
+        let answer: Value = model(&sim, GPT, body).await.json().await.unwrap();
+        answer["choices"][0]["message"]["content"].as_str().map(str::to_owned)
+    };
+    assert_eq!(say("hello").await.as_deref(), Some("plain"));
+    assert_eq!(say("number (42)").await.as_deref(), Some("it was 42"));
+    assert_eq!(say("hello").await.as_deref(), Some("plain"));
+    assert_eq!(sim.violations(), Vec::<String>::new());
+    assert_eq!(sim.unused_replies().len(), 2);
+    assert_eq!(model(&sim, GPT, hello(GPT)).await.status().as_u16(), 500);
+    assert!(sim.violations()[0].contains("no reply of the script fits"), "{:?}", sim.violations());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_fails_in_every_way_a_script_says() {
+    let sim = scripted(json!([
+        {"error": {"status": 429, "retry_after": 3}},
+        {"error": {"status": 529}},
+        {"garbage": "<html>"},
+        {"drop": "before_headers"},
+        {"drop": "after_headers", "text": "x"},
+        {"drop": "mid_stream", "text": "a longer text that comes in several pieces, of which some arrive"},
+        {"error": {"status": 529, "in_stream": true}, "text": "x"},
+        {"hang": "mid_stream", "text": "x"},
+        {"tool_calls": [{"name": "f", "raw": "{\"path\": "}]},
+        {"text": "cut off", "stop": "length"},
+    ]))
+    .await;
+    let mut streamed = hello(CLAUDE);
+    streamed["stream"] = json!(true);
+    let limited = model(&sim, CLAUDE, streamed.clone()).await;
+    assert_eq!((limited.status().as_u16(), limited.headers()["retry-after"].to_str().unwrap()), (429, "3"));
+    let overloaded: Value = model(&sim, CLAUDE, streamed.clone()).await.json().await.unwrap();
+    assert_eq!(overloaded["error"]["type"], "overloaded_error");
+    assert_eq!(model(&sim, CLAUDE, streamed.clone()).await.text().await.unwrap(), "<html>");
+    let http = reqwest::Client::new();
+    let send = || {
+        let request = http.post(format!("{}{CLAUDE}", sim.base_url())).json(&streamed);
+        request.header("x-api-key", "k").header("anthropic-version", "2023-06-01").send()
+    };
+    assert!(send().await.is_err());
+    assert!(send().await.unwrap().text().await.is_err());
+    let mut cut = send().await.unwrap();
+    let first = cut.chunk().await.unwrap().unwrap();
+    assert!(first.starts_with(b"event: message_start"));
+    let broken = async {
+        loop {
+            match cut.chunk().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    };
+    assert!(broken.await);
+    let in_stream = send().await.unwrap().text().await.unwrap();
+    assert!(in_stream.contains("event: error") && !in_stream.contains("message_stop"), "{in_stream}");
+    let mut hung = send().await.unwrap();
+    assert!(hung.chunk().await.unwrap().is_some());
+    let silence = tokio::time::timeout(Duration::from_millis(150), async {
+        while let Ok(Some(_)) = hung.chunk().await {}
+    });
+    assert!(silence.await.is_err());
+    let raw: Value = model(&sim, GPT, hello(GPT)).await.json().await.unwrap();
+    assert_eq!(raw["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"path\": ");
+    let length: Value = model(&sim, GPT, hello(GPT)).await.json().await.unwrap();
+    assert_eq!(length["choices"][0]["finish_reason"], "length");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_api_changes_the_world_and_shows_it() {
+    let sim = example().await;
+    let api = Caller::new(&sim);
+    let on = "/_sim/repos/octo/greeter";
+    assert_eq!(
+        api.send("PUT", &format!("{on}/issues/2/labels/agentd"), json!({"actor": "dev"})).await.0,
+        200
+    );
+    assert_eq!(sim.issue(REPO, 2).unwrap().events.last().unwrap().actor, "dev");
+    api.send("PATCH", &format!("{on}/issues/2"), json!({"state": "closed"})).await;
+    assert!(!sim.issue(REPO, 2).unwrap().open);
+    let (_, added) =
+        api.send("POST", &format!("{on}/issues"), json!({"title": "three", "labels": ["agentd"]})).await;
+    assert_eq!(added["number"], 3);
+    api.send(
+        "PUT",
+        &format!("{on}/issues/3/fields/base_branch"),
+        json!({"value": {"single_select": "develop"}}),
+    )
+    .await;
+    assert_eq!(sim.issue(REPO, 3).unwrap().fields[0].value, FieldContent::SingleSelect("develop".to_owned()));
+    let commit = json!({"branch": "develop", "files": {"new.txt": "new\n"}, "message": "new"});
+    let (_, made) = api.send("POST", &format!("{on}/commits"), commit).await;
+    assert_eq!(
+        made["sha"].as_str(),
+        agentd::sim::bare::head(&sim.git_dir(REPO).unwrap(), "develop").as_deref()
+    );
+    let (_, file) = api.get(&format!("{on}/files/develop/new.txt")).await;
+    assert_eq!(file["content"], "new\n");
+    api.send("POST", "/_sim/faults", json!({"path": "/user", "kind": "status", "status": 500})).await;
+    assert_eq!([api.get("/user").await.0, api.get("/user").await.0], [500, 200]);
+    let (status, wrong) = api.send("POST", "/_sim/faults", json!({"path": "/user", "kind": "explode"})).await;
+    assert_eq!(status, 422);
+    assert!(wrong["error"].as_str().unwrap().contains("explode"));
+    let (_, requests) = api.get("/_sim/requests?after=1").await;
+    assert_eq!((&requests[0]["target"], &requests[0]["status"]), (&json!("/user"), &json!(200)));
+    assert_eq!(requests[0]["headers"]["authorization"], "***");
+    let (_, state) = api.get("/_sim/state").await;
+    assert_eq!(state["repositories"][0]["issues"][2]["title"], "three");
+    assert_eq!(state["violations"], json!([]));
+    assert_eq!(api.get("/_sim/nothing").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merged_pull_request_closes_what_it_says() {
+    let sim = start(
+        r##"
+        [[tokens]]
+        token = "sim-token"
+        login = "octo"
+        [[repositories]]
+        name = "octo/one"
+        [[repositories.commits]]
+        files = { a = "1" }
+        [[repositories.commits]]
+        branch = "work"
+        files = { b = "2" }
+        [[repositories.issues]]
+        title = "a"
+        [[repositories.pulls]]
+        title = "p"
+        head = "work"
+        body = "Closes #1"
+        "##,
+    )
+    .await;
+    let api = Caller::new(&sim);
+    let (status, merged) = api.send("PUT", "/repos/octo/one/pulls/2/merge", json!({})).await;
+    assert_eq!((status, &merged["merged"]), (200, &json!(true)));
+    assert!(!sim.issue("octo/one", 1).unwrap().open);
+    let git_dir = sim.git_dir("octo/one").unwrap();
+    assert_eq!(agentd::sim::bare::file(&git_dir, "main", "b").as_deref(), Some(b"2".as_slice()));
+    assert_eq!(api.send("PUT", "/repos/octo/one/pulls/2/merge", json!({})).await.0, 405);
+}

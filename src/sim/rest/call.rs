@@ -151,7 +151,7 @@ impl Call {
     pub fn repository(&self, world: &World, owner: &str, name: &str) -> Result<usize, Reply> {
         let index = world.repository_index(owner, name).ok_or_else(Reply::not_found)?;
         let repo = &world.repositories[index];
-        world.allows(self.token.as_ref(), repo, "metadata", "read").map_err(|()| Reply::not_found())?;
+        world.allows(self.token.as_ref(), repo, "metadata", "read").ok_or_else(Reply::not_found)?;
         Ok(index)
     }
 
@@ -164,11 +164,11 @@ impl Call {
         level: &str,
     ) -> Result<(), Reply> {
         match world.allows(self.token.as_ref(), repo, permission, level) {
-            Ok(true) if level == "write" && repo.archived => {
+            Some(true) if level == "write" && repo.archived => {
                 Err(Reply::error(403, "Repository was archived so is read-only."))
             }
-            Ok(true) => Ok(()),
-            Ok(false) => {
+            Some(true) => Ok(()),
+            Some(false) => {
                 self.login()?;
                 let app = self.token.as_ref().is_some_and(|token| token.installation.is_some());
                 let by = if app { "integration" } else { "personal access token" };
@@ -178,7 +178,7 @@ impl Call {
                     .push(("x-accepted-github-permissions".to_owned(), format!("{permission}={level}")));
                 Err(reply)
             }
-            Err(()) => Err(Reply::not_found()),
+            None => Err(Reply::not_found()),
         }
     }
 

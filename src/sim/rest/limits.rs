@@ -32,6 +32,11 @@ pub fn check(world: &mut World, call: &Call, resource: &str) -> Result<(), Reply
         return Ok(());
     }
     if used(world, call, resource) >= allowed(world, call) {
+        if resource == "graphql" {
+            // GraphQL says so with status 200.
+            let message = "API rate limit already exceeded for this user.";
+            return Err(Reply::ok(json!({"errors": [{"type": "RATE_LIMITED", "message": message}]})));
+        }
         let who = call.token.as_ref().map_or("your address", |token| token.login.as_str());
         return Err(Reply::error(403, &format!("API rate limit exceeded for {who}.")));
     }

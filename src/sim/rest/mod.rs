@@ -17,6 +17,7 @@ pub mod shapes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::graphql;
 use super::world::World;
 use call::{Call, Outcome, Reply};
 
@@ -126,6 +127,7 @@ fn dispatch(world: &mut World, call: &mut Call) -> Outcome {
     let call = &*call;
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
     match (call.method.as_str(), path.as_slice()) {
+        ("POST", ["graphql"]) => graphql::answer(world, call),
         ("GET", []) => {
             Ok(Reply::ok(json!({"repository_url": format!("{}/repos/{{owner}}/{{repo}}", call.api)})))
         }
