@@ -43,7 +43,7 @@ pub use world::World;
 pub struct SimOptions {
     /// Address to listen on; port 0 = any free port.
     pub addr: SocketAddr,
-    /// Where bare repositories lie (`git/OWNER/NAME.git`); `None` = a temporary directory that goes with the simulator.
+    /// Where bare repositories lie (`git/OWNER/NAME.git`): an absolute path to a directory without earlier ones; `None` = a temporary directory that goes with the simulator.
     pub work_dir: Option<PathBuf>,
     /// The time shown to callers.
     pub clock: Clock,
@@ -140,7 +140,11 @@ impl Simulator {
             .map_err(|source| SimError::Listen { addr: options.addr, source })?;
         let addr = listener.local_addr().map_err(|source| SimError::Listen { addr: options.addr, source })?;
         let (temporary, work_dir) = match options.work_dir {
-            Some(directory) => (None, directory),
+            Some(directory) if directory.is_absolute() => (None, directory),
+            Some(directory) => {
+                let message = format!("`{}` is not an absolute path", directory.display());
+                return Err(SimError::WorkDir(std::io::Error::other(message)));
+            }
             None => {
                 let temporary =
                     tempfile::Builder::new().prefix("agentd-sim-").tempdir().map_err(SimError::WorkDir)?;
@@ -218,7 +222,8 @@ impl Simulator {
         admin::state(&mut self.shared.world())
     }
 
-    /// What callers did that the real services would not understand, and replies that were not used are not among it.
+    /// What callers did that the real services would not understand, in order. Unused replies are apart: see
+    /// [`Simulator::unused_replies`].
     pub fn violations(&self) -> Vec<String> {
         self.shared.world().violations.clone()
     }

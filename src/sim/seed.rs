@@ -82,7 +82,13 @@ pub fn repository(
     let default_branch = file.default_branch.clone().unwrap_or_else(|| "main".to_owned());
     let git_dir = work_dir.join("git").join(owner).join(format!("{name}.git"));
     if git_dir.exists() || world.repository(&file.name).is_some() {
-        return Err(SimError::wrong(&file.name, format!("{} exists already", git_dir.display())));
+        return Err(SimError::wrong(
+            &file.name,
+            format!(
+                "{} exists already; choose an empty work directory, and each name once",
+                git_dir.display()
+            ),
+        ));
     }
     let git = |source| SimError::Git { repository: file.name.clone(), source };
     bare::create(&git_dir, &default_branch).map_err(git)?;

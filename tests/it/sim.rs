@@ -854,3 +854,84 @@ async fn a_merged_pull_request_closes_what_it_says() {
     assert_eq!(agentd::sim::bare::file(&git_dir, "main", "b").as_deref(), Some(b"2".as_slice()));
     assert_eq!(api.send("PUT", "/repos/octo/one/pulls/2/merge", json!({})).await.0, 405);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_gets_a_token_that_opens_what_was_granted() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    let sim = start(
+        r#"
+        [[apps]]
+        id = 7
+        slug = "helper"
+        owner = "octo"
+        installation_id = 70
+        permissions = { issues = "write", contents = "read" }
+        repositories = ["octo/one"]
+        [[repositories]]
+        name = "octo/one"
+        private = true
+        [[repositories.issues]]
+        title = "a"
+        [[repositories]]
+        name = "octo/two"
+        private = true
+        "#,
+    )
+    .await;
+    let now = agentd::sys::clock::Clock::system().now().timestamp();
+    let jwt = |lifetime: i64| {
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let claims = json!({"iss": "7", "iat": now - 10, "exp": now + lifetime});
+        format!("{}.{}.c2ln", part(json!({"alg": "RS256", "typ": "JWT"})), part(claims))
+    };
+    let http = reqwest::Client::builder().user_agent("agentd-test").build().unwrap();
+    let mint = |jwt: String| {
+        let url = format!("{}/app/installations/70/access_tokens", sim.api_url());
+        answer(http.post(url).bearer_auth(jwt).json(&json!({})))
+    };
+    assert_eq!(mint(jwt(-1)).await.0, 401);
+    assert_eq!(mint(jwt(3600)).await.0, 401);
+    let (status, minted) = mint(jwt(500)).await;
+    assert_eq!((status, &minted["permissions"]["issues"]), (201, &json!("write")));
+    let token: &'static str = String::leak(minted["token"].as_str().unwrap().to_owned());
+    let api = Caller::with(&sim, token);
+    let (_, comment) = api.send("POST", "/repos/octo/one/issues/1/comments", json!({"body": "hi"})).await;
+    assert_eq!((&comment["user"]["login"], &comment["user"]["type"]), (&json!("helper[bot]"), &json!("Bot")));
+    assert_eq!(api.get("/repos/octo/two").await.0, 404);
+    assert_eq!(api.get("/user").await.0, 403);
+    let (status, error) =
+        api.send("POST", "/repos/octo/one/pulls", json!({"title": "t", "head": "a", "base": "b"})).await;
+    assert_eq!((status, &error["message"]), (403, &json!("Resource not accessible by integration")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transferred_issue_is_found_where_it_went() {
+    let sim = start(
+        r#"
+        [[tokens]]
+        token = "sim-token"
+        login = "octo"
+        [[repositories]]
+        name = "octo/old"
+        [[repositories.issues]]
+        title = "here"
+        moved_to = "octo/new#1"
+        [[repositories]]
+        name = "octo/new"
+        [[repositories.issues]]
+        title = "there"
+        "#,
+    )
+    .await;
+    let api = Caller::new(&sim);
+    let strict = reqwest::Client::builder()
+        .user_agent("t")
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap();
+    let url = format!("{}/repos/octo/old/issues/1", sim.api_url());
+    assert_eq!(strict.get(&url).bearer_auth("sim-token").send().await.unwrap().status().as_u16(), 301);
+    assert_eq!(api.get("/repos/octo/old/issues/1").await.1["title"], "there");
+}
