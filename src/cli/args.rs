@@ -423,6 +423,12 @@ pub struct SimArgs {
     /// What stands in the simulated GitHub, and what the model replies.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
+    /// Address to listen on, on loopback; port 0 takes any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: std::net::SocketAddr,
+    /// Keep the simulated repositories in this folder.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
 }
 
 /// `agentd demo`.

@@ -57,9 +57,18 @@ const TEST_COMMANDS: [(&str, &[&str]); 9] = [
 ];
 
 /// What the files say about this repository.
-struct Found {
-    remote: Option<Remote>,
-    verify: Vec<Vec<String>>,
+pub(super) struct Found {
+    /// Its remote.
+    pub remote: Option<Remote>,
+    /// Its verify commands.
+    pub verify: Vec<Vec<String>>,
+}
+
+/// Paths below the repository's root.
+#[derive(Default)]
+pub(super) struct Written {
+    written: Vec<String>,
+    kept: Vec<String>,
 }
 
 /// Writes what is missing and tells what it wrote and what it kept.
@@ -76,22 +85,28 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
         remote: context.block_on(Remote::find(&context.base_path()?, &context.env))?,
         verify: verify.into_iter().collect(),
     };
+    let Written { written, kept } = write(&root, &found)?;
+    tell(context, &root, &found, &written, &kept)
+}
+
+/// Writes what is missing below `root`.
+pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError> {
     let mut files =
-        vec![("agentd.toml".to_owned(), configuration(&found)?), ("policy.toml".to_owned(), policy(&found)?)];
+        vec![("agentd.toml".to_owned(), configuration(found)?), ("policy.toml".to_owned(), policy(found)?)];
     files.extend(FILES.map(|(path, content)| (path.to_owned(), content.to_owned())));
-    let (mut written, mut kept) = (Vec::new(), Vec::new());
+    let mut paths = Written::default();
     for (path, content) in files {
         // A configuration in the root takes precedence: one below .agent/ would not be read.
         if path == "agentd.toml" && root.join(&path).exists() {
-            kept.push(path);
+            paths.kept.push(path);
             continue;
         }
         let path = format!(".agent/{path}");
         let new = write_new(&root.join(&path), &content)
             .map_err(|error| CommandError::failed(error.to_string()))?;
-        if new { &mut written } else { &mut kept }.push(path);
+        if new { &mut paths.written } else { &mut paths.kept }.push(path);
     }
-    tell(context, &root, &found, &written, &kept)
+    Ok(paths)
 }
 
 fn write_new(path: &Path, content: &str) -> Result<bool, files::FileError> {

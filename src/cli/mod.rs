@@ -10,7 +10,11 @@ mod doctor;
 mod init;
 mod logging;
 mod policy_command;
+mod progress;
 mod remote;
+mod run_command;
+mod sim_command;
+mod demo;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -85,6 +89,9 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Policy(command) => policy_command::run(&context, command),
         Command::Init(args) => init::run(&context, args),
         Command::Doctor => return doctor::run(&context),
+        Command::Run(args) => return run_command::run(&context, args),
+        Command::Demo(args) => return demo::run(&context, args),
+        Command::Sim(args) => sim_command::run(&context, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);

@@ -112,6 +112,11 @@ impl Output {
         }
     }
 
+    /// Tells a failure on stderr; the JSON document was printed already.
+    pub fn say_only(self, error: &CommandError) {
+        Self { json: false, ..self }.failure(error);
+    }
+
     /// Tells a failure: on stderr for people, and as the JSON document where one was asked for and none was printed.
     pub fn failure(self, error: &CommandError) {
         let mut stderr = io::stderr().lock();

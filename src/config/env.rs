@@ -73,6 +73,11 @@ impl Env {
         }
     }
 
+    /// Everything, for the git program, which takes what it needs of it.
+    pub fn all(&self) -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
+        self.variables.iter().map(|(name, value)| (name.into(), value.into()))
+    }
+
     /// A variable's value, as it is (possibly empty).
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)

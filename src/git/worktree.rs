@@ -306,6 +306,19 @@ fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> R
     Ok(found)
 }
 
+impl Checkout {
+    /// What differs between two commits, as a unified diff of at most `cap` bytes.
+    pub async fn diff(&self, base: &CommitId, head: &CommitId, cap: usize) -> Result<PatchText, GitError> {
+        let (base, head) = (base.clone(), head.clone());
+        self.library(move |repository| {
+            let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
+            let diff = repository.diff_tree_to_tree(old.as_ref(), new.as_ref(), None)?;
+            patch_text(&diff, cap)
+        })
+        .await
+    }
+}
+
 fn patch_text(diff: &git2::Diff<'_>, cap: usize) -> Result<PatchText, GitError> {
     let mut bytes = Vec::new();
     let mut truncated = false;

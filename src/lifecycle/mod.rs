@@ -3,6 +3,7 @@
 pub mod request;
 pub mod refusal;
 pub mod site;
+pub mod open;
 pub mod issue_file;
 pub mod mapping_format;
 pub mod watch;

@@ -59,7 +59,7 @@ fn render(
     environment.add_template(template, source).map_err(failed)?;
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
-    let (headline, sentence) = headline(run, change);
+    let (headline, sentence) = headline(run, facts);
     let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
     // What a model wrote is made harmless where GitHub reads it (D36); the report on disk has its very words.
@@ -109,7 +109,9 @@ fn render(
 }
 
 /// What happened, in a word and a sentence.
-fn headline(run: &RunOutput, change: &Change) -> (&'static str, String) {
+pub fn headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
+    let no_change = Change::default();
+    let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
     let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     match run.stop_reason {
         StopReason::ObjectiveAchieved if change.is_empty() => {

@@ -286,6 +286,19 @@ pub fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, stop: &St
     RunOutput::of(Uuid::now_v7(), objective, request.principal.clone(), stop, report, now)
 }
 
+/// The run output of a run that could not even be planned.
+pub fn unstarted(
+    run_id: Uuid,
+    title: String,
+    principal: crate::domain::run::Principal,
+    stop: &Stop,
+    now: i64,
+) -> RunOutput {
+    let facts = RunFacts { started_at: now, last_at: now, ..RunFacts::default() };
+    let objective = Objective { title, ..no_objective() };
+    RunOutput::of(run_id, objective, principal, stop, final_report(&facts, stop), now)
+}
+
 /// The facts of a finished run, for whoever shows it.
 pub fn facts_of(dir: &RunDir) -> Result<RunFacts, JournalError> {
     recovery::facts(dir)

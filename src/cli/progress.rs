@@ -1,0 +1,192 @@
+//! What people see while a run works: the step and turn, tools as they run, tokens and cost, time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+
+use super::output::Output;
+use crate::domain::event::Event;
+use crate::domain::money::Money;
+use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
+use crate::lifecycle::page;
+use crate::lifecycle::watch::Lines;
+use crate::store::journal_format::JournalLine;
+
+/// Follows one run: a live line on a terminal, plain lines elsewhere, JSON Lines with `--stream`.
+#[derive(Clone)]
+pub struct View {
+    output: Output,
+    stream: bool,
+    following: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl View {
+    /// A view that follows nothing yet.
+    pub fn new(output: Output, stream: bool) -> Self {
+        Self { output, stream, following: Arc::default() }
+    }
+
+    /// Shows the lines of a run's journal until it ends.
+    pub fn follow(&self, lines: Lines) {
+        let (output, stream) = (self.output, self.stream);
+        let following = tokio::spawn(show(output, stream, lines));
+        *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
+    }
+
+    /// Waits until everything that happened was shown.
+    pub async fn finish(&self) {
+        let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut following) = following
+            && tokio::time::timeout(Duration::from_secs(2), &mut following).await.is_err()
+        {
+            following.abort();
+        }
+    }
+}
+
+async fn show(output: Output, stream: bool, mut lines: Lines) {
+    let mut screen = Screen::new(output);
+    loop {
+        let line = match lines.recv().await {
+            Ok(line) => line,
+            // The journal has what was missed; the view only skips.
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => break,
+        };
+        if stream && output.json_line(line.as_ref()).is_err() {
+            break;
+        }
+        let ended = line.kind == "run_ended";
+        screen.take(&line);
+        if ended {
+            break;
+        }
+    }
+    screen.close();
+}
+
+/// What is on the screen.
+struct Screen {
+    output: Output,
+    bar: Option<ProgressBar>,
+    step: String,
+    turn: u32,
+    cost: Money,
+    tokens: u64,
+}
+
+impl Screen {
+    fn new(output: Output) -> Self {
+        let bar = output.is_live().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { output, bar, step: String::new(), turn: 0, cost: Money::ZERO, tokens: 0 }
+    }
+
+    fn take(&mut self, line: &JournalLine) {
+        let Some(event) = line.event() else { return };
+        match event {
+            Event::LeaseTaken(lease) => self.say(format!(
+                "{}: {} from {} ({})",
+                lease.instance, lease.branch, lease.origin.branch, lease.origin.source
+            )),
+            Event::WorktreeReady { state, head } => {
+                self.say(format!("worktree {} at {}", words(&state), head.short()));
+            }
+            Event::VisitImported(visit) => self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id)),
+            Event::VisitStarted { visit, step_id } => {
+                self.step = format!("visit {visit} {step_id}");
+                self.turn = 0;
+                self.say(format!("visit {visit}: {step_id}"));
+            }
+            Event::LlmRequestPrepared(request) => {
+                self.turn = request.turn;
+                self.now(format!("asking {}", request.target));
+            }
+            Event::ToolStarted { tool, .. } => self.now(format!("running {tool}")),
+            Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.accounted(&entry),
+            Event::ReplyRejected { reason, .. } => self.say(format!("  reply rejected: {reason}")),
+            Event::PolicyDecided(decision) if decision.deny_mode.is_some() => {
+                self.say(format!("  denied {}: {}", decision.resource.name, decision.reason));
+            }
+            Event::VisitFinished(visit) => self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary))),
+            Event::Warned(warning) => self.say(format!("  ! {}", warning.text)),
+            Event::BudgetSoftLimit { kind, .. } => self.say(format!("  ! {} is nearly used up", kind.as_str())),
+            Event::Committed { head, change, .. } => {
+                self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
+            }
+            Event::Verified(command) => self.say(format!(
+                "verified {}: {}",
+                command.argv.join(" "),
+                command.exit_code.map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"))
+            )),
+            Event::EffectPlanned { effect } => self.now(effect.as_str().to_owned()),
+            Event::EffectDone { effect, outcome } => self.say(format!("{}: {outcome}", effect.as_str())),
+            Event::EffectFailed { effect, message } => self.say(format!("! {} failed: {message}", effect.as_str())),
+            _ => {}
+        }
+    }
+
+    fn accounted(&mut self, entry: &AccountingEntry) {
+        let failed = entry.status == AccountingStatus::Failed;
+        match &entry.what {
+            AccountingKind::Llm { tokens, cost_usd, provider, model, .. } => {
+                self.cost += cost_usd.unwrap_or_default();
+                self.tokens += tokens.map_or(0, |tokens| tokens.total_tokens);
+                if failed {
+                    let error = entry.error.as_deref().unwrap_or("failed");
+                    self.say(format!("  {provider}/{model}: {error}"));
+                }
+            }
+            AccountingKind::Tool { command, .. } => {
+                let end = if failed { entry.error.as_deref().unwrap_or("failed") } else { "ok" };
+                self.say(format!("  {command}: {end} ({})", page::duration(entry.latency)));
+            }
+        }
+    }
+
+    /// Something happened: stays on the screen.
+    fn say(&self, text: String) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.output.note(&text)),
+            None => self.output.note(&text),
+        }
+        self.now(String::new());
+    }
+
+    /// Something is happening: goes with the next thing.
+    fn now(&self, what: String) {
+        if let Some(bar) = &self.bar {
+            let turn = if self.turn > 0 { format!(", turn {}", self.turn) } else { String::new() };
+            bar.set_message(format!("{}{turn} · {} tokens · {} · {what}", self.step, self.tokens, self.cost));
+        }
+    }
+
+    fn close(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn words(state: &crate::domain::event::WorktreeState) -> &'static str {
+    use crate::domain::event::WorktreeState;
+    match state {
+        WorktreeState::Created => "created",
+        WorktreeState::Reused => "reused",
+        WorktreeState::Reattached => "reattached",
+    }
+}
+
+fn first_line(summary: &str) -> String {
+    let line: String = summary.lines().next().unwrap_or_default().chars().take(90).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}

@@ -1,0 +1,273 @@
+//! `agentd run`: one issue, now, in the foreground.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::args::RunArgs;
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use super::progress;
+use crate::config::Flag;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::CommitId;
+use crate::domain::run::{Principal, PrincipalSource};
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::page;
+use crate::lifecycle::refusal::Refusal;
+use crate::lifecycle::report;
+use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::site::Site;
+use crate::lifecycle::walk::{self, Walked};
+use crate::lifecycle::watch::Watch;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::shutdown::Shutdown;
+
+/// Longest diff that is shown, in bytes.
+const LONGEST_DIFF: usize = 1024 * 1024;
+
+/// Runs it; gives the run's exit code.
+pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
+    match started(context, args) {
+        Ok(code) => Ok(code),
+        // `--json` has a run output also when nothing could start (interface §2).
+        Err(error) if context.output.json() && !args.dry_run => {
+            context.output.document(&unstarted(context, args, &error))?;
+            context.output.say_only(&error);
+            Ok(error.exit_code)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
+    let config = Arc::new(context.config_for(args.agent.as_deref(), &flags(args))?);
+    let base = context.base_path()?;
+    let state = context.state_dir()?;
+    let request = request(args)?;
+    context.block_on(async {
+        let shutdown = Shutdown::on_signals()
+            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let opening = Opening {
+            config,
+            base: &base,
+            repo: context.global.repo.as_ref(),
+            state: &state,
+            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            env: &context.env,
+            cancel: shutdown.abort_token().clone(),
+        };
+        let site = open(opening).await?;
+        if args.dry_run {
+            return dry_run(context, request, &site).await;
+        }
+        let walked = walked(context, args, request, &site, &shutdown).await;
+        tell(context, args, walked, &site)
+    })?
+}
+
+async fn walked(context: &Context, args: &RunArgs, request: RunRequest, site: &Site, shutdown: &Shutdown) -> Walked {
+    let view = progress::View::new(context.output, args.stream);
+    let watch = Watch::new({
+        let view = view.clone();
+        move |lines| view.follow(lines)
+    });
+    let listening = async {
+        shutdown.stopped().await;
+        watch.stop().ask(Stop::new(StopDetail::Shutdown, "The program was told to stop."));
+        shutdown.aborted().await;
+        watch.stop().abort(Stop::new(StopDetail::UserAbort, "The program was told to stop at once."));
+        std::future::pending::<()>().await;
+    };
+    let walked = tokio::select! {
+        walked = walk::walk(request, site, &watch) => walked,
+        () = listening => unreachable!("it never ends"),
+    };
+    view.finish().await;
+    walked
+}
+
+fn tell(context: &Context, args: &RunArgs, walked: Walked, site: &Site) -> Result<u8, CommandError> {
+    let Walked { output, refusal } = walked;
+    let exit_code = output.exit_code;
+    if context.output.json() {
+        if args.stream { context.output.json_line(&output)? } else { context.output.document(&output)? }
+        if let Some(refusal) = refusal {
+            context.output.say_only(&refusal.into());
+        }
+        return Ok(exit_code);
+    }
+    if let Some(refusal) = refusal {
+        return Err(refusal.into());
+    }
+    let dir = site.state.run(&site.repo, crate::domain::run::RunId(output.run_id));
+    let facts = report::facts_of(&dir).unwrap_or_default();
+    context.output.result(&ending(context, &output, &facts, &dir.report().display().to_string()))?;
+    Ok(exit_code)
+}
+
+/// What stands at the end of a run for people: what came of it, the change, the cost, where to look.
+fn ending(
+    context: &Context,
+    output: &RunOutput,
+    facts: &crate::domain::facts::RunFacts,
+    report: &str,
+) -> String {
+    let tone = if output.success { Tone::Good } else { Tone::Bad };
+    let (headline, sentence) = page::headline(output, facts);
+    let mut lines = vec![format!("{} {sentence}", context.output.toned(headline, tone))];
+    let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
+    if let Some(url) = &output.artifacts.pr_url {
+        fact("Pull request", url.clone());
+    }
+    if let Some(committed) = &facts.committed {
+        for file in committed.change.files.iter().take(20) {
+            fact("", format!("{} +{} −{}", file.path, file.added, file.removed));
+        }
+        fact("Change", page::change_line(&committed.change));
+    }
+    for command in &facts.verification {
+        let end = command.exit_code.map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"));
+        fact("Verified", format!("{}: {end}", command.argv.join(" ")));
+    }
+    let totals = &output.totals;
+    let cost = page::cost_line(
+        totals.cost_usd.unwrap_or_default(),
+        totals.cost_usd.is_none(),
+        totals.tokens_in + totals.cache_read + totals.cache_write,
+        totals.tokens_out,
+    );
+    fact("Cost", cost);
+    fact("Time", page::duration(output.budgets.wall_time_used_ms));
+    fact("Stop reason", format!("{} / {}", output.stop_reason, output.stop_detail));
+    if let Some(mapping) = &output.mapping {
+        fact("Worktree", mapping.worktree.clone());
+    }
+    fact("Report", report.to_owned());
+    lines.join("\n") + "\n"
+}
+
+async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<u8, CommandError> {
+    let (plan, resolved) = walk::prepare(request, site).await?;
+    let planned = serde_json::json!({
+        "dry_run": true,
+        "issue": plan.issue.key,
+        "title": plan.issue.title,
+        "repository": site.repo,
+        "origin": { "branch": resolved.origin.branch, "source": resolved.origin.source, "commit": resolved.origin.commit },
+        "branch": crate::domain::mapping::branch_of(&plan.issue.key),
+        "worktree": plan.worktree_shown(site),
+        "agent": plan.loaded.definition.name,
+        "steps": plan.loaded.definition.flow.steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>(),
+        "entry": plan.loaded.definition.flow.entry,
+        "targets": plan.session.settings.targets.iter().map(|t| format!("{}/{}", t.provider, t.model)).collect::<Vec<_>>(),
+        "budgets": {
+            "max_steps": plan.budgets.max_steps,
+            "max_wall_time_ms": plan.budgets.max_wall_time.as_millis() as u64,
+            "max_cost_usd": plan.budgets.max_cost,
+        },
+        "publish": plan.publish,
+        "verify": site.config.verify.commands,
+        "warnings": plan.loaded.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    if context.output.json() {
+        context.output.document(&planned)?;
+        return Ok(0);
+    }
+    let Value::Object(fields) = planned else { return Ok(0) };
+    for (name, value) in fields {
+        let shown = match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        context.output.line(format!("{name:<12} {shown}"))?;
+    }
+    Ok(0)
+}
+
+/// The local operator (D71).
+pub fn operator(host: &Host) -> Principal {
+    Principal::new(PrincipalSource::Local, &format!("{}@{}", host.uid, host.name), Some(host.user.clone()))
+}
+
+fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
+    let issue = match (&args.issue, &args.issue_file) {
+        (Some(number), _) => IssueRef::Number(*number),
+        (None, Some(path)) => IssueRef::File(path.clone()),
+        (None, None) => return Err(CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md")),
+    };
+    let format = args.format.as_deref().map(str::parse).transpose();
+    let format = format.map_err(|error: crate::domain::report::UnknownFormat| CommandError::invalid(error.to_string()))?;
+    let metadata: Map<String, Value> =
+        args.meta.iter().map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
+    Ok(RunRequest {
+        issue,
+        source: ObjectiveSource::Cli,
+        principal: operator(&Host::current()),
+        permission: None,
+        origin: args.origin.clone(),
+        agent: args.agent.clone(),
+        publish: args.publish(),
+        format,
+        parameters: args.uv.iter().cloned().collect(),
+        metadata,
+    })
+}
+
+fn flags(args: &RunArgs) -> Vec<Flag> {
+    let integer = |value: u32| toml::Value::Integer(i64::from(value));
+    let mut flags = Vec::new();
+    let mut flag = |name, key, value: Option<toml::Value>| flags.extend(value.map(|value| Flag { name, key, value }));
+    flag("--max-steps", "budgets.max_steps", args.max_steps.map(integer));
+    flag("--max-wall-time", "budgets.max_wall_time", args.max_wall_time.map(|span| toml::Value::String(span.to_string())));
+    flag("--max-cost", "budgets.max_cost", args.max_cost.map(toml::Value::Float));
+    flag("--max-turns", "session.max_turns", args.max_turns.map(integer));
+    flag("--max-retries", "session.max_retries", args.max_retries.map(integer));
+    flags
+}
+
+/// The run output of a run that could not even be planned: its configuration or its place is wrong.
+fn unstarted(context: &Context, args: &RunArgs, error: &CommandError) -> RunOutput {
+    let detail = match error.exit_code {
+        5 => StopDetail::SchemaInvalid,
+        4 => StopDetail::ConfigInvalid,
+        3 => StopDetail::McpUnavailable,
+        _ => StopDetail::Internal,
+    };
+    let title = match (&args.issue, &args.issue_file) {
+        (Some(number), _) => format!("Issue {number}"),
+        (None, Some(path)) => path.display().to_string(),
+        (None, None) => "(none)".to_owned(),
+    };
+    let repo = context.global.repo.as_ref().map(|repo| format!(" of {repo}")).unwrap_or_default();
+    let stop = Stop::new(detail, error.message.clone());
+    let principal = operator(&Host::current());
+    report::unstarted(Uuid::now_v7(), format!("{title}{repo}"), principal, &stop, Clock::system().now_ms())
+}
+
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        if let Some(technical) = &refusal.technical {
+            tracing::debug!(technical, "a start was refused");
+        }
+        Self { message: refusal.stop.message, hints: refusal.hints, exit_code: refusal.stop.detail.exit_code() }
+    }
+}
+
+/// The unified diff of a run, from its origin to its head, for people.
+pub async fn diff(site: &Site, output: &RunOutput) -> String {
+    let commits = (&output.artifacts.base_commit, &output.artifacts.head_commit);
+    let (Some(base), Some(head)) = commits else { return String::new() };
+    match (CommitId::parse(base), CommitId::parse(head)) {
+        (Ok(base), Ok(head)) => match site.checkout.diff(&base, &head, LONGEST_DIFF).await {
+            Ok(patch) => patch.text,
+            Err(error) => format!("(the diff cannot be made: {error})\n"),
+        },
+        _ => String::new(),
+    }
+}

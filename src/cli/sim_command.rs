@@ -1,0 +1,66 @@
+//! `agentd sim`: the simulator until it is told to stop.
+
+use super::args::SimArgs;
+use super::context::Context;
+use super::error::CommandError;
+use crate::sim::{Scenario, SimError, SimOptions, Simulator};
+use crate::sys::shutdown::Shutdown;
+
+/// Serves a scenario on loopback and says how to reach it.
+pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
+    let scenario = match &args.scenario {
+        Some(path) => Scenario::from_file(path)?,
+        None => Scenario::example()?,
+    };
+    let names: Vec<String> = scenario.repositories.iter().map(|repository| repository.name.clone()).collect();
+    let token = scenario.tokens.first().map(|token| token.token.clone()).unwrap_or_default();
+    let options = SimOptions { addr: args.listen, work_dir: args.keep.clone(), ..SimOptions::default() };
+    context.block_on(async {
+        let shutdown = Shutdown::on_signals()
+            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let simulator = Simulator::start(scenario, options).await?;
+        let remotes: Vec<String> = names
+            .iter()
+            .filter_map(|name| name.split_once('/'))
+            .map(|(owner, name)| simulator.remote_url(owner, name))
+            .collect();
+        if context.output.json() {
+            context.output.json_line(&serde_json::json!({
+                "base_url": simulator.base_url(),
+                "api_url": simulator.api_url(),
+                "graphql_url": simulator.graphql_url(),
+                "remotes": remotes,
+                "anthropic_base_url": simulator.model_url_anthropic(),
+                "openai_base_url": simulator.model_url_openai(),
+                "admin_url": format!("{}/_sim", simulator.base_url()),
+            }))?;
+        } else {
+            let line = |name: &str, value: &str| context.output.line(format!("{name:<20}{value}"));
+            line("GITHUB_API_URL", &simulator.api_url())?;
+            line("GITHUB_GRAPHQL_URL", &simulator.graphql_url())?;
+            line("GITHUB_TOKEN", &token)?;
+            for remote in &remotes {
+                line("remote", remote)?;
+            }
+            line("anthropic base_url", &simulator.model_url_anthropic())?;
+            line("openai base_url", &simulator.model_url_openai())?;
+            line("state, admin", &format!("{}/_sim", simulator.base_url()))?;
+            context.output.note("serving until Ctrl-C");
+        }
+        shutdown.stopped().await;
+        for violation in simulator.violations() {
+            context.output.note(format!("violation: {violation}"));
+        }
+        simulator.shutdown().await;
+        Ok(())
+    })?
+}
+
+impl From<SimError> for CommandError {
+    fn from(error: SimError) -> Self {
+        match error {
+            SimError::Listen { .. } => Self::failed(error.to_string()),
+            _ => Self::invalid(error.to_string()).hint("docs/simulator.md describes scenario files"),
+        }
+    }
+}

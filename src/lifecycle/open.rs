@@ -1,0 +1,92 @@
+//! Opening a site: from a directory and a configuration to a repository that walks can happen in.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::refusal::Refusal;
+use super::site::Site;
+use crate::config::{Config, Env};
+use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
+use crate::git::checkout::Checkout;
+use crate::git::error::GitError;
+use crate::git::program::GitProgram;
+use crate::github;
+use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::paths::AbsPath;
+
+/// What a site is made from.
+pub struct Opening<'a> {
+    /// The effective configuration.
+    pub config: Arc<Config>,
+    /// The main checkout, or a directory in it.
+    pub base: &'a AbsPath,
+    /// `--repo`; else the entry's name, else the remote's URL.
+    pub repo: Option<&'a RepoName>,
+    /// The state directory.
+    pub state: &'a AbsPath,
+    /// Whether the tracker is needed: then missing credentials are an error.
+    pub needs_github: bool,
+    /// The environment.
+    pub env: &'a Env,
+    /// Ends git calls.
+    pub cancel: CancellationToken,
+}
+
+/// Opens it. Errors name what is missing and how to get it.
+pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
+    let Opening { config, base, env, .. } = opening;
+    let environment: Vec<(OsString, OsString)> = env.all().collect();
+    let git = GitProgram::new(environment, opening.cancel);
+    let checkout = Checkout::open(git, base, config.worktree.hooks).await.map_err(no_checkout)?;
+    let repository = config.repository(opening.repo, Some(checkout.root().as_path()));
+    let remote = checkout.remote_url(&repository.remote).await?;
+    let named = opening.repo.cloned().or_else(|| repository.name.clone());
+    let repo = match named.or_else(|| remote.as_deref().and_then(RepoName::from_remote_url)) {
+        Some(repo) => repo,
+        None if opening.needs_github => {
+            return Err(Refusal::new(StopDetail::ConfigInvalid, "The repository's name is not known: it has no remote that names it.")
+                .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
+                .hint("or --repo OWNER/NAME"));
+        }
+        None => local_name(&checkout)?,
+    };
+    let credentials =
+        if opening.needs_github { Some(config.github_credentials()?) } else { config.github_credentials_if_any()? };
+    let github = credentials
+        .map(|credentials| github::Client::new(github::Settings::of(&config.github, credentials)))
+        .transpose()?;
+    Ok(Site {
+        config,
+        repository,
+        repo,
+        checkout,
+        remote,
+        github,
+        state: StateDir::new(opening.state.as_path().to_owned()),
+        clock: Clock::system(),
+        host: Host::current(),
+        env: env.clone(),
+    })
+}
+
+fn no_checkout(error: GitError) -> Refusal {
+    let refusal = Refusal::new(StopDetail::ConfigInvalid, format!("{error}."));
+    match error {
+        GitError::NotARepository { .. } => refusal.hint("go to the repository's main checkout, or `git init` one"),
+        _ => refusal,
+    }
+}
+
+/// A repository without a remote is known by its folder (D30).
+fn local_name(checkout: &Checkout) -> Result<RepoName, Refusal> {
+    let folder = checkout.root().as_path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain: String =
+        folder.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect();
+    RepoName::parse(&format!("local/{plain}"))
+        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")).hint("name it with --repo OWNER/NAME"))
+}
