@@ -99,6 +99,26 @@ pub fn newest_registry(value: &Value) -> Newest {
     newest
 }
 
+/// The word that decided the entry step in the oldest generation (`initial.{word}`), where the file is of it.
+pub fn legacy_entry(agent: &Value) -> Option<String> {
+    let word = agent.pointer("/behavior/completionType")?.as_str()?;
+    type_names(word).map(|_| word.to_owned())
+}
+
+/// Writes down the entry that followed from the agent's older completion type, where a registry names none.
+pub fn name_entry(registry: &mut Newest, word: &str) {
+    let entry = format!("initial.{word}");
+    let named = ["/entryStep", "/entryStepMapping"].iter().any(|key| registry.value.pointer(key).is_some());
+    if !named && registry.value.pointer(&child("/steps", &entry)).is_some() {
+        put(&mut registry.value, "/entryStep", entry.as_str().into());
+        registry.changes.push(Change {
+            old: String::new(),
+            what: "the registry names no entry".into(),
+            instead: format!("write \"entryStep\": \"{entry}\""),
+        });
+    }
+}
+
 impl Newest {
     fn move_key(&mut self, old: &str, new: &str) {
         if old == new || self.value.pointer(old).is_none() {

@@ -68,7 +68,7 @@ fn ways(flow: &Flow, step: &Step) -> Vec<(Intent, String)> {
         let mut found = targets(*intent);
         match intent {
             Intent::Next if !step.transitions.contains_key(intent) => {
-                found.extend(flow.continuation_of(step))
+                found.extend(flow.continuation_of(step));
             }
             Intent::Jump => found.extend(jump_targets(step)),
             _ => {}

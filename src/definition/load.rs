@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
-use super::generations::{Change, Newest, newest_agent, newest_registry};
+use super::generations::{Change, Newest, legacy_entry, newest_agent, newest_registry};
 use super::graph::{self, Reach};
 use super::loaded::Loaded;
 use super::position::Position;
@@ -15,7 +15,7 @@ use super::registry::{self, ReadRegistry};
 use super::schema_file::SchemaFolder;
 use super::source::{Files, Findings, JsonSource, Unreadable, below};
 use super::variables::{Supply, host_variable};
-use crate::domain::completion::{Completion, type_names};
+use crate::domain::completion::Completion;
 use crate::domain::flow::Definition;
 use crate::domain::output_schema::OutputValidator;
 use crate::prompt::PromptError;
@@ -97,7 +97,7 @@ impl Loader<'_> {
         let schemas_shown = format!("{}/schemas", self.shown);
         let schemas_folder = self.folder.join("schemas");
         let schemas = SchemaFolder { folder: &schemas_folder, shown: &schemas_shown, files: &self.files };
-        let legacy = legacy_entry(&agent_source);
+        let legacy = legacy_entry(&agent_source.value);
         let registry = registry::read(
             &newest_registry.value,
             agent.as_ref(),
@@ -435,12 +435,6 @@ fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings
             }
         }
     }
-}
-
-/// The word that decided the entry in the oldest generation, where the file is of that generation.
-fn legacy_entry(source: &JsonSource) -> Option<String> {
-    let word = source.value.pointer("/behavior/completionType")?.as_str()?;
-    type_names(word).map(|_| word.to_owned())
 }
 
 /// Programs that decide completion: inside the agent's folder, there, and executable (N24).

@@ -12,10 +12,11 @@ use super::source::Findings;
 use super::steps::ReadStep;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::{GithubSettings, Step};
-use crate::prompt::PromptError;
+use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
-use crate::prompt::library::{Found, PromptLibrary};
+use crate::prompt::library::{AbsentAdaptation, Found, PromptLibrary};
 use crate::prompt::template::{Placeholder, RESERVED, Template, is_variable_name};
+use crate::prompt::{PromptError, retry};
 
 /// What the checks look at.
 pub struct PromptCheck<'a> {
@@ -57,6 +58,27 @@ impl PromptCheck<'_> {
             self.inputs(read, findings);
             if read.step.runner.is_none() {
                 self.prompt(read, findings);
+            }
+        }
+        self.retry_prompts(findings);
+    }
+
+    /// Retry prompts are optional, but one that is there must be whole.
+    fn retry_prompts(&self, findings: &mut Findings<'_>) {
+        let flow = &self.registry.flow;
+        for validation in &flow.validation_steps {
+            for pattern in flow.failure_patterns.values() {
+                let address = PromptAddress {
+                    c1: flow.c1.clone(),
+                    c2: validation.c2.clone(),
+                    c3: validation.c3.clone(),
+                    edition: pattern.edition.clone(),
+                    adaptation: pattern.adaptation.clone(),
+                };
+                let Ok(found) = self.library.find(&address, AbsentAdaptation::FallBack) else { continue };
+                if let Err(error) = retry::render(found.template.body(), &serde_json::Value::Null) {
+                    findings.list.push(in_prompt(Severity::Error, &error, &self.library.shown(found.path)));
+                }
             }
         }
     }

@@ -38,7 +38,7 @@ const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
 const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
 
 /// Reads the newest form. `agent` is `None` when `agent.json` is too broken to know; then only the registry itself is
-/// checked. `legacy` = the agent is of a generation whose entry followed from its completion type.
+/// checked. `legacy_entry`: see `generations::legacy_entry`.
 pub fn read(
     value: &Value,
     agent: Option<&AgentParts>,

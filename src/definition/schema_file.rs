@@ -90,10 +90,10 @@ impl SchemaFolder<'_> {
         match schema {
             Value::Object(object) => {
                 let mut resolved = Map::new();
-                if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
-                    if let Value::Object(target) = self.reference(reference, file, root, stack)? {
-                        resolved = target;
-                    }
+                if let Some(reference) = object.get("$ref").and_then(Value::as_str)
+                    && let Value::Object(target) = self.reference(reference, file, root, stack)?
+                {
+                    resolved = target;
                 }
                 for (key, value) in object {
                     if matches!(
@@ -303,7 +303,7 @@ fn close_objects(schema: &mut Value) {
     for (key, value) in object.iter_mut() {
         match key.as_str() {
             "properties" => {
-                value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(close_objects)
+                value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(close_objects);
             }
             "items" => close_objects(value),
             "prefixItems" => value.as_array_mut().into_iter().flatten().for_each(close_objects),

@@ -382,7 +382,6 @@ impl StepReader<'_, '_> {
         Some(input)
     }
 
-    #[expect(clippy::type_complexity, reason = "a finding that is placed later, by reachability")]
     fn output_schema(
         &mut self,
         id: &str,

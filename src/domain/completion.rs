@@ -43,7 +43,7 @@ pub enum Completion {
         /// How the parts combine.
         mode: CompositeMode,
         /// The parts, in order; never empty.
-        conditions: Vec<Completion>,
+        conditions: Vec<Self>,
     },
 }
 

@@ -146,9 +146,10 @@ impl Flow {
                 intent
             }
         };
-        let target = (intent == Intent::Jump)
-            .then(|| gate.target_field.as_deref())
-            .flatten()
+        let target = gate
+            .target_field
+            .as_deref()
+            .filter(|_| intent == Intent::Jump)
             .and_then(|path| at(output, path)?.as_str())
             .filter(|target| !target.trim().is_empty())
             .map(str::to_owned);
