@@ -63,7 +63,7 @@ impl Daemon {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 // Not swept: it is due again at the next tick.
                 Err(error) => {
-                    tracing::warn!(repo = %watch.watched.name, %error, "the sweep could not list the issues")
+                    tracing::warn!(repo = %watch.watched.name, %error, "the sweep could not list the issues");
                 }
             }
         }

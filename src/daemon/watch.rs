@@ -371,8 +371,6 @@ impl Daemon {
         let swept = selection == Selection::Sweep && !fresh.has_label(&trigger);
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunControl::below(&self.parts.shutdown);
-        let labels = self.parts.labels.clone();
-        let (number, repo, current) = (issue.number, issue.repo.clone(), fresh.issue.labels.clone());
         let run = (self.parts.start)(RunRequest {
             principal: admission.principal(source),
             permission: admission.permission,
@@ -380,16 +378,8 @@ impl Daemon {
             source,
             control: control.clone(),
         });
-        let label = async move {
-            let running = IssueState::Running;
-            if let Err(error) = client.settle_labels(&repo, number, &current, running, &labels).await {
-                tracing::warn!(%repo, issue = number, %error, "the running label could not be put on");
-            }
-        };
         tracing::info!(%issue, source = ?source, "starting a run");
-        // The label is written beside the run, so that it costs no time; both are over before the end is settled.
-        let task = async move { futures::join!(run, label).0 };
-        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), swept, task);
+        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), swept, run);
         true
     }
 

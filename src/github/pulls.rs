@@ -126,7 +126,7 @@ impl Client {
             match self.open_pull(repo, spec, draft).await {
                 Ok(pull) => return Ok((pull, Change::Created)),
                 Err(error) if error.kind == ErrorKind::Validation && draft && no_drafts(&error) => {
-                    draft = false
+                    draft = false;
                 }
                 // Somebody was faster, or our own lost request was not lost.
                 Err(error) if error.kind == ErrorKind::AlreadyExists || error.is_ambiguous() => {

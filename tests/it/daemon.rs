@@ -367,12 +367,10 @@ async fn stopped_by(change: impl Fn(&Simulator)) -> (StopDetail, Vec<String>) {
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
     let changed = Mutex::new(false);
     let done = || {
-        if yard.labels(1).contains(&"agentd:running".to_owned())
-            && !std::mem::replace(&mut *changed.lock().unwrap(), true)
-        {
+        if !yard.started().is_empty() && !std::mem::replace(&mut *changed.lock().unwrap(), true) {
             change(&yard.sim);
         }
-        why.lock().unwrap().is_some() && !yard.labels(1).contains(&"agentd:running".to_owned())
+        why.lock().unwrap().is_some() && yard.labels(1) == ["agentd:attention"]
     };
     run_until(daemon, &yard.shutdown, done).await;
     let why = why.lock().unwrap().unwrap();
@@ -419,10 +417,9 @@ async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
         ended(request.control.why())
     };
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
-    let report =
-        run_until(daemon, &yard.shutdown, || yard.labels(1).contains(&"agentd:running".to_owned())).await;
+    let report = run_until(daemon, &yard.shutdown, || !yard.started().is_empty()).await;
     assert_eq!(report.ended[0].1.stop.detail, StopDetail::Shutdown);
-    assert_eq!(yard.labels(1), ["agentd", "agentd:running"]);
+    assert_eq!(yard.labels(1), ["agentd"]);
     let next = Yard { shutdown: Shutdown::new(), ..yard };
     next.once(ended(StopDetail::Completed)).await;
     assert_eq!((next.labels(1), next.started()), (vec!["agentd:done".to_owned()], vec![1, 1]));

@@ -1,0 +1,104 @@
+//! From the daemon to the walk: a request becomes a walk in its repository's site, a stop becomes the walk's own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+
+use super::outcome::RunSummary;
+use super::supervise::{RunControl, RunRequest, Start};
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::stop::StopHandle;
+use crate::lifecycle::request::{self, IssueRef};
+use crate::lifecycle::site::Site;
+use crate::lifecycle::walk::{Walked, walk};
+use crate::lifecycle::watch::Watch;
+
+/// Walks in these sites; `watch` makes the listener of each walk (progress, logs).
+pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Sync + 'static) -> Start {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
+        sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
+    Arc::new(move |request: RunRequest| {
+        let site = sites.get(&request.issue.issue.repo).cloned();
+        let watch = watch(&request);
+        async move {
+            let repo = &request.issue.issue.repo;
+            match (site, request.issue.issue.key.number()) {
+                (Some(site), Some(number)) => walk_one(&request, number, &site, &watch).await,
+                _ => {
+                    let message = format!("{repo} is not among the configured repositories.");
+                    let stop = Stop::new(StopDetail::ConfigInvalid, message);
+                    RunSummary { run_id: None, stop, pull_request: None }
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {
+    let request = request::RunRequest {
+        issue: IssueRef::Number(number),
+        source: asked.source,
+        principal: asked.principal.clone(),
+        permission: Some(asked.permission),
+        origin: None,
+        agent: None,
+        publish: None,
+        format: None,
+        parameters: BTreeMap::new(),
+        metadata: serde_json::Map::new(),
+    };
+    let walking = walk(request, site, watch);
+    let passing_on = pass_on(&asked.control, watch.stop());
+    tokio::select! {
+        walked = walking => summary(walked),
+        never = passing_on => match never {},
+    }
+}
+
+/// Hands the daemon's wishes to the walk, the weaker first.
+async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
+    control.shutdown.stopped().await;
+    let why = control.why();
+    stop.ask(Stop::new(why, reason(why)));
+    control.shutdown.aborted().await;
+    stop.abort(Stop::new(StopDetail::UserAbort, "The run was told to end at once."));
+    std::future::pending().await
+}
+
+fn reason(why: StopDetail) -> &'static str {
+    match why {
+        StopDetail::IssueClosed => "The issue was closed while the run worked on it.",
+        StopDetail::LabelRemoved => "The trigger label was taken off while the run worked on it.",
+        StopDetail::UserStop => "A person asked the run to stop.",
+        _ => "The daemon was told to stop.",
+    }
+}
+
+fn summary(walked: Walked) -> RunSummary {
+    if let Some(refusal) = walked.refusal {
+        if let Some(technical) = &refusal.technical {
+            tracing::info!(detail = refusal.stop.detail.as_str(), technical, "a start was refused");
+        }
+        let mut message = refusal.stop.message.clone();
+        for hint in &refusal.hints {
+            message.push_str("\n- ");
+            message.push_str(hint);
+        }
+        return RunSummary {
+            run_id: None,
+            stop: Stop::new(refusal.stop.detail, message),
+            pull_request: None,
+        };
+    }
+    let output = walked.output;
+    let message = output.error.map_or(output.summary, |error| error.message);
+    RunSummary {
+        run_id: Some(RunId(output.run_id)),
+        stop: Stop::new(output.stop_detail, message),
+        pull_request: output.artifacts.pr_url,
+    }
+}
