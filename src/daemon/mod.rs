@@ -5,6 +5,7 @@ mod backoff;
 mod board;
 mod cron;
 mod dispatch;
+mod ends;
 mod loading;
 mod outcome;
 mod poll;

@@ -38,7 +38,7 @@ impl Daemon {
                 one = daemon.supervisor.ended() => {
                     daemon.take_end(one);
                     daemon.settle_all().await;
-                    ended.append(&mut daemon.take_ended());
+                    ended.append(&mut daemon.ended);
                 }
             }
         }

@@ -12,12 +12,11 @@ use tokio::time::Instant;
 
 use super::board::{Board, IssueRef, Limits, Running, Selection};
 use super::loading::{DaemonFiles, StateError};
-use super::outcome::{Afterwards, RunSummary, afterwards};
+use super::outcome::RunSummary;
 use super::poll::{Frame, Watch};
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
-use super::settle::settle;
-use super::state_format::{BackOff, DaemonState, Parked, Settling};
+use super::state_format::DaemonState;
 use super::supervise::{RunControl, RunRequest, Start, Supervisor};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
@@ -120,7 +119,7 @@ pub struct Daemon {
     pub(super) waiting: Vec<(IssueRef, Reason)>,
     /// Running issues that were closed or lost their label.
     gone: BTreeMap<IssueRef, StopDetail>,
-    ended: Vec<(IssueRef, RunSummary)>,
+    pub(super) ended: Vec<(IssueRef, RunSummary)>,
     saved: DaemonState,
     wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -240,7 +239,7 @@ impl Daemon {
     }
 
     /// A client that does not sit in a tick waiting for a limit: the next tick is the wait.
-    fn quick_client(&self) -> Client {
+    pub(super) fn quick_client(&self) -> Client {
         self.parts.client.patient(Duration::from_secs(1))
     }
 
@@ -381,126 +380,6 @@ impl Daemon {
         tracing::info!(%issue, source = ?source, "starting a run");
         self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), swept, run);
         true
-    }
-
-    /// Takes in a run's end; what follows is in the state before anything is written to GitHub.
-    pub(super) fn take_end(&mut self, (issue, summary): (IssueRef, RunSummary)) {
-        let detail = summary.stop.detail;
-        tracing::info!(%issue, detail = detail.as_str(), "a run ended");
-        let now = self.parts.clock.now();
-        match afterwards(&summary) {
-            Afterwards::Settle { state, refusal } => {
-                if let Some(memory) =
-                    self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
-                {
-                    memory.back_off = None;
-                }
-                let text = refusal.clone().unwrap_or_else(|| summary.stop.message.clone());
-                self.plan_settling(&issue, state, detail.as_str(), refusal);
-                if let Some(parked) = self.parked(&issue) {
-                    parked.text = text;
-                }
-            }
-            Afterwards::TryAgain { counts } => {
-                let why = summary.stop.message.clone();
-                let memory = self
-                    .watch_of(&issue.repo)
-                    .map(|watch| watch.state.issues.entry(issue.number).or_default());
-                let Some(memory) = memory else { return };
-                let previous = memory.back_off.as_ref();
-                let next = if counts {
-                    BackOff::after(previous, now, &why)
-                } else {
-                    Some(BackOff::held(previous, now, &why))
-                };
-                memory.back_off.clone_from(&next);
-                if next.is_none() {
-                    let text = format!("Starting failed again and again, the last time because: {why}");
-                    self.plan_settling(&issue, IssueState::Attention, detail.as_str(), Some(text));
-                }
-            }
-            Afterwards::Leave => {}
-        }
-        self.ended.push((issue, summary));
-        self.save();
-    }
-
-    pub(super) fn take_ended(&mut self) -> Vec<(IssueRef, RunSummary)> {
-        std::mem::take(&mut self.ended)
-    }
-
-    fn parked(&mut self, issue: &IssueRef) -> Option<&mut Parked> {
-        self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
-    }
-
-    /// Notes what has to be written to an issue.
-    fn plan_settling(&mut self, issue: &IssueRef, state: IssueState, code: &str, refusal: Option<String>) {
-        let now = self.parts.clock.now();
-        let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let memory = watch.state.issues.entry(issue.number).or_default();
-        if state == IssueState::Attention {
-            let text = refusal.clone().unwrap_or_default();
-            memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
-        }
-        memory.settling = Some(Settling { state, refusal });
-        watch.drop_swept(issue.number);
-        self.save();
-    }
-
-    /// Writes everything that is noted; what fails stays noted for the next time.
-    pub(super) async fn settle_all(&mut self) {
-        let client = self.quick_client();
-        let pending: Vec<(IssueRef, Settling)> = self
-            .watches
-            .iter()
-            .flat_map(|watch| {
-                let repo = &watch.watched.name;
-                watch.state.issues.iter().filter_map(move |(number, memory)| {
-                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.settling.clone()?))
-                })
-            })
-            .collect();
-        for (issue, wanted) in pending {
-            if let Err(error) = settle(&client, &issue, &wanted, &self.parts.labels).await {
-                tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet");
-                continue;
-            }
-            let Some(watch) = self.watch_of(&issue.repo) else { continue };
-            // Until it is listed again, it is not asked for: the list in hand still shows the label.
-            watch.drop_candidate(issue.number);
-            if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
-                memory.settling = None;
-                memory.back_off = None;
-            }
-            watch.state.issues.retain(|_, memory| !memory.is_empty());
-            self.save();
-        }
-    }
-
-    /// An issue that waits for something that ends by itself says so.
-    async fn show_waiting(&mut self, issue: &IssueRef, reason: &Reason) {
-        if !reason.is_wait() {
-            return;
-        }
-        let (client, labels) = (self.quick_client(), self.parts.labels.clone());
-        let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
-        let current = snapshot.issue.labels.clone();
-        if let Err(error) =
-            client.settle_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
-        {
-            tracing::warn!(%issue, %error, "the queued label could not be put on");
-        } else if let Some(place) =
-            self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
-        {
-            let others =
-                [&labels.running, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-            let off = |label: &String| !others.iter().any(|other| other.eq_ignore_ascii_case(label));
-            place.issue.labels.retain(off);
-            if !place.has_label(&labels.queued) {
-                place.issue.labels.push(labels.queued.clone());
-            }
-        }
     }
 
     /// Waits for every run; the first signal has reached them already, the second ends them.
