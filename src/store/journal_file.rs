@@ -140,7 +140,13 @@ impl Journal for FileJournal {
         let artifact =
             Artifact { path: path.to_owned(), sha256: sha256_hex(&bytes), bytes: bytes.len() as u64 };
         async move {
-            let written = tokio::task::spawn_blocking(move || files::write_private(&target, &bytes)).await;
+            let written = tokio::task::spawn_blocking(move || {
+                if let Some(folder) = target.parent() {
+                    files::create_private_dir(folder)?;
+                }
+                files::write_private(&target, &bytes)
+            })
+            .await;
             match written {
                 Ok(Ok(())) => Ok(artifact),
                 Ok(Err(error)) => Err(journal_error(&shown, &error.to_string())),
