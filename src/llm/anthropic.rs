@@ -7,10 +7,10 @@ use super::anthropic_wire::{
 };
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, invalid};
-use super::reasoning;
+use super::reasoning::{self, Piece};
 use super::sse::Event;
 use super::transport::cut_off;
-use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
+use crate::domain::message::{Message, TokenUsage, ToolSpec};
 use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
 
 const WIRE: &str = "anthropic";
@@ -65,8 +65,9 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
                 (Role::User, vec![Block::ToolResult { tool_use_id, content, cache_control: None }])
             }
             Message::Assistant { content, reasoning, tool_calls } => {
-                let kept = reasoning::recall(reasoning.as_ref(), WIRE, &request.target.model);
-                (Role::Assistant, assistant(content, kept.unwrap_or_default(), tool_calls))
+                let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
+                let pieces = reasoning::pieces(kept, content, tool_calls);
+                (Role::Assistant, pieces.into_iter().map(block).collect())
             }
         };
         // Roles alternate on this wire: results of one reply, and what the host says after them, are one turn.
@@ -84,40 +85,15 @@ fn text(text: &str) -> Vec<Block<'_>> {
     if text.trim().is_empty() { Vec::new() } else { vec![Block::Text { text, cache_control: None }] }
 }
 
-/// Text and calls, with the thinking blocks between them where they stood.
-fn assistant<'a>(content: &'a str, kept: &'a [Value], tool_calls: &'a [ToolCall]) -> Vec<Block<'a>> {
-    let mut blocks = Vec::new();
-    let mut said = false;
-    let mut called = vec![false; tool_calls.len()];
-    for block in kept {
-        match block["type"].as_str() {
-            Some("text") if !said => {
-                blocks.extend(text(content));
-                said = true;
-            }
-            Some("text") => {}
-            Some("tool_use") => {
-                let place = tool_calls.iter().position(|call| block["id"].as_str() == Some(&call.id));
-                if let Some(place) = place.filter(|place| !called[*place]) {
-                    blocks.push(tool_use(&tool_calls[place]));
-                    called[place] = true;
-                }
-            }
-            _ => blocks.push(Block::Verbatim(block)),
-        }
-    }
-    if !said {
-        blocks.extend(text(content));
-    }
-    blocks.extend(tool_calls.iter().zip(called).filter(|(_, done)| !done).map(|(call, _)| tool_use(call)));
-    blocks
-}
-
-fn tool_use(call: &ToolCall) -> Block<'_> {
-    Block::ToolUse {
-        id: calls::portable_id(&call.id).into_owned(),
-        name: &call.name,
-        input: calls::arguments_object(&call.arguments),
+fn block(piece: Piece<'_>) -> Block<'_> {
+    match piece {
+        Piece::Text(text, _) => Block::Text { text, cache_control: None },
+        Piece::Call(call, _) => Block::ToolUse {
+            id: calls::portable_id(&call.id).into_owned(),
+            name: &call.name,
+            input: calls::arguments_object(&call.arguments),
+        },
+        Piece::Kept(block) => Block::Verbatim(block),
     }
 }
 
@@ -278,34 +254,29 @@ fn settle(
         match block["type"].as_str() {
             Some("text") => {
                 text.push_str(block["text"].as_str().unwrap_or_default());
-                kept.push(json!({ "type": "text" }));
+                kept.push(reasoning::text_mark());
             }
             Some("tool_use") => {
-                let whole = &block["input"];
-                let arguments = match whole {
+                let arguments = match &block["input"] {
                     _ if !json.is_empty() => json,
                     Value::Null => String::new(),
-                    Value::Object(object) if object.is_empty() => String::new(),
+                    // Gateways that cannot parse what the model wrote pass it on as text.
+                    Value::String(raw) => raw.clone(),
                     input => input.to_string(),
                 };
                 let id = block["id"].as_str().map(str::to_owned);
                 let name = block["name"].as_str().unwrap_or_default().to_owned();
                 raw.push(RawCall { id, name, arguments });
-                kept.push(json!({ "type": "tool_use" }));
+                kept.push(reasoning::call_mark());
             }
             Some("thinking" | "redacted_thinking") => kept.push(block),
             _ => {}
         }
     }
-    let tool_calls = calls::settle(raw, stop, request);
-    let thought = kept.iter().any(|block| !matches!(block["type"].as_str(), Some("text" | "tool_use")));
-    let mut ids = tool_calls.iter();
-    for block in kept.iter_mut().filter(|block| block["type"] == "tool_use") {
-        block["id"] = json!(ids.next().map(|call| call.id.as_str()));
-    }
+    let tool_calls = calls::settle(raw, request);
     ModelReply {
         text,
-        reasoning: if thought { reasoning::keep(WIRE, &request.target.model, kept) } else { None },
+        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
         tool_calls,
         stop,
         stop_raw,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::domain::message::{Message, ToolCall};
-use crate::engine::model::{ModelRequest, ReplyStop};
+use crate::engine::model::ModelRequest;
 
 /// A call as a wire gave it; some servers leave the id out, or give the same one twice.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -20,8 +20,8 @@ pub(super) struct RawCall {
 
 /// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none.
 /// An id that is made up depends on the place in the conversation alone, so that the same replies give the same ids.
-/// Nothing is repaired (C-15): a reply that was cut off keeps its empty arguments, which the gate then drops.
-pub(super) fn settle(raw: Vec<RawCall>, stop: ReplyStop, request: &ModelRequest) -> Vec<ToolCall> {
+/// Nothing is repaired (C-15).
+pub(super) fn settle(raw: Vec<RawCall>, request: &ModelRequest) -> Vec<ToolCall> {
     let mut taken: HashSet<String> = HashSet::new();
     for message in &request.messages {
         if let Message::Assistant { tool_calls, .. } = message {
@@ -34,8 +34,7 @@ pub(super) fn settle(raw: Vec<RawCall>, stop: ReplyStop, request: &ModelRequest)
         let given = call.id.filter(|id| !id.is_empty() && !taken.contains(id));
         let id = given.unwrap_or_else(|| free_id(&taken, place, index));
         taken.insert(id.clone());
-        let nothing = call.arguments.trim().is_empty() && stop != ReplyStop::Length;
-        let arguments = if nothing { "{}".to_owned() } else { call.arguments };
+        let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
         calls.push(ToolCall { id, name: call.name, arguments });
     }
     calls
@@ -90,7 +89,6 @@ mod tests {
         let calls = || {
             settle(
                 vec![raw(None, "{}"), raw(Some("a"), "{}"), raw(Some("a"), "{}"), raw(Some(""), "{}")],
-                ReplyStop::ToolCalls,
                 &request(),
             )
         };
@@ -108,21 +106,14 @@ mod tests {
             reasoning: None,
             tool_calls: vec![earlier],
         });
-        let calls = settle(vec![raw(Some("call_3_0"), "{}")], ReplyStop::ToolCalls, &request);
+        let calls = settle(vec![raw(Some("call_3_0"), "{}")], &request);
         assert_eq!(calls[0].id, "call_3_0_1");
     }
 
     #[test]
     fn a_047_malformed_arguments_stay_as_they_were_written() {
-        let calls = settle(vec![raw(Some("a"), r#"{"a":"#)], ReplyStop::ToolCalls, &request());
+        let calls = settle(vec![raw(Some("a"), r#"{"a":"#)], &request());
         assert_eq!(calls[0].arguments, r#"{"a":"#);
-    }
-
-    #[test]
-    fn a_call_without_arguments_has_empty_ones_unless_the_reply_was_cut() {
-        let settled = |stop| settle(vec![raw(Some("a"), " ")], stop, &request()).remove(0).arguments;
-        assert_eq!(settled(ReplyStop::ToolCalls), "{}");
-        assert_eq!(settled(ReplyStop::Length), " ");
     }
 
     #[test]

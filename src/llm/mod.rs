@@ -14,5 +14,9 @@ mod anthropic;
 mod anthropic_wire;
 mod openai;
 mod openai_wire;
+mod openai_responses;
+mod openai_responses_wire;
+mod gemini;
+mod gemini_wire;
 
-pub use providers::{ProviderConfig, ProviderError, ProviderKind, Providers};
+pub use providers::{ProviderError, Providers};

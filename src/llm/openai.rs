@@ -29,7 +29,7 @@ pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, se
     let with_tools = !request.tools.is_empty();
     serde_json::to_vec(&Request {
         model: &request.target.model,
-        messages: request.messages.iter().map(|message| turn(message, &request.target.model)).collect(),
+        messages: request.messages.iter().map(|message| turn(message, request)).collect(),
         tools: request
             .tools
             .iter()
@@ -60,15 +60,14 @@ fn is_openai(base_url: &str) -> bool {
     host.is_some_and(|host| host == "api.openai.com" || host.ends_with(".openai.azure.com"))
 }
 
-fn turn<'a>(message: &'a Message, model: &str) -> Turn<'a> {
+fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
     match message {
         Message::System { content } => Turn::System { content },
         Message::User { content } => Turn::User { content },
         Message::Tool { tool_call_id, content } => Turn::Tool { tool_call_id, content },
         Message::Assistant { content, reasoning, tool_calls } => {
-            let kept = reasoning::recall(reasoning.as_ref(), WIRE, model);
-            let mut reasoning =
-                kept.and_then(|blocks| blocks.first()?.as_object()).cloned().unwrap_or_default();
+            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            let mut reasoning = kept.first().and_then(Value::as_object).cloned().unwrap_or_default();
             if reasoning.contains_key("reasoning_details") {
                 // The details are the whole of it; the text beside them is their copy.
                 reasoning.retain(|key, _| key == "reasoning_details");
@@ -248,8 +247,8 @@ impl Fold {
         let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
         Ok(ModelReply {
             text: self.text,
-            reasoning: reasoning::keep(WIRE, &request.target.model, blocks),
-            tool_calls: calls::settle(calls, stop, request),
+            reasoning: reasoning::keep(WIRE, request, blocks, &[]),
+            tool_calls: calls::settle(calls, request),
             stop,
             stop_raw: self.finish_reason,
             cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),

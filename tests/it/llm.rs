@@ -1,16 +1,17 @@
 //! Providers over real HTTP, as servers really answer: whole, streamed, odd, broken, silent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use agentd::config::{Provider, ProviderKind};
 use agentd::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use agentd::domain::money::Money;
 use agentd::domain::target::Target;
 use agentd::engine::model::{
     Model, ModelError, ModelErrorClass as Class, ModelReply, ModelRequest, ReplyStop, ToolChoice,
 };
-use agentd::llm::{ProviderConfig, ProviderKind, Providers};
+use agentd::llm::Providers;
 use agentd::sys::clock::Clock;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -137,13 +138,14 @@ fn chunks(list: &[Value]) -> Vec<String> {
 const KEY: &str = "sk-sentinel-0123456789";
 
 fn providers(kind: ProviderKind, base_url: &str) -> Providers {
-    let config = ProviderConfig {
+    let provider = Provider {
+        name: "p".into(),
         kind,
-        base_url: Some(base_url.to_owned()),
+        base_url: base_url.to_owned(),
         api_key: Some(KEY.into()),
-        headers: [("x-extra".to_owned(), "sentinel-header".into())].into(),
+        headers: vec![("x-extra".to_owned(), "sentinel-header".into())],
     };
-    Providers::new(BTreeMap::from([("p".to_owned(), config)]), Clock::system()).unwrap()
+    Providers::new([provider], &Clock::system()).unwrap()
 }
 
 fn spec() -> ToolSpec {
@@ -314,7 +316,13 @@ async fn anthropic_thinking_of_another_model_is_left_out() {
 
 #[tokio::test]
 async fn x_040_the_same_request_gives_the_same_bytes_and_a_longer_one_the_same_prefix() {
-    for (kind, base) in [(ProviderKind::Anthropic, ""), (ProviderKind::OpenAi, "/v1")] {
+    let kinds = [
+        (ProviderKind::Anthropic, ""),
+        (ProviderKind::Openai, "/v1"),
+        (ProviderKind::OpenaiResponses, "/v1"),
+        (ProviderKind::Gemini, ""),
+    ];
+    for (kind, base) in kinds {
         let refusal = Answer::Whole(500, "", "text/plain", String::new());
         let server = Server::start([refusal.clone(), refusal.clone(), refusal]).await;
         let providers = providers(kind, &format!("{}{base}", server.base));
@@ -414,7 +422,7 @@ fn openai_stream() -> Vec<Value> {
 
 #[tokio::test]
 async fn a_048_openai_a_malformed_call_is_kept_raw_and_the_others_survive_streamed_and_whole() {
-    let once = ask(ProviderKind::OpenAi, whole(openai_reply()), false).await.unwrap();
+    let once = ask(ProviderKind::Openai, whole(openai_reply()), false).await.unwrap();
     assert_eq!(
         once.tool_calls,
         [call("a", "{\"text\":"), call("b", "{ \"text\" : 1.0, \"text\": \"b\" }")],
@@ -425,14 +433,14 @@ async fn a_048_openai_a_malformed_call_is_kept_raw_and_the_others_survive_stream
     assert_eq!(once.cost, Money::from_dollars(0.0123));
     assert_eq!(once.actual_provider.as_deref(), Some("Upstream"));
     assert_eq!(once.actual_model.as_deref(), Some("m-2026"));
-    let streamed = ask(ProviderKind::OpenAi, Answer::Pieces(chunks(&openai_stream())), true).await.unwrap();
+    let streamed = ask(ProviderKind::Openai, Answer::Pieces(chunks(&openai_stream())), true).await.unwrap();
     assert_eq!(streamed, once);
 }
 
 #[tokio::test]
 async fn openai_sends_what_every_compatible_server_understands() {
     let server = Server::start([whole(openai_reply()), Answer::Pieces(chunks(&openai_stream()))]).await;
-    let providers = providers(ProviderKind::OpenAi, &format!("{}/v1/", server.base));
+    let providers = providers(ProviderKind::Openai, &format!("{}/v1/", server.base));
     let mut next = request(false);
     let reply = providers.complete(&next).await.unwrap();
     next.messages.push(assistant(&reply));
@@ -470,16 +478,16 @@ async fn openai_accents_are_understood() {
         { "function": { "name": "echo", "arguments": { "text": "a" } } },
         { "index": 0, "id": "", "function": { "name": "echo" } },
     ] });
-    let reply = ask(ProviderKind::OpenAi, said(calls), false).await.unwrap();
+    let reply = ask(ProviderKind::Openai, said(calls), false).await.unwrap();
     assert_eq!(reply.tool_calls, [call("call_2_0", r#"{"text":"a"}"#), call("call_2_1", "{}")]);
     assert_eq!((reply.stop, reply.usage, reply.cost), (ReplyStop::Other, None, None));
     // Text in parts, reasoning under its other name.
     let parts = json!({ "content": [{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }], "reasoning": "hm" });
-    let reply = ask(ProviderKind::OpenAi, said(parts), false).await.unwrap();
+    let reply = ask(ProviderKind::Openai, said(parts), false).await.unwrap();
     assert_eq!(reply.text, "ab");
     assert_eq!(reply.reasoning.unwrap()["blocks"], json!([{ "reasoning": "hm" }]));
     // A server that does not stream although it was asked to.
-    let reply = ask(ProviderKind::OpenAi, said(json!({ "content": "whole" })), true).await.unwrap();
+    let reply = ask(ProviderKind::Openai, said(json!({ "content": "whole" })), true).await.unwrap();
     assert_eq!(reply.text, "whole");
     // Streamed calls told apart by id alone, and by nothing but their names.
     let delta = |call: Value| json!({ "choices": [{ "delta": { "tool_calls": [call] } }] });
@@ -489,7 +497,7 @@ async fn openai_accents_are_understood() {
         delta(json!({ "function": { "name": "echo", "arguments": "{\"text\"" } })),
         delta(json!({ "function": { "arguments": ":1}" } })),
     ]);
-    let reply = ask(ProviderKind::OpenAi, Answer::Pieces(stream), true).await.unwrap();
+    let reply = ask(ProviderKind::Openai, Answer::Pieces(stream), true).await.unwrap();
     assert_eq!(reply.tool_calls, [call("a", "{}"), call("b", "{}"), call("call_2_2", "{\"text\":1}")]);
     // Reasoning details in pieces.
     let detail = |detail: Value| json!({ "choices": [{ "delta": { "reasoning_details": [detail] } }] });
@@ -498,10 +506,173 @@ async fn openai_accents_are_understood() {
         detail(json!({ "type": "reasoning.text", "index": 0, "text": "b", "signature": "s" })),
         json!({ "choices": [{ "delta": { "content": "t" }, "finish_reason": "length" }] }),
     ]);
-    let reply = ask(ProviderKind::OpenAi, Answer::Pieces(stream), true).await.unwrap();
+    let reply = ask(ProviderKind::Openai, Answer::Pieces(stream), true).await.unwrap();
     assert_eq!(reply.stop, ReplyStop::Length);
     let details = json!([{ "type": "reasoning.text", "index": 0, "text": "ab", "signature": "s" }]);
     assert_eq!(reply.reasoning.unwrap()["blocks"], json!([{ "reasoning_details": details }]));
+}
+
+fn responses_reply() -> Value {
+    json!({
+        "id": "resp_1", "object": "response", "status": "completed", "error": null, "incomplete_details": null, "model": "m-2026",
+        "output": [
+            { "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl" },
+            { "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+              "content": [{ "type": "output_text", "text": "I ask twice.", "annotations": [] }] },
+            { "type": "function_call", "id": "fc_1", "call_id": "a", "name": "echo", "arguments": "{\"text\":" },
+            { "type": "function_call", "id": "fc_2", "call_id": "b", "name": "echo", "arguments": "{\"text\":\"b\"}" },
+        ],
+        "usage": { "input_tokens": 100, "input_tokens_details": { "cached_tokens": 30 }, "output_tokens": 20,
+            "output_tokens_details": { "reasoning_tokens": 5 }, "total_tokens": 120 },
+    })
+}
+
+fn responses_stream() -> Vec<Value> {
+    let mut stream =
+        vec![json!({ "type": "response.created", "response": { "status": "in_progress", "output": [] } })];
+    for item in responses_reply()["output"].as_array().unwrap() {
+        stream.push(json!({ "type": "response.output_item.added", "item": { "type": item["type"] } }));
+        stream.push(json!({ "type": "response.output_item.done", "item": item }));
+    }
+    // The items are told once only.
+    let mut last = responses_reply();
+    last["output"] = json!([]);
+    stream.push(json!({ "type": "response.completed", "response": last }));
+    stream
+}
+
+#[tokio::test]
+async fn responses_a_conversation_streamed_and_whole() {
+    let server = Server::start([whole(responses_reply()), Answer::Pieces(events(&responses_stream()))]).await;
+    let providers = providers(ProviderKind::OpenaiResponses, &format!("{}/v1", server.base));
+    let mut next = request(false);
+    let once = providers.complete(&next).await.unwrap();
+    assert_eq!(once.text, "I ask twice.");
+    assert_eq!(once.tool_calls, [call("a", "{\"text\":"), call("b", "{\"text\":\"b\"}")]);
+    assert_eq!((once.stop, once.usage), (ReplyStop::ToolCalls, Some(TokenUsage::new(70, 20, 30, 0))));
+    let streamed =
+        ask(ProviderKind::OpenaiResponses, Answer::Pieces(events(&responses_stream())), true).await;
+    assert_eq!(streamed.unwrap(), once);
+
+    next.messages.push(assistant(&once));
+    next.messages.push(Message::Tool { tool_call_id: "a".into(), content: "no".into() });
+    next.messages.push(Message::Tool { tool_call_id: "b".into(), content: "b".into() });
+    next.stream = true;
+    providers.complete(&next).await.unwrap();
+    let seen = server.seen();
+    assert_eq!(seen[0].path, "/v1/responses");
+    let body = seen[1].json();
+    assert_eq!(body["instructions"], "rules");
+    assert_eq!((&body["store"], &body["max_output_tokens"]), (&json!(false), &json!(1000)));
+    assert_eq!(body["include"], json!(["reasoning.encrypted_content"]));
+    assert_eq!(body["tools"][0]["strict"], false);
+    assert_eq!(body["input"][1], responses_reply()["output"][0], "reasoning goes back as it came");
+    assert_eq!(body["input"][2], json!({ "role": "assistant", "content": "I ask twice." }));
+    assert_eq!(body["input"][3]["arguments"], r#"{"malformed_arguments":"{\"text\":"}"#);
+    assert_eq!(body["input"][6], json!({ "type": "function_call_output", "call_id": "b", "output": "b" }));
+}
+
+#[tokio::test]
+async fn responses_that_were_cut_or_failed_say_so() {
+    let mut cut = responses_reply();
+    cut["status"] = json!("incomplete");
+    cut["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+    let reply = ask(ProviderKind::OpenaiResponses, whole(cut), false).await.unwrap();
+    assert_eq!((reply.stop, reply.stop_raw.as_deref()), (ReplyStop::Length, Some("max_output_tokens")));
+    let failed = json!({ "status": "failed", "output": [], "error": { "code": "rate_limit_exceeded", "message": "slow" } });
+    let error = ask(ProviderKind::OpenaiResponses, whole(failed.clone()), false).await.unwrap_err();
+    assert_eq!(error.class, Class::RateLimited { retry_after: None });
+    let stream = [json!({ "type": "response.failed", "response": failed })];
+    let error = ask(ProviderKind::OpenaiResponses, Answer::Pieces(events(&stream)), true).await.unwrap_err();
+    assert_eq!(error.class, Class::RateLimited { retry_after: None });
+    let stream = [json!({ "type": "error", "code": "server_error", "message": "oops" })];
+    let error = ask(ProviderKind::OpenaiResponses, Answer::Pieces(events(&stream)), true).await.unwrap_err();
+    assert_eq!(error.class, Class::Server);
+    let half = Answer::Pieces(events(&responses_stream()[..4]));
+    assert_eq!(ask(ProviderKind::OpenaiResponses, half, true).await.unwrap_err().class, Class::Network);
+}
+
+fn gemini_reply() -> Value {
+    json!({
+        "candidates": [{ "index": 0, "finishReason": "STOP", "content": { "role": "model", "parts": [
+            { "text": "Let me see.", "thought": true },
+            { "text": "I ask twice." },
+            { "functionCall": { "name": "echo", "args": { "text": "a" } }, "thoughtSignature": "c2ln" },
+            { "functionCall": { "id": "given", "name": "echo", "args": { "text": "b" } } },
+        ] } }],
+        "usageMetadata": { "promptTokenCount": 100, "cachedContentTokenCount": 30, "candidatesTokenCount": 15,
+            "thoughtsTokenCount": 5, "totalTokenCount": 120 },
+        "modelVersion": "m-2026",
+    })
+}
+
+fn gemini_stream() -> Vec<Value> {
+    let parts = |parts: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": parts } }], "modelVersion": "m-2026" });
+    let mut last = gemini_reply();
+    let calls = last["candidates"][0]["content"]["parts"].as_array().unwrap()[2..].to_vec();
+    last["candidates"][0]["content"]["parts"] = json!(calls);
+    vec![
+        parts(json!([{ "text": "Let me ", "thought": true }])),
+        parts(json!([{ "text": "see.", "thought": true }, { "text": "I ask " }])),
+        parts(json!([{ "text": "twice." }])),
+        last,
+    ]
+}
+
+#[tokio::test]
+async fn gemini_a_conversation_streamed_and_whole() {
+    let stream: Vec<String> = gemini_stream().iter().map(|event| format!("data: {event}\r\n\r\n")).collect();
+    let server = Server::start([whole(gemini_reply()), Answer::Pieces(stream.clone())]).await;
+    let providers = providers(ProviderKind::Gemini, &server.base);
+    let mut next = request(false);
+    let once = providers.complete(&next).await.unwrap();
+    assert_eq!(once.text, "I ask twice.");
+    assert_eq!(once.tool_calls, [call("call_2_0", r#"{"text":"a"}"#), call("given", r#"{"text":"b"}"#)]);
+    assert_eq!((once.stop, once.usage), (ReplyStop::ToolCalls, Some(TokenUsage::new(70, 20, 30, 0))));
+    assert_eq!(once.actual_model.as_deref(), Some("m-2026"));
+    assert_eq!(ask(ProviderKind::Gemini, Answer::Pieces(stream), true).await.unwrap(), once);
+
+    next.messages.push(assistant(&once));
+    next.messages.push(Message::Tool { tool_call_id: "call_2_0".into(), content: "a".into() });
+    next.messages.push(Message::Tool { tool_call_id: "given".into(), content: "b".into() });
+    next.stream = true;
+    next.tool_choice = ToolChoice::Required;
+    providers.complete(&next).await.unwrap();
+    let seen = server.seen();
+    assert_eq!(seen[0].path, "/v1beta/models/m:generateContent");
+    assert_eq!(seen[1].path, "/v1beta/models/m:streamGenerateContent?alt=sse");
+    assert!(seen[0].headers.contains(&format!("x-goog-api-key: {KEY}")), "{}", seen[0].headers);
+    let body = seen[1].json();
+    assert_eq!(body["systemInstruction"], json!({ "parts": [{ "text": "rules" }] }));
+    assert_eq!(body["generationConfig"], json!({ "maxOutputTokens": 1000 }));
+    assert_eq!(body["toolConfig"]["functionCallingConfig"]["mode"], "ANY");
+    assert_eq!(body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"], spec().parameters);
+    assert_eq!(
+        body["contents"][1],
+        gemini_reply()["candidates"][0]["content"],
+        "signatures go back where they stood"
+    );
+    let results = json!([
+        { "functionResponse": { "name": "echo", "response": { "result": "a" } } },
+        { "functionResponse": { "id": "given", "name": "echo", "response": { "result": "b" } } },
+    ]);
+    assert_eq!(body["contents"][2]["parts"], results);
+}
+
+#[tokio::test]
+async fn gemini_refusals_and_broken_calls_have_their_own_class() {
+    let blocked = json!({ "promptFeedback": { "blockReason": "SAFETY" } });
+    let reply = ask(ProviderKind::Gemini, whole(blocked), false).await.unwrap();
+    assert_eq!((reply.stop, reply.text.as_str()), (ReplyStop::Refusal, ""));
+    let broken =
+        json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "call(" }] });
+    let error = ask(ProviderKind::Gemini, whole(broken), false).await.unwrap_err();
+    assert_eq!(error.class, Class::InvalidReply);
+    let long = json!({ "candidates": [{ "finishReason": "MAX_TOKENS", "content": { "parts": [{ "text": "so" }] } }] });
+    assert_eq!(ask(ProviderKind::Gemini, whole(long), false).await.unwrap().stop, ReplyStop::Length);
+    let half = gemini_stream()[..2].iter().map(|event| format!("data: {event}\n\n")).collect();
+    let error = ask(ProviderKind::Gemini, Answer::Pieces(half), true).await.unwrap_err();
+    assert_eq!(error.class, Class::Network);
 }
 
 #[tokio::test]
@@ -519,12 +690,16 @@ async fn a_052_retry_after_is_heard_in_whole_and_streamed_requests() {
 async fn a_054_a_055_transport_faults_and_garbage_have_their_own_class() {
     let half = |kind: ProviderKind| match kind {
         ProviderKind::Anthropic => events(&anthropic_stream()[..12]),
-        _ => chunks(&openai_stream())[..4].to_vec(),
+        ProviderKind::OpenaiResponses => events(&responses_stream()[..4]),
+        ProviderKind::Gemini => events(&gemini_stream()[..2]),
+        ProviderKind::Openai => chunks(&openai_stream())[..4].to_vec(),
     };
     let html = || Answer::Whole(200, "", "text/html", "<html>login</html>".into());
     let not_json = || Answer::Whole(200, "", "application/json", "not json".into());
     let other_json = || whole(json!({ "hello": "world" }));
-    for kind in [ProviderKind::Anthropic, ProviderKind::OpenAi] {
+    let kinds =
+        [ProviderKind::Anthropic, ProviderKind::Openai, ProviderKind::OpenaiResponses, ProviderKind::Gemini];
+    for kind in kinds {
         let table = [
             (html(), false, Class::InvalidReply),
             (html(), true, Class::InvalidReply),
@@ -549,7 +724,7 @@ async fn a_054_a_055_transport_faults_and_garbage_have_their_own_class() {
     // Nobody listens.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let refused =
-        providers(ProviderKind::OpenAi, &format!("http://{free}/v1")).complete(&request(false)).await;
+        providers(ProviderKind::Openai, &format!("http://{free}/v1")).complete(&request(false)).await;
     assert_eq!(refused.unwrap_err().class, Class::Network);
 }
 
@@ -563,7 +738,7 @@ async fn errors_inside_a_stream_keep_their_class() {
     assert_eq!(error.class, Class::Server);
     let mut stream = openai_stream()[..5].to_vec();
     stream.push(json!({ "error": { "code": 429, "message": "upstream limit" }, "choices": [] }));
-    let error = ask(ProviderKind::OpenAi, Answer::Pieces(chunks(&stream)), true).await.unwrap_err();
+    let error = ask(ProviderKind::Openai, Answer::Pieces(chunks(&stream)), true).await.unwrap_err();
     assert_eq!(error.class, Class::RateLimited { retry_after: None });
 }
 
@@ -578,20 +753,20 @@ async fn a_054_a_hang_is_a_timeout_and_a_slow_stream_is_not() {
         let server = Server::start([Answer::Hang]).await;
         let began = Instant::now();
         let error =
-            providers(ProviderKind::OpenAi, &server.base).complete(&limited(stream, 200)).await.unwrap_err();
+            providers(ProviderKind::Openai, &server.base).complete(&limited(stream, 200)).await.unwrap_err();
         assert_eq!(error.class, Class::Timeout);
         assert!((200..1500).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     }
     // Longer in all than the limit, never silent for as long.
     let pieces = chunks(&openai_stream());
     let server = Server::start([Answer::Slow(Duration::from_millis(100), pieces)]).await;
-    let providers_ = providers(ProviderKind::OpenAi, &server.base);
+    let providers_ = providers(ProviderKind::Openai, &server.base);
     providers_.complete(&limited(true, 600)).await.unwrap();
     // Silent in the middle.
     let pieces = chunks(&openai_stream())[..3].to_vec();
     let server = Server::start([Answer::Slow(Duration::from_millis(1), pieces)]).await;
     let error =
-        providers(ProviderKind::OpenAi, &server.base).complete(&limited(true, 200)).await.unwrap_err();
+        providers(ProviderKind::Openai, &server.base).complete(&limited(true, 200)).await.unwrap_err();
     assert_eq!(error.class, Class::Timeout);
 }
 
@@ -605,7 +780,7 @@ async fn s_048_errors_hold_no_key_no_header_and_no_request() {
     for body in bodies {
         for status in [400, 401, 429, 500] {
             let answer = Answer::Whole(status, "", "application/json", body.clone());
-            let error = ask(ProviderKind::OpenAi, answer, false).await.unwrap_err().to_string();
+            let error = ask(ProviderKind::Openai, answer, false).await.unwrap_err().to_string();
             for secret in [KEY, "sentinel-header", "sk-other", "private sentence"] {
                 assert!(!error.contains(secret), "{error}");
             }
@@ -617,7 +792,7 @@ async fn s_048_errors_hold_no_key_no_header_and_no_request() {
 #[tokio::test]
 async fn a_reply_that_never_ends_is_cut_by_size() {
     let long = format!("data: {}\n\n", "x".repeat(1024 * 1024));
-    let error = ask(ProviderKind::OpenAi, Answer::Pieces(vec![format!(": {}", long.repeat(33))]), true).await;
+    let error = ask(ProviderKind::Openai, Answer::Pieces(vec![format!(": {}", long.repeat(33))]), true).await;
     let error = error.unwrap_err();
     assert_eq!(error.class, Class::InvalidReply, "{error}");
 }
@@ -626,7 +801,7 @@ async fn a_reply_that_never_ends_is_cut_by_size() {
 async fn dropping_the_future_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let providers = providers(ProviderKind::OpenAi, &base);
+    let providers = providers(ProviderKind::Openai, &base);
     let request = request(false);
     let asked = providers.complete(&request);
     let accepted = async {
@@ -648,7 +823,7 @@ async fn dropping_the_future_closes_the_connection() {
 async fn an_unknown_provider_is_named() {
     let mut request = request(false);
     request.target.provider = "nobody".into();
-    let error = providers(ProviderKind::OpenAi, "http://127.0.0.1:1").complete(&request).await.unwrap_err();
+    let error = providers(ProviderKind::Openai, "http://127.0.0.1:1").complete(&request).await.unwrap_err();
     assert_eq!(error.class, Class::BadRequest);
     assert!(error.message.contains("[providers.nobody]"), "{error}");
 }

@@ -1,0 +1,201 @@
+//! OpenAI Responses, without server-side state: every request carries the whole conversation, encrypted reasoning included.
+
+use serde_json::Value;
+
+use super::calls::{self, RawCall};
+use super::failure::{Refusal, invalid};
+use super::openai_responses_wire::{Item, Reply, Request, Tool};
+use super::reasoning::{self, Piece};
+use super::sse::Event;
+use super::transport::cut_off;
+use crate::domain::message::{Message, TokenUsage};
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+
+const WIRE: &str = "openai-responses";
+
+/// Path below the base URL, which ends in `/v1` (D51).
+pub(super) const PATH: &str = "/responses";
+
+/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
+pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+    let instructions: Vec<&str> = request
+        .messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::System { content } => Some(content.as_str()),
+            _ => None,
+        })
+        .collect();
+    let with_tools = !request.tools.is_empty();
+    serde_json::to_vec(&Request {
+        model: &request.target.model,
+        instructions: instructions.join("\n\n"),
+        input: request.messages.iter().flat_map(|message| items(message, request)).collect(),
+        tools: request
+            .tools
+            .iter()
+            .map(|spec| Tool {
+                kind: "function",
+                name: &spec.name,
+                description: &spec.description,
+                parameters: &spec.parameters,
+                strict: false,
+            })
+            .collect(),
+        tool_choice: match request.tool_choice {
+            ToolChoice::Required if with_tools => Some("required"),
+            ToolChoice::None if with_tools => Some("none"),
+            _ => None,
+        },
+        max_output_tokens: request.target.max_output_tokens,
+        temperature: request.target.temperature,
+        store: false,
+        include: if reasons(&request.target.model) { &["reasoning.encrypted_content"] } else { &[] },
+        stream: request.stream,
+    })
+}
+
+/// Models that do not reason refuse to be asked for their reasoning; the older families are named, what is new reasons.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !["gpt-3", "gpt-4", "chatgpt-"].iter().any(|family| name.starts_with(family))
+}
+
+fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
+    match message {
+        Message::System { .. } => Vec::new(),
+        Message::User { content } => vec![Item::Message { role: "user", content }],
+        Message::Tool { tool_call_id, content } => vec![Item::FunctionCallOutput {
+            kind: "function_call_output",
+            call_id: calls::portable_id(tool_call_id),
+            output: content,
+        }],
+        Message::Assistant { content, reasoning, tool_calls } => {
+            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            reasoning::pieces(kept, content, tool_calls)
+                .into_iter()
+                .filter_map(|piece| match piece {
+                    Piece::Text(content, _) => Some(Item::Message { role: "assistant", content }),
+                    Piece::Call(call, _) => Some(Item::FunctionCall {
+                        kind: "function_call",
+                        call_id: calls::portable_id(&call.id),
+                        name: &call.name,
+                        arguments: calls::arguments_text(&call.arguments),
+                    }),
+                    // Without its encrypted form an item is a reference to what the server did not store.
+                    Piece::Kept(item) => {
+                        item["encrypted_content"].is_string().then_some(Item::Verbatim(item))
+                    }
+                })
+                .collect()
+        }
+    }
+}
+
+/// Reads a whole reply.
+pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    if !value["output"].is_array() && value.get("error").is_none_or(Value::is_null) {
+        return Err(invalid("not a response of the Responses API"));
+    }
+    settle(request, value)
+}
+
+/// A reply that is taken from a stream's events: the last one holds it whole.
+#[derive(Default)]
+pub(super) struct Fold {
+    items: Vec<Value>,
+    response: Option<Value>,
+}
+
+impl Fold {
+    /// Takes one event; true when the reply is complete.
+    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+        if event.data.trim() == "[DONE]" {
+            return Ok(true);
+        }
+        let mut value: Value = serde_json::from_str(&event.data)
+            .map_err(|error| invalid(format!("an event is not JSON: {error}")))?;
+        match value["type"].as_str() {
+            Some("response.output_item.done") => self.items.push(value["item"].take()),
+            Some("response.completed" | "response.incomplete" | "response.failed") => {
+                self.response = Some(value["response"].take());
+                return Ok(true);
+            }
+            Some("error") => return Err(Refusal::value(&value).into_error()),
+            _ if value.get("error").is_some_and(|error| !error.is_null()) => {
+                return Err(Refusal::value(&value).into_error());
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// The reply, once the stream is over.
+    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+        let Some(mut response) = self.response else { return Err(cut_off()) };
+        if response["output"].as_array().is_none_or(Vec::is_empty) {
+            // Some servers leave the items to their own events.
+            response["output"] = Value::Array(self.items);
+        }
+        settle(request, response)
+    }
+}
+
+fn settle(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError> {
+    if value.get("error").is_some_and(|error| !error.is_null()) || value["status"] == "failed" {
+        return Err(Refusal::value(&value).into_error());
+    }
+    let reply: Reply =
+        serde_json::from_value(value).map_err(|error| invalid(format!("not a response: {error}")))?;
+    let mut text = String::new();
+    let mut refused = false;
+    let mut raw = Vec::new();
+    let mut kept = Vec::new();
+    for item in reply.output {
+        match item["type"].as_str() {
+            Some("message") => {
+                for part in item["content"].as_array().into_iter().flatten() {
+                    text.push_str(part["text"].as_str().unwrap_or_default());
+                    refused |= part["type"] == "refusal";
+                }
+                kept.push(reasoning::text_mark());
+            }
+            Some("function_call") => {
+                raw.push(RawCall {
+                    id: item["call_id"].as_str().map(str::to_owned),
+                    name: item["name"].as_str().unwrap_or_default().to_owned(),
+                    arguments: item["arguments"].as_str().unwrap_or_default().to_owned(),
+                });
+                kept.push(reasoning::call_mark());
+            }
+            Some("reasoning") => kept.push(item),
+            _ => {}
+        }
+    }
+    let tool_calls = calls::settle(raw, request);
+    let incomplete = reply.incomplete_details.and_then(|details| details.reason);
+    let stop = match (incomplete.as_deref(), reply.status.as_deref()) {
+        _ if refused => ReplyStop::Refusal,
+        (Some("max_output_tokens"), _) => ReplyStop::Length,
+        (Some("content_filter"), _) => ReplyStop::Refusal,
+        (None, Some("completed")) if tool_calls.is_empty() => ReplyStop::End,
+        (None, Some("completed")) => ReplyStop::ToolCalls,
+        _ => ReplyStop::Other,
+    };
+    Ok(ModelReply {
+        text,
+        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
+        tool_calls,
+        stop,
+        stop_raw: incomplete.or(reply.status),
+        usage: reply.usage.map(|usage| {
+            let cached = usage.input_tokens_details.and_then(|details| details.cached_tokens);
+            let cached = cached.unwrap_or_default().min(usage.input_tokens);
+            TokenUsage::new(usage.input_tokens - cached, usage.output_tokens, cached, 0)
+        }),
+        cost: None,
+        actual_provider: None,
+        actual_model: reply.model,
+    })
+}

@@ -1,0 +1,88 @@
+//! The shapes of the OpenAI Responses API.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Serialize)]
+pub(super) struct Request<'a> {
+    pub model: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub instructions: String,
+    pub input: Vec<Item<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<&'static str>,
+    pub max_output_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    pub store: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub include: &'static [&'static str],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Item<'a> {
+    Message {
+        role: &'static str,
+        content: &'a str,
+    },
+    FunctionCall {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        call_id: Cow<'a, str>,
+        name: &'a str,
+        arguments: Cow<'a, str>,
+    },
+    FunctionCallOutput {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        call_id: Cow<'a, str>,
+        output: &'a str,
+    },
+    /// A reasoning item, as it came.
+    Verbatim(&'a Value),
+}
+
+#[derive(Serialize)]
+pub(super) struct Tool<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub name: &'a str,
+    pub description: &'a str,
+    pub parameters: &'a Value,
+    /// The API rewrites schemas where this is not false.
+    pub strict: bool,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Reply {
+    pub model: Option<String>,
+    pub status: Option<String>,
+    pub incomplete_details: Option<Incomplete>,
+    #[serde(default)]
+    pub output: Vec<Value>,
+    pub usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Incomplete {
+    pub reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Usage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub input_tokens_details: Option<InputDetails>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct InputDetails {
+    pub cached_tokens: Option<u64>,
+}
