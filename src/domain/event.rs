@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
-use super::evidence::{Claim, Conflict, EvidenceRecord};
+use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
 use super::mapping::InstanceId;
@@ -198,8 +198,8 @@ pub enum Event {
     },
     /// A verify command, run by agentd itself on the final tree (D83).
     Verified(VerifyCommand),
-    /// The evidence gate's word on every claim (contracts §3.4).
-    ClaimsJudged(Box<ClaimsJudged>),
+    /// The evidence gate's word on the run's claims (contracts §3.4); the last one counts.
+    ClaimsJudged(Box<Judgement>),
     /// An effect outside the worktree will be tried now.
     EffectPlanned {
         /// Which.
@@ -303,19 +303,6 @@ pub struct RunStarted {
     pub inherited: Spend,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
-}
-
-/// See [`Event::ClaimsJudged`].
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ClaimsJudged {
-    /// Every claim with its status.
-    pub claims: Vec<Claim>,
-    /// What backs them.
-    pub evidence: Vec<EvidenceRecord>,
-    /// Claims that contradict each other.
-    pub conflicts: Vec<Conflict>,
-    /// One line for each claim that is not verified.
-    pub limitations: Vec<String>,
 }
 
 /// An effect outside the worktree, found or created by a stable key (interface §7).

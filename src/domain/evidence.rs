@@ -64,7 +64,8 @@ pub struct EvidenceRecord {
     pub kind: EvidenceKind,
     /// At most [`LONGEST_QUOTE`] bytes, redacted.
     pub quote: String,
-    /// Over the whole quoted text, normalised (see [`normalised_quote`]), before it was cut; redacted.
+    /// Over the whole quoted text as its source has it, normalised (see [`normalised_quote`]), before it was cut or
+    /// redacted: so that it can be compared again.
     pub quote_sha256: String,
     /// Where the quote stands in its source.
     pub span: Span,

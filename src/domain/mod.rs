@@ -23,6 +23,7 @@ pub mod trace;
 pub mod event;
 pub mod facts;
 pub mod evidence;
+pub mod evidence_gate;
 pub mod run_output;
 pub mod run_record;
 pub mod schemas;

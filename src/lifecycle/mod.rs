@@ -17,6 +17,7 @@ pub mod toolbox;
 pub mod instance;
 pub mod steps;
 pub mod commit;
+pub mod testimony;
 pub mod evidence;
 pub mod page;
 pub mod record;
