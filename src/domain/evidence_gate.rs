@@ -115,7 +115,10 @@ impl Judgement {
 
     /// The first of these kinds that has no verified claim.
     pub fn unverified_of(&self, kinds: &[ClaimKind]) -> Option<ClaimKind> {
-        kinds.iter().copied().find(|kind| !self.claims.iter().any(|claim| claim.kind == *kind && claim.is_verified()))
+        kinds
+            .iter()
+            .copied()
+            .find(|kind| !self.claims.iter().any(|claim| claim.kind == *kind && claim.is_verified()))
     }
 }
 
@@ -174,7 +177,9 @@ pub fn judge(case: Case) -> Judgement {
     let rejected = asserted.clone().count() > 0 && !asserted.clone().any(Claim::is_verified);
     let outcome = match case.outcome {
         Some(ReportOutcome::InsufficientEvidence | ReportOutcome::NotAchieved) => GateOutcome::ModelAbstained,
-        _ if !missing.is_empty() || (case.evidence_required && !any_verified) => GateOutcome::RequiredClaimMissing,
+        _ if !missing.is_empty() || (case.evidence_required && !any_verified) => {
+            GateOutcome::RequiredClaimMissing
+        }
         _ if rejected => GateOutcome::ClaimsRejected,
         _ => GateOutcome::Pass,
     };
@@ -231,10 +236,16 @@ fn backing(cited: &CitedClaim, case: &Case) -> Result<Vec<String>, String> {
         // What agentd knows itself decides; cites neither help nor hurt.
         ClaimKind::TestsPass => return tests_pass(case),
         ClaimKind::ChangeMade => return change_made(case),
-        ClaimKind::DefectLocation | ClaimKind::BehaviorObserved => &[EvidenceKind::FileSpan, EvidenceKind::Command],
-        ClaimKind::RequirementMet | ClaimKind::Other => {
-            &[EvidenceKind::FileSpan, EvidenceKind::Command, EvidenceKind::Git, EvidenceKind::ToolResult, EvidenceKind::Http]
+        ClaimKind::DefectLocation | ClaimKind::BehaviorObserved => {
+            &[EvidenceKind::FileSpan, EvidenceKind::Command]
         }
+        ClaimKind::RequirementMet | ClaimKind::Other => &[
+            EvidenceKind::FileSpan,
+            EvidenceKind::Command,
+            EvidenceKind::Git,
+            EvidenceKind::ToolResult,
+            EvidenceKind::Http,
+        ],
     };
     if cited.cites.is_empty() {
         return Err("it cites nothing".to_owned());
@@ -256,7 +267,9 @@ fn backing(cited: &CitedClaim, case: &Case) -> Result<Vec<String>, String> {
 
 fn unfitness(record: &EvidenceRecord, acceptable: &[EvidenceKind]) -> Option<String> {
     if record.verification.state == VerificationState::Failed {
-        return Some(record.verification.reason.clone().unwrap_or_else(|| "its source says otherwise".to_owned()));
+        return Some(
+            record.verification.reason.clone().unwrap_or_else(|| "its source says otherwise".to_owned()),
+        );
     }
     if record.stale {
         return Some("the worktree may have changed after its evidence was captured".to_owned());
@@ -327,9 +340,15 @@ fn own_claims(case: &Case, claims: &mut Vec<Claim>) {
             visit: 0,
         });
     };
-    if let (Ok(ids), Some(Provenance::Git(git))) = (change_made(case), case.change.as_ref().map(|c| &c.provenance)) {
+    if let (Ok(ids), Some(Provenance::Git(git))) =
+        (change_made(case), case.change.as_ref().map(|c| &c.provenance))
+    {
         let files = git.files.len();
-        add(ClaimKind::ChangeMade, format!("{files} file{} changed.", if files == 1 { "" } else { "s" }), ids);
+        add(
+            ClaimKind::ChangeMade,
+            format!("{files} file{} changed.", if files == 1 { "" } else { "s" }),
+            ids,
+        );
     }
     if let Ok(ids) = tests_pass(case) {
         add(ClaimKind::TestsPass, "The verify commands pass on the final tree.".to_owned(), ids);
@@ -350,7 +369,8 @@ fn settle_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     for (a, b) in found {
         let description = format!("\"{}\" against \"{}\"", claims[a].statement, claims[b].statement);
-        let Some(conflict) = Conflict::new(description, &claims[a].evidence_ids, &claims[b].evidence_ids) else {
+        let Some(conflict) = Conflict::new(description, &claims[a].evidence_ids, &claims[b].evidence_ids)
+        else {
             continue;
         };
         for (this, other) in [(a, b), (b, a)] {
@@ -369,7 +389,11 @@ fn opposed(a: &str, b: &str) -> bool {
     let negates = |word: &String| matches!(word.as_str(), "not" | "never" | "no" | "neither" | "without");
     let core = |words: &[String]| -> Vec<String> {
         let carried = |word: &&String| {
-            !negates(word) && !matches!(word.as_str(), "do" | "does" | "did" | "is" | "are" | "longer" | "any" | "the" | "a")
+            !negates(word)
+                && !matches!(
+                    word.as_str(),
+                    "do" | "does" | "did" | "is" | "are" | "longer" | "any" | "the" | "a"
+                )
         };
         words.iter().filter(carried).map(|word| stem(word)).collect()
     };
@@ -378,7 +402,8 @@ fn opposed(a: &str, b: &str) -> bool {
 }
 
 fn stem(word: &str) -> String {
-    let cut = ["ing", "es", "ed", "s"].iter().find_map(|end| word.strip_suffix(end).filter(|rest| rest.len() > 2));
+    let cut =
+        ["ing", "es", "ed", "s"].iter().find_map(|end| word.strip_suffix(end).filter(|rest| rest.len() > 2));
     cut.unwrap_or(word).trim_end_matches('e').to_owned()
 }
 
@@ -476,8 +501,12 @@ mod tests {
     }
 
     fn claim(statement: &str, kind: ClaimKind, cites: Vec<Result<EvidenceRecord, String>>) -> CitedClaim {
-        let claim =
-            ProposedClaim { statement: statement.into(), kind, status: ProposedStatus::Verified, cites: vec![] };
+        let claim = ProposedClaim {
+            statement: statement.into(),
+            kind,
+            status: ProposedStatus::Verified,
+            cites: vec![],
+        };
         CitedClaim { claim, step_id: "s".into(), visit: 1, cites }
     }
 
@@ -525,7 +554,8 @@ mod tests {
     #[test]
     fn x_008_tests_pass_only_where_agentd_ran_all_commands_green_on_the_final_tree() {
         let with = |verification: Vec<EvidenceRecord>, configured: usize| {
-            let mut case = case(vec![claim("green", ClaimKind::TestsPass, vec![Ok(command("m", Some(0), "final"))])]);
+            let mut case =
+                case(vec![claim("green", ClaimKind::TestsPass, vec![Ok(command("m", Some(0), "final"))])]);
             (case.verification, case.verify_commands) = (verification, configured);
             judge(case).claims[0].clone()
         };
@@ -564,14 +594,20 @@ mod tests {
         let judged = judge(needs);
         assert_eq!(judged.outcome, GateOutcome::RequiredClaimMissing);
         let stop = judged.settle(Stop::new(StopDetail::Completed, "x"));
-        assert_eq!((stop.detail, stop.message.as_str()), (StopDetail::RequiredClaimMissing, "Required and not verified: tests_pass."));
+        assert_eq!(
+            (stop.detail, stop.message.as_str()),
+            (StopDetail::RequiredClaimMissing, "Required and not verified: tests_pass.")
+        );
         let failed = Stop::new(StopDetail::MaxSteps, "x");
         assert_eq!(judged.settle(failed.clone()), failed, "a failure keeps its own reason");
         let required = judge(Case { evidence_required: true, ..case(vec![]) });
         assert_eq!(required.outcome, GateOutcome::RequiredClaimMissing);
         for outcome in [ReportOutcome::InsufficientEvidence, ReportOutcome::NotAchieved] {
             let abstained = judge(Case { outcome: Some(outcome), ..case(vec![]) });
-            assert_eq!(abstained.settle(Stop::new(StopDetail::Completed, "x")).detail, StopDetail::ModelAbstained);
+            assert_eq!(
+                abstained.settle(Stop::new(StopDetail::Completed, "x")).detail,
+                StopDetail::ModelAbstained
+            );
         }
         let partly = judge(case(vec![
             claim("a", ClaimKind::Other, vec![]),
@@ -584,11 +620,18 @@ mod tests {
     fn x_028_claims_that_contradict_each_other_both_fall() {
         let judged = judge(case(vec![
             claim("The parser crashes on empty input.", ClaimKind::Other, vec![Ok(span("a"))]),
-            claim("The parser doesn't crash on empty input", ClaimKind::BehaviorObserved, vec![Ok(span("b"))]),
+            claim(
+                "The parser doesn't crash on empty input",
+                ClaimKind::BehaviorObserved,
+                vec![Ok(span("b"))],
+            ),
             claim("The lexer crashes on empty input.", ClaimKind::Other, vec![Ok(span("c"))]),
         ]));
         assert_eq!(judged.conflicts.len(), 1);
-        assert_eq!((&judged.conflicts[0].side_a[..], &judged.conflicts[0].side_b[..]), (&["a".to_owned()][..], &["b".to_owned()][..]));
+        assert_eq!(
+            (&judged.conflicts[0].side_a[..], &judged.conflicts[0].side_b[..]),
+            (&["a".to_owned()][..], &["b".to_owned()][..])
+        );
         let status: Vec<bool> = judged.claims.iter().map(Claim::is_verified).collect();
         assert_eq!(status, [false, false, true]);
         let one_sided = judge(case(vec![
@@ -602,7 +645,8 @@ mod tests {
     fn x_029_a_later_report_replaces_or_takes_back_but_never_promotes() {
         let mut second = claim("X is  broken.", ClaimKind::Other, vec![]);
         second.visit = 2;
-        let judged = judge(case(vec![claim("x is broken", ClaimKind::Other, vec![Ok(span("e"))]), second.clone()]));
+        let judged =
+            judge(case(vec![claim("x is broken", ClaimKind::Other, vec![Ok(span("e"))]), second.clone()]));
         assert_eq!(judged.claims.len(), 1);
         assert_eq!((judged.claims[0].claim_id.as_str(), judged.claims[0].is_verified()), ("c2.1", false));
         second.claim.status = ProposedStatus::Retracted;

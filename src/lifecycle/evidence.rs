@@ -62,7 +62,8 @@ pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, Journ
     match unknown {
         Some(word) if settled.success() => {
             let kinds = ClaimKind::ALL.map(ClaimKind::as_str).join(", ");
-            let message = format!("The agent requires \"{word}\", which is no kind of claim; kinds are {kinds}.");
+            let message =
+                format!("The agent requires \"{word}\", which is no kind of claim; kinds are {kinds}.");
             Ok(Stop::new(StopDetail::RequiredClaimMissing, message))
         }
         _ => Ok(settled),
@@ -160,7 +161,8 @@ pub async fn recheck(record: &EvidenceRecord, worktree: &Worktree, run_dir: &Pat
             stored(run_dir, &format!("tool-output/{handle}")).await?
         }
         Provenance::Git(git) => {
-            let commit = crate::domain::name::CommitId::parse(&git.commit).map_err(|error| error.to_string())?;
+            let commit =
+                crate::domain::name::CommitId::parse(&git.commit).map_err(|error| error.to_string())?;
             let tree = worktree.tree_of_commit(&commit).await.map_err(|error| error.to_string())?;
             return if tree == git.tree { Ok(()) } else { Err(format!("{} has another tree", git.commit)) };
         }
@@ -199,10 +201,16 @@ async fn follow(
             if let Some(answered) = testimony.by_call(visit, locator) {
                 return answer(scene, answered, verification, None).await;
             }
-            let (source, lines) = split_locator(locator)
-                .ok_or_else(|| format!("\"{locator}\" is neither a call of this run nor a place like src/x.rs:12-20"))?;
-            let (start, end) = line_range(lines).ok_or_else(|| format!("\"{lines}\" is not a range of lines like 12-20"))?;
-            if source == "issue" { issue_text(scene, start, end) } else { file_span(scene, source, start, end).await }
+            let (source, lines) = split_locator(locator).ok_or_else(|| {
+                format!("\"{locator}\" is neither a call of this run nor a place like src/x.rs:12-20")
+            })?;
+            let (start, end) =
+                line_range(lines).ok_or_else(|| format!("\"{lines}\" is not a range of lines like 12-20"))?;
+            if source == "issue" {
+                issue_text(scene, start, end)
+            } else {
+                file_span(scene, source, start, end).await
+            }
         }
     }
 }
@@ -256,7 +264,9 @@ async fn answer(
     lines: Option<(u64, u64)>,
 ) -> Result<EvidenceRecord, String> {
     let own = answered.argv.as_ref().and_then(|argv| {
-        verification.iter().find(|record| matches!(&record.provenance, Provenance::Command(run) if run.argv == *argv))
+        verification
+            .iter()
+            .find(|record| matches!(&record.provenance, Provenance::Command(run) if run.argv == *argv))
     });
     if let (true, Some(own)) = (answered.maybe_stale, own) {
         return Ok(own.clone());
@@ -270,14 +280,20 @@ async fn answer(
         (None, None) => return Err(format!("the answer to the call {} was not kept", answered.call_id)),
     };
     let (start, end) = lines.unwrap_or_else(|| last_lines(&text));
-    let quote = quoted_lines(&text, start, end).map_err(|problem| format!("the answer to {}: {problem}", answered.call_id))?;
-    let head_tree = scene.facts.committed.as_ref().map(|committed| committed.tree.clone()).unwrap_or_default();
+    let quote = quoted_lines(&text, start, end)
+        .map_err(|problem| format!("the answer to {}: {problem}", answered.call_id))?;
+    let head_tree =
+        scene.facts.committed.as_ref().map(|committed| committed.tree.clone()).unwrap_or_default();
     let provenance = match (&answered.command, &answered.argv) {
         (Some(facts), Some(argv)) => Provenance::Command(CommandSource {
             argv: argv.clone(),
             // Where nothing that writes ran afterwards, the tree after it is the final one.
             tree_after: if answered.maybe_stale { String::new() } else { head_tree.clone() },
-            output_handle: answered.handle.as_ref().map(|handle| format!("tool-output/{handle}")).unwrap_or_default(),
+            output_handle: answered
+                .handle
+                .as_ref()
+                .map(|handle| format!("tool-output/{handle}"))
+                .unwrap_or_default(),
             ..facts.clone()
         }),
         _ => Provenance::ToolResult(ToolResultSource {
@@ -289,7 +305,8 @@ async fn answer(
             output_handle: answered.handle.clone(),
         }),
     };
-    let mut found = record(scene, provenance, Span::lines(start, end), &quote, CapturedBy::ModelCited, "recorded");
+    let mut found =
+        record(scene, provenance, Span::lines(start, end), &quote, CapturedBy::ModelCited, "recorded");
     found.stale = answered.maybe_stale;
     found.opaque = answered.opaque;
     found.tree = if answered.maybe_stale { String::new() } else { head_tree };
@@ -323,7 +340,8 @@ async fn verification(scene: &Scene<'_>) -> Vec<EvidenceRecord> {
         let text = stored(scene.run_dir, &run.output).await.unwrap_or_else(|_| run.tail.clone());
         let (start, end) = last_lines(&text);
         let quote = quoted_lines(&text, start, end).unwrap_or_default();
-        let mut found = record(scene, of_run(run), Span::lines(start, end), &quote, CapturedBy::Agentd, "run");
+        let mut found =
+            record(scene, of_run(run), Span::lines(start, end), &quote, CapturedBy::Agentd, "run");
         found.tree.clone_from(&run.tree_after);
         let final_tree = scene.facts.committed.as_ref().map(|committed| committed.tree.as_str());
         found.stale = final_tree.is_some_and(|tree| tree != run.tree_after);
@@ -381,14 +399,16 @@ fn change_lines(change: &Change) -> String {
 
 fn issue_text(scene: &Scene<'_>, start: u64, end: u64) -> Result<EvidenceRecord, String> {
     let issue = scene.facts.lease.as_ref().map(|lease| &lease.issue).ok_or("the run has no issue")?;
-    let quote = quoted_lines(&issue.body, start, end).map_err(|problem| format!("the issue's text: {problem}"))?;
+    let quote =
+        quoted_lines(&issue.body, start, end).map_err(|problem| format!("the issue's text: {problem}"))?;
     let provenance = Provenance::IssueText(IssueTextSource {
         url: issue.url.clone().unwrap_or_default(),
         node_id: issue.node_id.clone().unwrap_or_default(),
         updated_at: issue.updated_at.clone().unwrap_or_default(),
         body_sha256: sha256_hex(issue.body.as_bytes()),
     });
-    let mut found = record(scene, provenance, Span::lines(start, end), &quote, CapturedBy::ModelCited, "reread");
+    let mut found =
+        record(scene, provenance, Span::lines(start, end), &quote, CapturedBy::ModelCited, "reread");
     found.tree = String::new();
     Ok(found)
 }

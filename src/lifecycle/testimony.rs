@@ -71,7 +71,8 @@ impl Testimony {
         }
         for entry in &facts.ledger {
             let AccountingKind::Tool { mcp_server, call_id, handle, .. } = &entry.what else { continue };
-            let call = all.calls.iter_mut().find(|call| call.visit == entry.step_visit && call.call_id == *call_id);
+            let call =
+                all.calls.iter_mut().find(|call| call.visit == entry.step_visit && call.call_id == *call_id);
             if let Some(call) = call {
                 call.server.clone_from(mcp_server);
                 call.handle.clone_from(handle);
@@ -102,7 +103,8 @@ impl Testimony {
                 opaque: name.starts_with("exec_agent__"),
             }),
             Item::ToolCallOutputItem { call_id, output, .. } => {
-                let call = self.calls.iter_mut().rev().find(|call| call.visit == visit && call.call_id == *call_id);
+                let call =
+                    self.calls.iter_mut().rev().find(|call| call.visit == visit && call.call_id == *call_id);
                 if let Some(call) = call {
                     call.ran = output.status == EnvelopeStatus::Ok;
                     let result = output.data.as_ref().and_then(|data| data.get("result"));
@@ -126,7 +128,10 @@ impl Testimony {
             argv: argv.clone(),
             cwd: text("cwd"),
             env_names: texts("env_names").unwrap_or_default(),
-            exit_code: facts.get("exit_code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok()),
+            exit_code: facts
+                .get("exit_code")
+                .and_then(Value::as_i64)
+                .and_then(|code| i32::try_from(code).ok()),
             signal: facts.get("signal").and_then(Value::as_i64).map(|signal| format!("signal {signal}")),
             started_at: text("started_at"),
             duration_ms: number("duration_ms"),
