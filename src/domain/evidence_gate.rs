@@ -529,7 +529,7 @@ mod tests {
             body_sha256: "b".into(),
         };
         let said = record("e", Provenance::IssueText(issue));
-        let table: Vec<(ClaimKind, Vec<Result<EvidenceRecord, String>>, bool)> = vec![
+        let table = [
             (ClaimKind::DefectLocation, vec![Ok(span("e"))], true),
             (ClaimKind::DefectLocation, vec![Ok(command("e", Some(1), "final"))], true),
             (ClaimKind::DefectLocation, vec![Ok(change("e"))], false),

@@ -525,7 +525,8 @@ mod tests {
 
     #[test]
     fn a_039_what_does_not_fit_together_is_found() {
-        let break_it: [(&str, fn(&mut RunOutput)); 9] = [
+        type Change = fn(&mut RunOutput);
+        let break_it: [(&str, Change); 9] = [
             ("success ⇔ stop_reason", |o| o.success = false),
             ("exit_code belongs", |o| o.exit_code = 1),
             ("limit_type", |o| o.limit_type = LimitType::Hard),
