@@ -12,7 +12,7 @@ use super::mapping_format::MappingRecord;
 use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
 use super::site::Site;
-use crate::config::config_file::{self, Publish};
+use crate::config::config_file::Publish;
 use crate::config::settings::Session;
 use crate::definition::policy_file::{PolicySource, read_policies};
 use crate::definition::{self, Loaded};
@@ -24,7 +24,7 @@ use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
 use crate::engine::policy_program::PolicyProgram;
 use crate::github::IssueSnapshot;
-use crate::llm::providers::{ProviderConfig, ProviderKind, Providers};
+use crate::llm::Providers;
 use crate::prompt::template::Values;
 use crate::sys::lock;
 
@@ -192,34 +192,10 @@ async fn read_policy(site: &Site) -> Result<Policy, Refusal> {
 }
 
 fn providers(site: &Site, session: &Session) -> Result<Providers, Refusal> {
-    let mut configured = BTreeMap::new();
-    for target in &session.settings.targets {
-        if configured.contains_key(&target.provider) {
-            continue;
-        }
-        let provider = site.config.provider(&target.provider)?;
-        configured.insert(
-            provider.name.clone(),
-            ProviderConfig {
-                kind: wire_of(provider.kind),
-                base_url: Some(provider.base_url),
-                api_key: provider.api_key,
-                headers: provider.headers.into_iter().collect(),
-            },
-        );
-    }
-    Providers::new(configured, site.clock.clone())
+    let names: BTreeSet<&str> = session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
+    let used = names.into_iter().map(|name| site.config.provider(name)).collect::<Result<Vec<_>, _>>()?;
+    Providers::new(used, &site.clock)
         .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
-}
-
-fn wire_of(kind: config_file::ProviderKind) -> ProviderKind {
-    match kind {
-        config_file::ProviderKind::Anthropic => ProviderKind::Anthropic,
-        config_file::ProviderKind::Openai => ProviderKind::OpenAi,
-        config_file::ProviderKind::OpenaiResponses | config_file::ProviderKind::Gemini => {
-            ProviderKind::OpenAi
-        }
-    }
 }
 
 fn redactor(site: &Site) -> Result<Redactor, Refusal> {

@@ -30,7 +30,7 @@ pub struct ServerConfig {
     pub allow: Vec<String>,
     /// Globs on the tools' bare names; these win over `allow`.
     pub deny: Vec<String>,
-    /// Parameters that agentd sets beside `user_id` and `issue`, where a tool declares them (D79).
+    /// Parameters that agentd sets where a tool declares them (D79).
     pub bind: Vec<BoundParameter>,
     /// Take the parameters that agentd sets out of what models see (C-18).
     pub hide_bound_params: bool,
@@ -44,14 +44,14 @@ impl ServerConfig {
     /// Enough for a package runner that has to fetch the server first.
     pub const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A required server with the defaults: all tools, nothing more bound.
+    /// A required server with the defaults: all tools, `user_id` and `issue` bound.
     pub fn new(transport: ServerTransport) -> Self {
         Self {
             transport,
             required: true,
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
-            bind: Vec::new(),
+            bind: vec![BoundParameter::UserId, BoundParameter::Issue],
             hide_bound_params: false,
             queue: None,
             start_timeout: Self::DEFAULT_START_TIMEOUT,

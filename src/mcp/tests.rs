@@ -144,7 +144,7 @@ async fn c_18_bound_parameters_are_declared_ones_and_hidden_only_where_asked() {
         config
     };
     let mut more = whoami(place.server(&[]));
-    more.bind = vec![BoundParameter::Repo, BoundParameter::Worktree];
+    more.bind.extend([BoundParameter::Repo, BoundParameter::Worktree]);
     more.hide_bound_params = true;
     let servers = place.connect(&[("a", whoami(place.server(&[]))), ("b", more)]).await.unwrap();
     let [plain, hiding] = servers.tools() else { panic!("{servers:?}") };

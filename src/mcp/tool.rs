@@ -101,12 +101,11 @@ pub(super) fn closed_schema(given: &Map<String, Value>) -> Result<Value, String>
 }
 
 /// The parameters a server lets agentd set, of those this schema declares (D79).
-pub(super) fn bound(schema: &Value, more: &[BoundParameter]) -> Vec<BoundParameter> {
-    let default = [BoundParameter::UserId, BoundParameter::Issue];
+pub(super) fn bound(schema: &Value, allowed: &[BoundParameter]) -> Vec<BoundParameter> {
     let declared = |parameter: &BoundParameter| schema["properties"].get(parameter.name()).is_some();
     BoundParameter::ALL
         .into_iter()
-        .filter(|parameter| default.contains(parameter) || more.contains(parameter))
+        .filter(|parameter| allowed.contains(parameter))
         .filter(declared)
         .collect()
 }
@@ -183,8 +182,8 @@ mod tests {
     fn s_031_c_18_bound_parameters_are_those_declared_and_may_be_hidden() {
         let schema = json!({ "type": "object",
             "properties": { "user_id": {}, "repo": {}, "text": {} }, "required": ["user_id", "text"] });
-        assert_eq!(bound(&schema, &[]), [BoundParameter::UserId]);
-        let more = [BoundParameter::Repo, BoundParameter::Branch];
+        assert_eq!(bound(&schema, &[BoundParameter::UserId, BoundParameter::Issue]), [BoundParameter::UserId]);
+        let more = [BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Branch];
         assert_eq!(bound(&schema, &more), [BoundParameter::UserId, BoundParameter::Repo]);
         let seen = without(&schema, &bound(&schema, &more));
         assert_eq!(seen, json!({ "type": "object", "properties": { "text": {} }, "required": ["text"] }));
