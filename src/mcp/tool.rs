@@ -103,11 +103,7 @@ pub(super) fn closed_schema(given: &Map<String, Value>) -> Result<Value, String>
 /// The parameters a server lets agentd set, of those this schema declares (D79).
 pub(super) fn bound(schema: &Value, allowed: &[BoundParameter]) -> Vec<BoundParameter> {
     let declared = |parameter: &BoundParameter| schema["properties"].get(parameter.name()).is_some();
-    BoundParameter::ALL
-        .into_iter()
-        .filter(|parameter| allowed.contains(parameter))
-        .filter(declared)
-        .collect()
+    BoundParameter::ALL.into_iter().filter(|parameter| allowed.contains(parameter)).filter(declared).collect()
 }
 
 /// The schema without the bound parameters, for models (C-18).
@@ -182,7 +178,10 @@ mod tests {
     fn s_031_c_18_bound_parameters_are_those_declared_and_may_be_hidden() {
         let schema = json!({ "type": "object",
             "properties": { "user_id": {}, "repo": {}, "text": {} }, "required": ["user_id", "text"] });
-        assert_eq!(bound(&schema, &[BoundParameter::UserId, BoundParameter::Issue]), [BoundParameter::UserId]);
+        assert_eq!(
+            bound(&schema, &[BoundParameter::UserId, BoundParameter::Issue]),
+            [BoundParameter::UserId]
+        );
         let more = [BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Branch];
         assert_eq!(bound(&schema, &more), [BoundParameter::UserId, BoundParameter::Repo]);
         let seen = without(&schema, &bound(&schema, &more));
