@@ -1,6 +1,6 @@
 //! Before the rooms: everything that can be refused is refused here, while nothing has been made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
