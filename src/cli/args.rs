@@ -140,10 +140,8 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Serve a GitHub, a git remote and a scripted model on loopback, to try things out.
-    #[command(hide = true)]
     Sim(SimArgs),
     /// Run the main job on a simulated GitHub and a recorded model.
-    #[command(hide = true)]
     Demo(DemoArgs),
     /// Serve agentd's tools over MCP.
     #[command(hide = true)]
@@ -315,13 +313,11 @@ pub enum AgentsCommand {
         name: Option<String>,
     },
     /// Write a new agent.
-    #[command(hide = true)]
     New {
         /// Its name.
         name: String,
     },
     /// Write a definition in the newest format.
-    #[command(hide = true)]
     Migrate {
         /// One agent [default: all].
         name: Option<String>,

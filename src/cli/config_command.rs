@@ -9,7 +9,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::{self, Config, Source};
-use crate::domain::policy::PolicyInput;
+use crate::domain::schemas::record_schema;
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &ConfigCommand) -> Result<(), CommandError> {
@@ -89,11 +89,12 @@ fn check_for_use(config: &Config) -> Result<Vec<String>, CommandError> {
 fn schema(name: &str) -> Result<serde_json::Value, CommandError> {
     match name {
         "config" => Ok(config::schema().clone()),
-        "policy-input" => Ok(schemars::schema_for!(PolicyInput).to_value()),
-        "run-output" | "run-record" | "agent" | "steps-registry" => {
-            Err(CommandError::not_available(&format!("config schema {name}")))
-        }
-        _ => Err(CommandError::invalid(format!("there is no schema \"{name}\""))
-            .hint("write one of config, run-output, run-record, policy-input, agent, steps-registry")),
+        "agent" | "steps-registry" => Err(CommandError::not_available(&format!("config schema {name}"))),
+        _ => record_schema(name).ok_or_else(|| {
+            CommandError::invalid(format!("there is no schema \"{name}\"")).hint(
+                "write one of config, run-output, run-record, policy-input, policy-result, evidence, accounting, \
+                 agent, steps-registry",
+            )
+        }),
     }
 }

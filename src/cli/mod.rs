@@ -4,6 +4,7 @@ pub mod args;
 pub mod error;
 pub mod output;
 
+mod agents_command;
 mod config_command;
 mod context;
 mod doctor;
@@ -13,6 +14,7 @@ mod policy_command;
 mod progress;
 mod remote;
 mod run_command;
+mod runs_command;
 mod sim_command;
 mod demo;
 
@@ -33,36 +35,53 @@ pub fn main() -> ExitCode {
     // The one provider of cryptography (D58). It fails only if there is one already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let json = arguments.iter().any(|argument| argument == "--json");
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return told_by_clap(&error, json),
+        Err(error) => return told_by_clap(&error, &arguments),
     };
+    let told = Told { output: Output::plain(cli.global.json), run: matches!(cli.command, Command::Run(_)) };
     let env = match Env::capture() {
         Ok(env) => env,
         Err(error) => {
-            let error = CommandError::invalid(format!("the working directory cannot be read: {error}"))
-                .hint("go to a directory that exists");
-            Output::plain(json).failure(&error);
-            return ExitCode::from(error.exit_code);
+            let error = CommandError::invalid(format!("the working directory cannot be read: {error}"));
+            return told.failure(&error.hint("go to a directory that exists"));
         }
     };
     let output = Output::new(&cli.global, &env);
+    let told = Told { output, ..told };
     // A defect of agentd ends with a documented exit code, too; the panic itself was told on stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
     match done.unwrap_or_else(|_| Err(CommandError::failed("a defect of agentd ended the command"))) {
         Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            output.failure(&error);
-            ExitCode::from(error.exit_code)
+        Err(error) => told.failure(&error),
+    }
+}
+
+/// How a failure is told: what `run --json` prints is a run output in every case.
+#[derive(Clone, Copy)]
+struct Told {
+    output: Output,
+    run: bool,
+}
+
+impl Told {
+    fn failure(self, error: &CommandError) -> ExitCode {
+        if self.run && self.output.json() {
+            self.output.say_only(error);
+            // When stdout cannot be written, stderr has told it.
+            let _ = self.output.document(&run_command::unstarted("(not read)".to_owned(), error));
+        } else {
+            self.output.failure(error);
         }
+        ExitCode::from(error.exit_code)
     }
 }
 
 /// Help and version are results; everything else that clap says is exit code 4, never its own 2.
-fn told_by_clap(error: &clap::Error, json: bool) -> ExitCode {
+fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     use clap::error::ErrorKind;
-    let output = Output::plain(json);
+    let given = |word: &str| arguments.iter().any(|argument| argument == word);
+    let output = Output::plain(given("--json"));
     let text = error.render();
     let shown = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -76,8 +95,7 @@ fn told_by_clap(error: &clap::Error, json: bool) -> ExitCode {
             CommandError::invalid(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
         }
     };
-    output.failure(&shown);
-    ExitCode::from(shown.exit_code)
+    Told { output, run: given("run") }.failure(&shown)
 }
 
 fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
@@ -92,6 +110,10 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Run(args) => return run_command::run(&context, args),
         Command::Demo(args) => return demo::run(&context, args),
         Command::Sim(args) => sim_command::run(&context, args),
+        Command::Agents(command) => return agents_command::agents(&context, command),
+        Command::Prompt(args) => agents_command::prompt(&context, args),
+        Command::Runs(asked) => runs_command::run(&context, asked)
+            .unwrap_or_else(|| Err(CommandError::not_available(&name_of(&cli.command)))),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);

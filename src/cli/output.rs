@@ -73,6 +73,11 @@ impl Output {
         self.stderr_is_terminal && !self.quiet
     }
 
+    /// Whether the result may be coloured.
+    pub fn colours(self) -> bool {
+        self.stdout_colour
+    }
+
     /// Whether the log may be coloured.
     pub fn log_colour(self) -> bool {
         self.stderr_colour

@@ -37,7 +37,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         Ok(code) => Ok(code),
         // `--json` has a run output also when nothing could start (interface §2).
         Err(error) if context.output.json() && !args.dry_run => {
-            context.output.document(&unstarted(context, args, &error))?;
+            context.output.document(&unstarted(title(context, args), &error))?;
             context.output.say_only(&error);
             Ok(error.exit_code)
         }
@@ -231,23 +231,27 @@ fn flags(args: &RunArgs) -> Vec<Flag> {
     flags
 }
 
-/// The run output of a run that could not even be planned: its configuration or its place is wrong.
-fn unstarted(context: &Context, args: &RunArgs, error: &CommandError) -> RunOutput {
+/// The run output of a run that could not even be planned: its arguments, its configuration or its place is wrong.
+pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
     let detail = match error.exit_code {
         5 => StopDetail::SchemaInvalid,
         4 => StopDetail::ConfigInvalid,
         3 => StopDetail::McpUnavailable,
         _ => StopDetail::Internal,
     };
+    let stop = Stop::new(detail, error.message.clone());
+    let principal = operator(&Host::current());
+    report::unstarted(Uuid::now_v7(), title, principal, &stop, Clock::system().now_ms())
+}
+
+fn title(context: &Context, args: &RunArgs) -> String {
     let title = match (&args.issue, &args.issue_file) {
         (Some(number), _) => format!("Issue {number}"),
         (None, Some(path)) => path.display().to_string(),
         (None, None) => "(none)".to_owned(),
     };
     let repo = context.global.repo.as_ref().map(|repo| format!(" of {repo}")).unwrap_or_default();
-    let stop = Stop::new(detail, error.message.clone());
-    let principal = operator(&Host::current());
-    report::unstarted(Uuid::now_v7(), format!("{title}{repo}"), principal, &stop, Clock::system().now_ms())
+    format!("{title}{repo}")
 }
 
 impl From<Refusal> for CommandError {

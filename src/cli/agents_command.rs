@@ -1,0 +1,255 @@
+//! `agentd agents list · check · new · migrate` and `agentd prompt`: definitions, without asking any model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::args::{AgentsCommand, PromptArgs};
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use crate::definition::diagnostic::exit_code;
+use crate::definition::migration::{self, MigrationError};
+use crate::definition::scaffold::{ScaffoldError, new_agent};
+use crate::definition::variables::host_variable;
+use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
+use crate::prompt::address::PromptAddress;
+
+/// `agentd agents …`. Gives the exit code.
+pub fn agents(context: &Context, command: &AgentsCommand) -> Result<u8, CommandError> {
+    match command {
+        AgentsCommand::List => list(context).map(|()| 0),
+        AgentsCommand::Check { name } => check(context, name.as_deref()),
+        AgentsCommand::New { name } => new(context, name).map(|()| 0),
+        AgentsCommand::Migrate { name } => migrate(context, name.as_deref()).map(|()| 0),
+    }
+}
+
+fn load(context: &Context, name: &str, supplied: &BTreeSet<String>) -> Result<Loaded, Refused> {
+    definition::load(&context.base, &folder(context, name), supplied)
+}
+
+fn folder(context: &Context, name: &str) -> PathBuf {
+    context.base.join(".agent").join(name)
+}
+
+/// Refuses a name that no folder has.
+fn known(context: &Context, name: &str) -> Result<(), CommandError> {
+    let all = definition::agents_of(&context.base);
+    if all.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let error = CommandError::invalid(format!(
+        "there is no agent \"{name}\" in {}",
+        context.base.join(".agent").display()
+    ));
+    Err(if all.is_empty() {
+        error.hint("`agentd init` writes one")
+    } else {
+        error.hint(format!("known agents: {}", all.join(", ")))
+    })
+}
+
+fn list(context: &Context) -> Result<(), CommandError> {
+    let mut rows = Vec::new();
+    let mut told = Vec::new();
+    for name in definition::agents_of(&context.base) {
+        let (state, version, steps, about) = match load(context, &name, &BTreeSet::new()) {
+            Ok(loaded) => {
+                let definition = loaded.definition;
+                ("ok", definition.version, definition.flow.steps.len(), definition.description)
+            }
+            Err(_) => ("broken", String::new(), 0, format!("see `agentd agents check {name}`")),
+        };
+        told.push(
+            json!({ "name": name, "state": state, "version": version, "steps": steps, "description": about }),
+        );
+        rows.push(vec![name, version, state.to_owned(), steps.to_string(), about]);
+    }
+    if context.output.json() {
+        return context.output.document(&told);
+    }
+    if rows.is_empty() {
+        return context.output.line("No agents here. `agentd init` writes one.");
+    }
+    context.output.table(&["AGENT", "VERSION", "STATE", "STEPS", "DESCRIPTION"], &rows)
+}
+
+/// The named agent, or all; never none.
+fn chosen(context: &Context, name: Option<&str>) -> Result<Vec<String>, CommandError> {
+    let names = match name {
+        Some(name) => {
+            known(context, name)?;
+            vec![name.to_owned()]
+        }
+        None => definition::agents_of(&context.base),
+    };
+    if names.is_empty() {
+        return Err(CommandError::invalid(format!("no agents in {}", context.base.join(".agent").display()))
+            .hint("`agentd init` writes one"));
+    }
+    Ok(names)
+}
+
+fn new(context: &Context, name: &str) -> Result<(), CommandError> {
+    let written = new_agent(&context.base, name).map_err(|error| match error {
+        ScaffoldError::Write(error) => CommandError::failed(error.to_string()),
+        refused => CommandError::invalid(refused.to_string()),
+    })?;
+    let written: Vec<String> = written.iter().map(|path| shown(context, path)).collect();
+    if context.output.json() {
+        return context.output.document(&json!({ "agent": name, "written": written }));
+    }
+    for path in written {
+        context.output.line(format!("{}  {path}", context.output.toned("wrote", Tone::Good)))?;
+    }
+    context
+        .output
+        .line(format!("`agentd agents check {name}` checks it; its handoffs need a rule in the policy."))
+}
+
+fn migrate(context: &Context, name: Option<&str>) -> Result<(), CommandError> {
+    let mut told = Vec::new();
+    for name in chosen(context, name)? {
+        let failed = |error: MigrationError| match error {
+            MigrationError::NotJson { .. } => CommandError::invalid(error.to_string()),
+            other => CommandError::failed(other.to_string()),
+        };
+        let migrations = migration::plan(&folder(context, &name)).map_err(failed)?;
+        migration::apply(&migrations).map_err(failed)?;
+        for migration in &migrations {
+            let path = shown(context, &migration.path);
+            let changes: Vec<String> = migration
+                .changes
+                .iter()
+                .map(|change| format!("{}: {}", change.pointer, change.text))
+                .collect();
+            if !context.output.json() {
+                context.output.line(format!("{}  {path}", context.output.toned("rewrote", Tone::Good)))?;
+                changes.iter().try_for_each(|change| context.output.line(format!("  {change}")))?;
+            }
+            told.push(json!({ "agent": name, "file": path, "changes": changes }));
+        }
+        if migrations.is_empty() && !context.output.json() {
+            context.output.line(format!("{name} is in the newest form"))?;
+        }
+    }
+    if context.output.json() { context.output.document(&told) } else { Ok(()) }
+}
+
+/// A path as people know it: relative to the main checkout where it is below it.
+fn shown(context: &Context, path: &Path) -> String {
+    path.strip_prefix(&context.base).unwrap_or(path).display().to_string()
+}
+
+fn check(context: &Context, name: Option<&str>) -> Result<u8, CommandError> {
+    let names = chosen(context, name)?;
+    let mut code = 0;
+    let mut told = Vec::new();
+    for name in names {
+        let findings = match load(context, &name, &BTreeSet::new()) {
+            Ok(loaded) => loaded.diagnostics,
+            Err(Refused(findings)) => findings,
+        };
+        // 5 says more than 4.
+        code = code.max(exit_code(&findings, Severity::Defect));
+        if context.output.json() {
+            let findings: Vec<Value> = findings.iter().map(document).collect();
+            told.push(json!({ "agent": name, "findings": findings }));
+        } else {
+            tell(context, &name, &findings)?;
+        }
+    }
+    if context.output.json() {
+        context.output.document(&json!({ "ok": code == 0, "agents": told }))?;
+    }
+    Ok(code)
+}
+
+fn document(finding: &Diagnostic) -> Value {
+    json!({
+        "code": finding.code,
+        "severity": finding.severity.as_str(),
+        "file": finding.file,
+        "line": finding.place.as_ref().map(|place| place.line),
+        "column": finding.place.as_ref().map(|place| place.column),
+        "pointer": finding.pointer,
+        "message": finding.message,
+        "fix": finding.fix,
+    })
+}
+
+fn tell(context: &Context, name: &str, findings: &[Diagnostic]) -> Result<(), CommandError> {
+    let output = context.output;
+    for finding in findings {
+        output.line(finding.to_string())?;
+    }
+    let count = |severity: Severity| findings.iter().filter(|found| found.severity == severity).count();
+    let (errors, defects, warnings) =
+        (count(Severity::Error), count(Severity::Defect), count(Severity::Warning));
+    let (word, tone) =
+        if errors + defects > 0 { ("not in order", Tone::Bad) } else { ("in order", Tone::Good) };
+    output.line(format!(
+        "{name}: {} ({errors} errors, {defects} defects, {warnings} warnings)",
+        output.toned(word, tone)
+    ))
+}
+
+/// `agentd prompt`: the text exactly as a step would see it (D47).
+pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> {
+    let config = context.config_for(args.agent.as_deref(), &[])?;
+    let configured = || config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
+    let name = args.agent.clone().unwrap_or_else(configured);
+    known(context, &name)?;
+    let given: BTreeMap<String, String> = args
+        .uv
+        .iter()
+        .map(|(name, value)| (name.strip_prefix("uv-").unwrap_or(name).to_owned(), value.clone()))
+        .collect();
+    let loaded = load(context, &name, &given.keys().cloned().collect()).map_err(|refused| CommandError {
+        exit_code: refused.exit_code(),
+        ..CommandError::invalid(refused.to_string())
+    })?;
+    // What a run sets by itself can be given here, since there is no run.
+    let (of_host, own): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        given.into_iter().partition(|(name, _)| host_variable(name).is_some());
+    let mut values = loaded.run_values(&own).map_err(|problems| {
+        let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        problems
+            .into_iter()
+            .fold(CommandError::invalid(told.join("; ")), |error, problem| error.hint(problem.fix))
+    })?;
+    for (name, value) in of_host {
+        values.set(&name, value);
+    }
+    let told = |error: crate::prompt::PromptError| CommandError::invalid(error.to_string());
+    let mut address = PromptAddress::parse(&args.address).map_err(told)?;
+    if address.c1 != loaded.c1() {
+        return Err(CommandError::invalid(format!(
+            "the agent {name} has no prompts under \"{}\"; its first level is \"{}\"",
+            address.c1,
+            loaded.c1()
+        )));
+    }
+    if let Some(edition) = &args.edition {
+        address.edition.clone_from(edition);
+    }
+    address.adaptation.clone_from(&args.adaptation);
+    let resolved = loaded.resolve_address(&address, &values).map_err(told)?;
+    if context.output.json() {
+        return context.output.document(&json!({
+            "agent": name,
+            "path": resolved.path,
+            "fell_back": resolved.fell_back,
+            "template_sha256": resolved.template_sha256,
+            "text_sha256": resolved.text_sha256,
+            "text": resolved.text,
+        }));
+    }
+    if resolved.fell_back {
+        context.output.note(format!("the adaptation has no file of its own; {} was used", resolved.path));
+    }
+    context.output.result(&resolved.text)?;
+    if resolved.text.ends_with('\n') { Ok(()) } else { context.output.line("") }
+}

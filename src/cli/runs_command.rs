@@ -1,0 +1,292 @@
+//! `agentd runs list · show · report · accounting · events · diff`: looks at runs, changes nothing.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::args::RunsCommand;
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use crate::domain::facts::RunFacts;
+use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
+use crate::lifecycle::{page, report};
+use crate::store::journal_file;
+use crate::store::run_dir::{FindError, RunDir, StateDir};
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{self, ProcessSpec};
+
+/// Does what was asked; `None` = not one of these commands.
+pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<(), CommandError>> {
+    Some(match command {
+        RunsCommand::List => list(context),
+        RunsCommand::Show(run) => find(context, &run.run).and_then(|dir| show(context, &dir)),
+        RunsCommand::Report(run) => {
+            find(context, &run.run).and_then(|dir| print(context, &dir, &dir.report(), "report"))
+        }
+        RunsCommand::Accounting(run) => {
+            find(context, &run.run).and_then(|dir| ledger(context, &dir, &dir.accounting(), "ledger"))
+        }
+        RunsCommand::Events(run) => find(context, &run.run).and_then(|dir| events(context, &dir)),
+        RunsCommand::Diff(run) => find(context, &run.run).and_then(|dir| diff(context, &dir)),
+        _ => return None,
+    })
+}
+
+fn state(context: &Context) -> Result<StateDir, CommandError> {
+    Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
+}
+
+fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
+    state(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
+}
+
+fn unreadable(error: FindError) -> CommandError {
+    CommandError::failed(error.to_string())
+}
+
+/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+    let runs = all(context)?;
+    let none = || {
+        CommandError::invalid(format!(
+            "there is no run \"{asked}\" in {}",
+            context.state_dir().map_or_else(|_| String::new(), |dir| dir.to_string())
+        ))
+        .hint("`agentd runs list` lists them")
+    };
+    if asked == "latest" {
+        return runs.into_iter().next().ok_or_else(none);
+    }
+    let mut by_id: Vec<RunDir> =
+        runs.iter().filter(|dir| dir.run_id.to_string().starts_with(asked)).cloned().collect();
+    match by_id.len() {
+        1 => Ok(by_id.remove(0)),
+        0 => runs
+            .into_iter()
+            .find(|dir| {
+                facts(dir)
+                    .ok()
+                    .and_then(|facts| facts.lease)
+                    .is_some_and(|lease| lease.instance.as_str() == asked)
+            })
+            .ok_or_else(none),
+        n => Err(CommandError::invalid(format!("{n} runs begin with \"{asked}\""))
+            .hint("write more of the run id")),
+    }
+}
+
+fn facts(dir: &RunDir) -> Result<RunFacts, CommandError> {
+    report::facts_of(dir).map_err(|error| CommandError::failed(error.to_string()))
+}
+
+/// A run's stop, or that it has none yet.
+fn ending(facts: &RunFacts) -> (String, Tone) {
+    match &facts.end {
+        Some(stop) => {
+            let tone = if stop.success() { Tone::Good } else { Tone::Bad };
+            (format!("{} ({})", stop.reason(), stop.detail), tone)
+        }
+        // Readers never finalise a run that another process may own (D61).
+        None => ("not ended".to_owned(), Tone::Warn),
+    }
+}
+
+fn list(context: &Context) -> Result<(), CommandError> {
+    let mut rows = Vec::new();
+    let mut told = Vec::new();
+    for dir in all(context)? {
+        // A run whose journal cannot be read is told, not hidden.
+        let Ok(facts) = facts(&dir) else {
+            told.push(json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false }));
+            rows.push(vec![
+                dir.run_id.to_string(),
+                dir.repo.to_string(),
+                String::new(),
+                "unreadable".to_owned(),
+            ]);
+            continue;
+        };
+        let totals = facts.totals();
+        let issue = facts.lease.as_ref().map(|lease| lease.issue.key.to_string()).unwrap_or_default();
+        let title = facts.lease.as_ref().map(|lease| lease.issue.title.clone()).unwrap_or_default();
+        let started = rfc3339_of_ms(facts.started_at);
+        told.push(json!({
+            "run_id": dir.run_id,
+            "repo": dir.repo,
+            "issue": facts.lease.as_ref().map(|lease| &lease.issue.key),
+            "instance": facts.lease.as_ref().map(|lease| &lease.instance),
+            "started_at": started,
+            "stop_reason": facts.end.as_ref().map(|stop| stop.reason()),
+            "stop_detail": facts.end.as_ref().map(|stop| stop.detail),
+            "visits": facts.visits.len(),
+            "cost_usd": totals.cost,
+        }));
+        rows.push(vec![
+            dir.run_id.to_string(),
+            dir.repo.to_string(),
+            issue,
+            ending(&facts).0,
+            totals.cost.to_string(),
+            started.get(..19).unwrap_or(&started).replace('T', " "),
+            title,
+        ]);
+    }
+    if context.output.json() {
+        return context.output.document(&told);
+    }
+    if rows.is_empty() {
+        return context.output.line("No runs yet. `agentd run --issue N` makes one.");
+    }
+    context.output.table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "TITLE"], &rows)
+}
+
+fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let output = context.output;
+    if output.json() {
+        let result = std::fs::read(dir.result()).ok();
+        let result = result.and_then(|bytes| serde_json::from_slice::<RunOutput>(&bytes).ok());
+        return match result {
+            Some(result) => output.document(&result),
+            None => Err(not_written(dir, "result")),
+        };
+    }
+    let facts = facts(dir)?;
+    let (word, tone) = ending(&facts);
+    let totals = facts.totals();
+    let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
+    if let Some(stop) = &facts.end {
+        rows.push(("", stop.message.clone()));
+    }
+    if let Some(lease) = &facts.lease {
+        rows.push(("issue", format!("{} of {}: {}", lease.issue.key, dir.repo, lease.issue.title)));
+        rows.push((
+            "origin",
+            format!("{} ({}) at {}", lease.origin.branch, lease.origin.source, lease.origin.commit.short()),
+        ));
+        rows.push(("branch", lease.branch.to_string()));
+        rows.push(("instance", lease.instance.to_string()));
+    }
+    let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
+    rows.push(("started", format!("{}, for {}", rfc3339_of_ms(facts.started_at), page::duration(lived))));
+    for visit in &facts.visits {
+        let next = visit.next.as_deref().map(|next| format!(" → {next}")).unwrap_or_default();
+        rows.push((
+            "step",
+            format!("{} {}: {}{next}, {} turns", visit.visit, visit.step_id, visit.verdict, visit.turns),
+        ));
+    }
+    rows.push((
+        "cost",
+        format!(
+            "{}{}, {} requests, {} tokens in, {} out",
+            totals.cost,
+            if totals.cost_unknown { " and more" } else { "" },
+            totals.llm_requests,
+            totals.tokens_in,
+            totals.tokens_out
+        ),
+    ));
+    rows.push(("tools", format!("{} run, {} failed", totals.tools_run, totals.tools_failed)));
+    if let Some(committed) = &facts.committed {
+        let (added, removed) = committed.change.lines();
+        rows.push((
+            "change",
+            format!(
+                "{} at {}, +{added} −{removed}",
+                match committed.change.files.len() {
+                    1 => "1 file".to_owned(),
+                    n => format!("{n} files"),
+                },
+                committed.head.short()
+            ),
+        ));
+    }
+    for command in &facts.verification {
+        rows.push((
+            "verify",
+            format!("{}: {}", command.argv.join(" "), if command.passed() { "passed" } else { "failed" }),
+        ));
+    }
+    for (effect, _) in &facts.effects {
+        if let Some(outcome) = facts.outcome(*effect) {
+            rows.push(("done", format!("{}: {outcome}", effect.as_str())));
+        }
+    }
+    for warning in &facts.warnings {
+        rows.push(("warning", warning.text.clone()));
+    }
+    rows.push(("directory", dir.path.display().to_string()));
+    for (what, told) in rows {
+        output.line(format!("{} {told}", output.toned(&format!("{what:<10}"), Tone::Dim)))?;
+    }
+    Ok(())
+}
+
+fn not_written(dir: &RunDir, what: &str) -> CommandError {
+    CommandError::failed(format!("run {} has no {what}: it has not ended", dir.run_id))
+        .hint(format!("agentd runs show {}", dir.run_id))
+}
+
+fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
+    match std::fs::read(path) {
+        Ok(bytes) => context.output.bytes(&bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
+        Err(error) => Err(CommandError::failed(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// A JSON Lines file: as it is, or as one list with `--json`.
+fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
+    if !context.output.json() {
+        return print(context, dir, path, what);
+    }
+    let text = std::fs::read_to_string(path).map_err(|_| not_written(dir, what))?;
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    context.output.document(&lines)
+}
+
+fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let read = journal_file::read(dir).map_err(|error| CommandError::failed(error.to_string()))?;
+    if context.output.json() {
+        return context.output.document(&read.lines);
+    }
+    read.lines.iter().try_for_each(|line| context.output.json_line(line))
+}
+
+/// What the run's commits changed, as git shows it.
+fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let facts = facts(dir)?;
+    let lease = facts.lease.as_ref().ok_or_else(|| not_written(dir, "mapping"))?;
+    let Some(committed) = &facts.committed else {
+        return Err(CommandError::failed(format!("run {} has committed nothing yet", dir.run_id)));
+    };
+    let checkout = AbsPath::new(&lease.checkout).map_err(|error| CommandError::failed(error.to_string()))?;
+    let colour = if context.output.colours() { "--color=always" } else { "--color=never" };
+    let range = format!("{}..{}", lease.origin.commit, committed.head);
+    let spec = ProcessSpec::new("git", &checkout)
+        .args(["-c", "core.pager=cat", "diff", "--no-ext-diff", "--no-textconv", colour, &range])
+        .envs(context.env.for_tools())
+        .output_cap(256 * 1024 * 1024);
+    let exit = context
+        .block_on(async { process::run(spec, &CancellationToken::new()).await })?
+        .map_err(|error| CommandError::failed(error.to_string()))?;
+    if !exit.success() {
+        return Err(CommandError::failed(format!("git diff {range}: {}", exit.stderr.text().trim()))
+            .hint("the commits may have been removed from the checkout"));
+    }
+    if context.output.json() {
+        let change: Vec<Value> = committed
+            .change
+            .files
+            .iter()
+            .map(|file| json!({ "path": file.path, "added": file.added, "removed": file.removed }))
+            .collect();
+        return context.output.document(&json!({
+            "base": lease.origin.commit, "head": committed.head, "files": change, "patch": exit.stdout.text(),
+        }));
+    }
+    context.output.bytes(&exit.stdout.head)?;
+    context.output.bytes(&exit.stdout.tail)
+}
