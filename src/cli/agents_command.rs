@@ -123,7 +123,7 @@ fn migrate(context: &Context, name: Option<&str>) -> Result<(), CommandError> {
             let changes: Vec<String> = migration
                 .changes
                 .iter()
-                .map(|change| format!("{}: {}", change.pointer, change.text))
+                .map(|change| format!("{}: {}: {}", change.old, change.what, change.instead))
                 .collect();
             if !context.output.json() {
                 context.output.line(format!("{}  {path}", context.output.toned("rewrote", Tone::Good)))?;
