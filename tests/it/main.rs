@@ -9,6 +9,7 @@
 mod daemon;
 mod double;
 mod github;
+mod github_sim;
 mod fingerprints;
 mod llm;
 mod policy_attacks;

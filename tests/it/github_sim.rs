@@ -1,0 +1,155 @@
+//! The GitHub client against the simulator: what it writes is there once, whatever happened on the way.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agentd::config::Credentials;
+use agentd::config::config_file::LabelsTable;
+use agentd::domain::name::{BranchName, RepoName};
+use agentd::github::{Change, Client, ErrorKind, IssueState, PageCache, PullSpec, Settings};
+use agentd::sim::{Scenario, SimOptions, Simulator};
+use secrecy::SecretString;
+
+const WORLD: &str = r#"
+tokens = [{ token = "tok", login = "helper" }]
+[[repositories]]
+name = "octo/greeter"
+collaborators = { helper = "write" }
+[[repositories.commits]]
+files = { "a.txt" = "one" }
+[[repositories.commits]]
+branch = "feature/issue-1"
+files = { "a.txt" = "two" }
+[[repositories.issues]]
+title = "One"
+labels = ["agentd"]
+fields = { base_branch = { single_select = "develop" } }
+projects = [{ title = "Roadmap", fields = { "Target Branch" = "develop" } }]
+[[repositories.issues]]
+title = "Two"
+projects = [
+  { title = "Roadmap", number = 1, fields = { "Target Branch" = { single_select = "develop" } } },
+  { title = "Other", number = 2, fields = { "Target Branch" = "main" } },
+]
+[[repositories.issues]]
+title = "Three"
+"#;
+
+async fn world(more: &str) -> Simulator {
+    let text = format!("{WORLD}{more}");
+    let scenario = Scenario::from_text(&text, Path::new("scenario.toml")).unwrap();
+    Simulator::start(scenario, SimOptions::default()).await.unwrap()
+}
+
+fn client(sim: &Simulator) -> Client {
+    let settings = Settings::new(sim.api_url(), Credentials::Token(SecretString::from("tok".to_owned())));
+    let quick = Duration::from_millis(5);
+    Client::new(Settings { retry_delay: quick, timeout: Duration::from_secs(5), ..settings }).unwrap()
+}
+
+fn repo() -> RepoName {
+    RepoName::parse("octo/greeter").unwrap()
+}
+
+#[tokio::test]
+async fn g02_fields_of_issues_and_projects_are_read_as_github_gives_them() {
+    let sim = world("").await;
+    let client = client(&sim);
+    let one = client.issue(&repo(), 1).await.unwrap();
+    assert_eq!(client.issue_field(&one, "base_branch").await.unwrap().as_deref(), Some("develop"));
+    let mut found = client.project_fields(&repo(), &[1, 2, 3], "Target Branch").await.unwrap();
+    assert_eq!(found.remove(&1).unwrap().unwrap().as_deref(), Some("develop"));
+    let conflict = found.remove(&2).unwrap().unwrap_err();
+    assert!(matches!(conflict.kind, ErrorKind::FieldConflict { .. }), "{conflict}");
+    assert_eq!(found.remove(&3).unwrap().unwrap(), None);
+    let missing = client.project_field(&repo(), 99, "Target Branch").await.unwrap_err();
+    assert_eq!(missing.kind, ErrorKind::NotFound);
+    assert_eq!(client.viewer().await.unwrap().actor.login, "helper");
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[tokio::test]
+async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_base() {
+    // The first request takes effect, but its answer is lost on the way.
+    let sim =
+        world("[[faults]]\nmethod = \"POST\"\npath = \"/repos/*/pulls\"\nkind = \"lost_reply\"\n").await;
+    let client = client(&sim);
+    let branch = |name: &str| BranchName::parse(name).unwrap();
+    let mut spec = PullSpec {
+        head: branch("feature/issue-1"),
+        base: branch("main"),
+        title: "One".into(),
+        body: "Closes #1".into(),
+        draft: true,
+    };
+    let (pull, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    assert_eq!((change, pull.draft), (Change::Created, true));
+    spec.draft = false;
+    spec.title = "One, done".into();
+    let (again, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    assert_eq!((again.number, change, again.draft), (pull.number, Change::Updated, false));
+    let (_, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    assert_eq!(change, Change::Unchanged);
+    let pulls = sim.pulls("octo/greeter");
+    assert_eq!(pulls.len(), 1);
+    assert_eq!((pulls[0].title.as_str(), pulls[0].pull.as_ref().unwrap().draft), ("One, done", false));
+    spec.head = branch("main");
+    assert!(client.settle_pull(&repo(), &spec).await.is_err());
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[tokio::test]
+async fn a_comment_is_there_once_although_its_answer_was_lost() {
+    for kind in ["lost_reply", "drop", "truncate"] {
+        let fault =
+            format!("[[faults]]\nmethod = \"POST\"\npath = \"/repos/*/comments\"\nkind = \"{kind}\"\n");
+        let sim = world(&fault).await;
+        let client = client(&sim);
+        client.settle_comment(&repo(), 1, "<!-- agentd:issue-1 -->", "text").await.unwrap();
+        let comments = sim.issue("octo/greeter", 1).unwrap().comments;
+        assert_eq!(comments.len(), 1, "{kind}");
+        assert_eq!(comments[0].body, "<!-- agentd:issue-1 -->\ntext", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn d6_labels_are_settled_and_repeated_settling_writes_nothing() {
+    let sim = world("").await;
+    let client = client(&sim);
+    let labels = LabelsTable::default();
+    let settle = async || {
+        let now = client.issue(&repo(), 1).await.unwrap().issue.labels;
+        client.settle_labels(&repo(), 1, &now, IssueState::Done, &labels).await.unwrap();
+    };
+    settle().await;
+    assert_eq!(sim.issue("octo/greeter", 1).unwrap().labels, ["agentd:done"]);
+    let writes = |sim: &Simulator| sim.requests().iter().filter(|request| request.method != "GET").count();
+    let before = writes(&sim);
+    settle().await;
+    assert_eq!(writes(&sim), before);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[tokio::test]
+async fn limits_hangs_and_cut_lists_are_what_they_are() {
+    let sim =
+        world("[[faults]]\npath = \"/repos/*/issues\"\nkind = \"secondary_limit\"\nretry_after = 1\n").await;
+    let limited = client(&sim).patient(Duration::ZERO);
+    let mut cache = PageCache::default();
+    let error = limited.list_labelled(&repo(), "agentd", &mut cache).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::RateLimited { .. }), "{error}");
+    let patient = limited.patient(Duration::from_secs(5));
+    assert_eq!(patient.list_labelled(&repo(), "agentd", &mut cache).await.unwrap().issues.len(), 1);
+
+    let sim = world("[[faults]]\npath = \"/repos/*/issues\"\nkind = \"hang\"\ntimes = 0\n").await;
+    let token = Credentials::Token(SecretString::from("tok".to_owned()));
+    let settings =
+        Settings { timeout: Duration::from_millis(100), retries: 1, ..Settings::new(sim.api_url(), token) };
+    let error =
+        Client::new(settings).unwrap().list_labelled(&repo(), "agentd", &mut cache).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+
+    let sim = world("[[faults]]\npath = \"/repos/*/issues\"\nkind = \"truncate\"\ntimes = 1\n").await;
+    let listing = client(&sim).list_labelled(&repo(), "agentd", &mut PageCache::default()).await.unwrap();
+    assert_eq!(listing.issues.len(), 1, "half an answer is asked for again");
+}
