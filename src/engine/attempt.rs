@@ -272,6 +272,7 @@ impl Session<'_> {
             Ok(Ok(mut reply)) => {
                 let taken = |id: &str| self.messages.iter().any(|message| calls_it(message, id));
                 reading::name_calls(&mut reply, taken);
+                reply.usage = reply.usage.map(believable);
                 let phase = match (self.is_final(), self.world.stop.asked()) {
                     (true, _) => Phase::Final,
                     (false, Some(_)) => Phase::Stopping,
@@ -390,6 +391,18 @@ pub(super) fn assistant(reply: &ModelReply) -> Message {
 /// `provider/model`.
 pub(super) fn name_of(target: &Target) -> String {
     format!("{}/{}", target.provider, target.model)
+}
+
+/// A provider's figures, cut where no reply can reach: sums over them stay sums.
+fn believable(usage: TokenUsage) -> TokenUsage {
+    const MOST: u64 = 1 << 40;
+    let cut = |tokens: u64| tokens.min(MOST);
+    TokenUsage::new(
+        cut(usage.input_tokens),
+        cut(usage.output_tokens),
+        cut(usage.cache_read_input_tokens),
+        cut(usage.cache_write_input_tokens),
+    )
 }
 
 fn calls_it(message: &Message, id: &str) -> bool {

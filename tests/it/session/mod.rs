@@ -1,4 +1,12 @@
 //! The session, from its seams: scripted replies in, requests, ledger, conversation and report out.
 
-mod world;
+mod chat;
+mod context;
+mod ends;
+mod gate;
+mod odd_scripts;
+mod replies;
+mod reports;
+mod tools;
 mod turns;
+mod world;

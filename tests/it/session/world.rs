@@ -44,7 +44,7 @@ pub const ALLOW_ALL: &str =
     "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
 /// One scripted answer of the model.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub enum Line {
     Reply(ModelReply),
     Fail(ModelErrorClass, Option<u16>),
@@ -53,6 +53,8 @@ pub enum Line {
     /// Answers after a while.
     Slow(Duration, ModelReply),
     Panic,
+    /// Answers what it is asked.
+    Answer(fn(&ModelRequest) -> ModelReply),
 }
 
 pub fn reply(text: &str, calls: &[(&str, Value)]) -> ModelReply {
@@ -148,6 +150,7 @@ impl Model for ScriptedModel {
                     Ok(reply)
                 }
                 Line::Panic => panic!("scripted panic"),
+                Line::Answer(answer) => Ok(answer(request)),
             }
         })
     }
@@ -424,12 +427,6 @@ impl World {
     pub fn tool(mut self, tool: TestTool) -> Self {
         self.order.push(tool.spec.name.clone());
         self.tools.insert(tool.spec.name.clone(), Arc::new(tool));
-        self
-    }
-
-    pub fn without_tools(mut self) -> Self {
-        self.order.clear();
-        self.tools.clear();
         self
     }
 
