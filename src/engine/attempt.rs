@@ -30,7 +30,7 @@ pub(super) enum Answered {
         /// The reply, its calls named.
         reply: Box<ModelReply>,
         /// What it is worth.
-        reading: Reading,
+        reading: Box<Reading>,
         /// What the reply may do now.
         phase: Phase,
         /// The request it answers.
@@ -222,11 +222,21 @@ impl Session<'_> {
             model: target.model.clone(),
             prompt_version: prompt.version.clone(),
             prompt_hash: prompt.prompt_hash.clone(),
-            prompt_text: prompt.include_text.then(|| self.record.redact(&self.request.system)),
+            prompt_text: prompt.include_text.then(|| self.prompt_text()),
             template_hash: prompt.template_hash.clone(),
             step_id: self.request.ids.step_id.clone(),
             step_visit: self.request.ids.visit,
         })))
+    }
+
+    /// System prompt and opening, redacted.
+    fn prompt_text(&self) -> String {
+        let opening = self.request.opening.iter().filter_map(|message| match message {
+            Message::User { content } => Some(content.as_str()),
+            _ => None,
+        });
+        let whole: Vec<&str> = std::iter::once(self.request.system.as_str()).chain(opening).collect();
+        self.record.redact(&whole.join("\n\n"))
     }
 
     /// Sends one request and accounts for it, however it ends.
@@ -272,7 +282,8 @@ impl Session<'_> {
             Ok(Ok(mut reply)) => {
                 let taken = |id: &str| self.messages.iter().any(|message| calls_it(message, id));
                 reading::name_calls(&mut reply, taken);
-                reply.usage = reply.usage.map(believable);
+                // A provider that counts nothing has not counted.
+                reply.usage = reply.usage.map(believable).filter(|usage| usage.total_tokens > 0);
                 let phase = match (self.is_final(), self.world.stop.asked()) {
                     (true, _) => Phase::Final,
                     (false, Some(_)) => Phase::Stopping,
@@ -286,9 +297,13 @@ impl Session<'_> {
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(reading) => {
-                        Answered::Accepted { reply, reading, phase, sent: Box::new(request), started }
-                    }
+                    Ok(reading) => Answered::Accepted {
+                        reply,
+                        reading: Box::new(reading),
+                        phase,
+                        sent: Box::new(request),
+                        started,
+                    },
                     Err(rejection) => Answered::Rejected { reply, rejection },
                 })
             }

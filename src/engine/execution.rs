@@ -84,12 +84,11 @@ impl Execution<'_> {
         let interrupts = self.interrupts;
         let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
         let interrupt = match ended {
-            Ok(done) => {
-                done?;
-                None
-            }
+            Ok(Ok(())) => None,
+            Ok(Err(halt)) => Some(Interrupt::End(halt)),
             Err(interrupt) => Some(interrupt),
         };
+        // What was cut off has its ledger line too.
         for (seat, answer) in seats.iter().zip(&mut answers) {
             if answer.is_none() {
                 *answer = Some(self.give_up(seat)?);
@@ -128,10 +127,21 @@ impl Execution<'_> {
             }
             let Some((place, ended)) = running.next().await else { return Ok(()) };
             match ended? {
+                Some(Err(ToolError::Fatal(technical))) => {
+                    answers[place] = Some(self.fatal(&seats[place], &technical)?);
+                    let message = "A tool failed in a way that the run cannot go on after.";
+                    return Err(Halt::new(StopDetail::Internal, "ToolFatal", message, technical));
+                }
                 Some(result) => answers[place] = Some(self.settle(&seats[place], result).await?),
                 None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
             }
         }
+    }
+
+    fn fatal(&self, seat: &Seat, technical: &str) -> Result<Answer, Halt> {
+        let answer = Answer::error(&ToolError::Fatal(technical.to_owned()));
+        self.account(seat, Costs { error: Some(technical.to_owned()), ..Costs::default() }, answer.text())?;
+        Ok(answer)
     }
 
     /// Redact → size → context guard → envelope → journal.
@@ -139,11 +149,6 @@ impl Execution<'_> {
         let call_id = &seat.ready.call.id;
         let (output, error) = match result {
             Ok(output) => (output, None),
-            Err(ToolError::Fatal(technical)) => {
-                self.account(seat, Costs { error: Some(technical.clone()), ..Costs::default() }, "")?;
-                let message = "A tool failed in a way that the run cannot go on after.";
-                return Err(Halt::new(StopDetail::Internal, "ToolFatal", message, technical));
-            }
             Err(error @ ToolError::Refused { .. }) => {
                 let answer = Answer::error(&self.redacted(error));
                 let code = answer.envelope().code.clone().unwrap_or_default();

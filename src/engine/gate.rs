@@ -18,14 +18,14 @@ use super::policy::{Policy, PolicyVerdict};
 use super::queue::Queues;
 use super::record::Record;
 use super::report::FINAL_REPORT;
-use super::task_status::TASK_STATUS;
+use super::task_status::{self, TASK_STATUS};
 use super::tool::Tool;
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
-use crate::domain::message::{ToolCall, ToolSpec};
+use crate::domain::message::ToolCall;
 use crate::domain::policy::{
-    Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext,
-    ProposalKind, Proposed, Resource, Risk,
+    Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext, Proposed,
+    Resource, Risk,
 };
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::{Item, SuspendedProposal};
@@ -37,6 +37,8 @@ pub struct Gate {
     scope: Scope,
     tools: BTreeMap<String, Door>,
     loop_guard: LoopGuard,
+    /// The session's own protocol tools are on offer: report and status (not in chat, not for a flow).
+    protocol: bool,
     /// An output did not fit the context: no new tool starts.
     context_spent: bool,
 }
@@ -164,18 +166,20 @@ impl Gate {
             scope,
             tools: doors,
             loop_guard: LoopGuard::default(),
+            protocol: false,
             context_spent: false,
         })
+    }
+
+    /// Lets report and status through (C-03).
+    #[must_use]
+    pub fn with_protocol(self) -> Self {
+        Self { protocol: true, ..self }
     }
 
     /// The tool of a name.
     pub fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(name).map(|door| &door.tool)
-    }
-
-    /// How the tools are offered, in the order given.
-    pub fn specs(&self, order: &[Arc<dyn Tool>]) -> Vec<ToolSpec> {
-        order.iter().map(|tool| tool.spec().clone()).collect()
     }
 
     /// No new tool starts in this session.
@@ -210,7 +214,9 @@ impl Gate {
             self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
             let ruling = match self.first_refusal(proposal, phase, captured, &mut seats) {
                 Some(refusal) => self.refuse(turn, proposal, refusal),
-                None if PROTOCOL_TOOLS[..2].contains(&proposal.call.name.as_str()) => {
+                None if self.protocol
+                    && [FINAL_REPORT, TASK_STATUS].contains(&proposal.call.name.as_str()) =>
+                {
                     captured |= proposal.report == ReportCall::Captured;
                     let arguments = parsed.unwrap_or(Value::Null);
                     self.decide(turn, &proposal.call, &arguments, Risk::Read).await.map(|_| Ruling::Protocol)
@@ -256,8 +262,9 @@ impl Gate {
             Phase::Open => {}
         }
         let name = proposal.call.name.as_str();
-        if name == TASK_STATUS {
-            return None;
+        if self.protocol && name == TASK_STATUS {
+            let problem = proposal.arguments.as_ref().ok().and_then(task_status::problem);
+            return problem.map(Refusal::InvalidArguments);
         }
         if *seats == 0 {
             return Some(Refusal::TooManyCalls);
@@ -380,9 +387,14 @@ impl Gate {
             result => HandoffRuling::Denied(Answer::denied(&result)),
         };
         let (HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer)) = &ruling;
-        let output = self.record.envelope(answer).await?;
-        self.record.item(0, Item::HandoffItem { call_id, from, to, output })?;
+        self.handoff_item(&call_id, &from, &to, answer).await?;
         Ok(ruling)
+    }
+
+    async fn handoff_item(&self, call_id: &str, from: &str, to: &str, answer: &Answer) -> Result<(), Halt> {
+        let output = self.record.envelope(answer).await?;
+        let (call_id, from, to) = (call_id.to_owned(), from.to_owned(), to.to_owned());
+        self.record.item(0, Item::HandoffItem { call_id, from, to, output })
     }
 
     fn input(&self, turn: u32, proposed: Proposed) -> Result<PolicyInput, Denied> {
@@ -452,8 +464,9 @@ impl Gate {
             return Ok(result);
         }
         let answer = Answer::denied(&result);
-        if input.kind == ProposalKind::Tool {
-            self.record.answer_item(input.turn, call_id, &answer).await?;
+        match (&input.from, &input.to) {
+            (Some(from), Some(to)) => self.handoff_item(call_id, from, to, &answer).await?,
+            _ => self.record.answer_item(input.turn, call_id, &answer).await?,
         }
         let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
         let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);

@@ -30,6 +30,7 @@ pub mod context_guard;
 pub mod pacing;
 pub mod reading;
 pub mod session;
+pub mod single_call;
 pub mod variables;
 pub mod visit;
 pub mod flow;

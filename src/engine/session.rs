@@ -230,6 +230,7 @@ impl<'a> Session<'a> {
             &world.queues,
         )
         .map_err(|error| unfit(&error))?;
+        let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut open_tools: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec().clone()).collect();
         let mut final_tools = Vec::new();
         if request.mode == SessionMode::Task {
@@ -334,6 +335,8 @@ impl<'a> Session<'a> {
                 return Err(asked.map_or_else(|| self.without_report(false), Halt::from));
             }
             if asked.is_some() {
+                // One last report is granted, not more (C-26).
+                self.collapse();
                 self.force(ForcedFinal::UserStop, self.turn + 1)?;
             }
             self.turn += 1;
@@ -568,7 +571,8 @@ fn unopened(request: &SessionRequest, world: &SessionWorld, record: &Record, hal
     }
 }
 
-fn unfit(error: &UnfitTool) -> Halt {
+/// The end of what cannot begin with such a tool.
+pub(super) fn unfit(error: &UnfitTool) -> Halt {
     let text = error.to_string();
     match error {
         UnfitTool::Schema { .. } => {
@@ -588,6 +592,25 @@ fn text_of(message: &Message) -> &str {
 }
 
 impl SessionOutcome {
+    /// The conversation so far as the opening of a session that goes on from it (D4): without the system message, every
+    /// call answered.
+    pub fn history(&self) -> Vec<Message> {
+        let mut history: Vec<Message> = self
+            .messages
+            .iter()
+            .filter(|message| !matches!(message, Message::System { .. }))
+            .cloned()
+            .collect();
+        if let Some(Message::Assistant { tool_calls, .. }) = history.last() {
+            let unanswered: Vec<String> = tool_calls.iter().map(|call| call.id.clone()).collect();
+            history.extend(unanswered.into_iter().map(|tool_call_id| Message::Tool {
+                tool_call_id,
+                content: "The session ended with this reply.".to_owned(),
+            }));
+        }
+        history
+    }
+
     /// Why a run that ends with this session stops: completed, or the failure (C-05).
     pub fn stop(&self) -> Stop {
         match (&self.failure, self.forced_final) {

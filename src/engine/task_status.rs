@@ -29,6 +29,15 @@ pub fn spec() -> ToolSpec {
     }
 }
 
+/// What is wrong with the arguments, for the model.
+pub fn problem(arguments: &Map<String, Value>) -> Option<String> {
+    let known = matches!(
+        arguments.get("status").and_then(Value::as_str),
+        Some("in_progress" | "blocked" | "completed")
+    );
+    (!known).then(|| "/status: one of in_progress, blocked, completed is required".to_owned())
+}
+
 /// Whether the arguments say that the work is done.
 pub fn is_completed(arguments: &Map<String, Value>) -> bool {
     arguments.get("status").and_then(Value::as_str) == Some("completed")

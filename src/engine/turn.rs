@@ -93,7 +93,7 @@ impl Session<'_> {
                     {
                         reply.reasoning = Some(thought);
                     }
-                    return self.accept(reply, reading, phase, &sent, started).await;
+                    return self.accept(reply, *reading, phase, &sent, started).await;
                 }
                 Answered::Rejected { reply, rejection } => {
                     if let Some(thought) = reply.reasoning.clone() {

@@ -71,9 +71,15 @@ async fn s_040_an_attempt_ends_with_the_turns_timeout_and_the_tools_share_what_i
     assert!(ran.gap(1) < Duration::from_secs(31));
 }
 
+fn status() -> Line {
+    call("agent__task_status", json!({ "status": "completed" }))
+}
+
 #[tokio::test(start_paused = true)]
-async fn c_06_a_chat_knows_no_final_report() {
-    let ran = World::new(vec![report("x"), text("ok")]).chat().run().await;
-    assert_eq!(ran.results(2), ["(tool failed: Unknown tool: agent__final_report)"]);
-    assert_eq!(ran.content(), "ok");
+async fn c_06_a_chat_knows_no_final_report_and_no_status() {
+    for (name, script) in [("agent__final_report", report("x")), ("agent__task_status", status())] {
+        let ran = World::new(vec![script, text("ok")]).chat().run().await;
+        assert_eq!(ran.results(2), [format!("(tool failed: Unknown tool: {name})")]);
+        assert_eq!(ran.content(), "ok");
+    }
 }

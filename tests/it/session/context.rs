@@ -47,14 +47,14 @@ fn limited(world: World, limit: u64) -> World {
 async fn a_013_a_014_d41_every_attempt_has_its_counters_on_the_record() {
     let ran = World::new(vec![report("ok")]).run().await;
     let event =
-        serde_json::to_value(&ran.events.iter().find(|e| matches!(e, Event::LlmRequestPrepared(_)))).unwrap();
+        serde_json::to_value(ran.events.iter().find(|e| matches!(e, Event::LlmRequestPrepared(_)))).unwrap();
     assert_eq!(event["kind"], "llm_request_prepared");
     for key in ["ctxTokens", "newTokens", "schemaCtxTokens", "expectedTokens", "contextWindow"] {
         assert!(event["data"][key].is_u64(), "{key}");
     }
     assert_eq!(event["data"]["target"], "fake/m");
     let guard =
-        serde_json::to_value(&ran.events.iter().find(|e| matches!(e, Event::ContextGuard(_)))).unwrap();
+        serde_json::to_value(ran.events.iter().find(|e| matches!(e, Event::ContextGuard(_)))).unwrap();
     assert_eq!(guard["kind"], "context_guard");
     for key in ["projected", "current", "pending", "new", "schema", "limit"] {
         assert!(guard["data"][key].is_u64(), "{key}");

@@ -84,6 +84,19 @@ async fn d38_a_reply_that_takes_longer_than_the_grace_is_given_up_and_the_last_r
 }
 
 #[tokio::test(start_paused = true)]
+async fn c_26_one_last_turn_is_granted_and_no_second_one() {
+    let slow = Line::Slow(Duration::from_secs(5), reply("", &[("count", json!({}))]));
+    let world = World::new(vec![slow, call("count", json!({}))]);
+    after(&world, Duration::from_secs(1), false);
+    let ran = world.run().await;
+    assert_eq!(
+        (ran.detail(), ran.requests.len()),
+        ("user_stop", 4),
+        "one reply, one final turn of three attempts"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn c_26_an_abort_cancels_at_once_and_asks_for_nothing() {
     let world = World::new(vec![Line::Hang, report("x")]);
     after(&world, Duration::from_secs(1), true);

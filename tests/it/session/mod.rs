@@ -7,6 +7,8 @@ mod gate;
 mod odd_scripts;
 mod replies;
 mod reports;
+mod single;
 mod tools;
 mod turns;
+mod wires;
 mod world;

@@ -1,6 +1,7 @@
 //! The final report: its sources, formats and repairs (A-036, A-043, A-058…A-071), and the conversation (A-083…A-085).
 
 use agentd::domain::event::Event;
+use agentd::domain::message::Message;
 use agentd::domain::report::ReportFormat;
 use agentd::engine::model::{ModelReply, ReplyStop};
 use serde_json::{Value, json};
@@ -248,4 +249,14 @@ async fn x_031_what_is_longer_than_64_kib_is_kept_beside_the_record() {
         4,
         "both calls' arguments, output, report"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d4_a_session_can_go_on_from_where_another_ended() {
+    let first = World::new(vec![call("echo", json!({})), report("ok")]).run().await;
+    let mut opening = first.outcome.history();
+    opening.push(Message::User { content: "And now?".to_owned() });
+    let second = World::new(vec![report("more")]).with(|world| world.opening = opening).run().await;
+    assert_eq!(second.roles(1), "SUATATU", "every call is answered, or the scripted model would refuse");
+    assert_eq!(second.content(), "more");
 }

@@ -99,6 +99,16 @@ async fn a_035_a_model_that_panics_is_no_end_of_the_program() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_080_a_tool_that_ends_the_run_leaves_a_line_for_every_call_that_was_started() {
+    let both = calls(&[("sleep", json!({ "ms": 5000 })), ("end", json!({}))]);
+    let ran = World::new(vec![both, report("x")]).tool(TestTool::new("end", Does::Ends)).run().await;
+    assert_eq!((ran.detail(), ran.requests.len()), ("internal", 1));
+    let lines: Vec<(&str, &str)> =
+        ran.tool_lines().iter().map(|entry| (tool_of(entry).1, entry.error.as_deref().unwrap())).collect();
+    assert_eq!(lines, [("end", "the disk is gone"), ("sleep", "cancelled")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_080_a_087_a_failure_is_told_and_accounted() {
     let ran = World::new(vec![call("fail", json!({})), report("ok")]).run().await;
     assert_eq!(ran.results(2), ["(tool failed: boom)"]);

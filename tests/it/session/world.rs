@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use agentd::definition::policy_file::{PolicySource, read_policies};
@@ -19,16 +19,20 @@ use agentd::domain::target::{OnFatalError, Price, SessionSettings, Target};
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
+use agentd::engine::envelope::Answer;
+use agentd::engine::gate::{Gate, HandoffRuling};
+use agentd::engine::halt::Halt;
 use agentd::engine::journal::{Journal, JournalError};
 use agentd::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use agentd::engine::pacing::Backoff;
 use agentd::engine::policy::Policy;
 use agentd::engine::queue::Queues;
-use agentd::engine::record::SessionIds;
+use agentd::engine::record::{Record, SessionIds};
 use agentd::engine::report::ReportShape;
 use agentd::engine::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
+use agentd::engine::single_call::call_tool;
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use chrono::DateTime;
@@ -237,6 +241,8 @@ pub enum Does {
     Refuses,
     Panics,
     Leaks,
+    /// Says that the run cannot go on.
+    Ends,
 }
 
 pub struct TestTool {
@@ -306,6 +312,7 @@ impl TestTool {
                 message: "the path is outside the worktree".to_owned(),
             }),
             Does::Panics => panic!("scripted panic"),
+            Does::Ends => Err(ToolError::Fatal("the disk is gone".to_owned())),
             Does::Leaks => Ok(ToolOutput::text(format!("token={SECRET}"))),
         };
         self.running.fetch_sub(1, Ordering::SeqCst);
@@ -339,6 +346,15 @@ impl Tool for TestTool {
     }
 }
 
+/// Made once: its patterns take a while to compile.
+fn redactor() -> Arc<Redactor> {
+    static REDACTOR: LazyLock<Arc<Redactor>> = LazyLock::new(|| {
+        let secret = KnownSecret { kind: "operator".to_owned(), value: SECRET.to_owned() };
+        Arc::new(Redactor::new([7; 32], vec![secret], &[]).unwrap())
+    });
+    Arc::clone(&REDACTOR)
+}
+
 pub fn target(model: &str) -> Target {
     Target {
         provider: "fake".to_owned(),
@@ -366,6 +382,8 @@ pub struct World {
     pub queues: BTreeMap<String, usize>,
     pub include_text: bool,
     pub turn_timeout: Option<Duration>,
+    /// Asked instead of the scripted model.
+    pub provider: Option<Arc<dyn Model>>,
     pub stop: Arc<StopHandle>,
     signal: agentd::engine::stop::StopSignal,
     order: Vec<String>,
@@ -379,7 +397,6 @@ pub struct Ran {
     pub times: Vec<Instant>,
     pub files: BTreeMap<String, Vec<u8>>,
     pub tools: BTreeMap<String, Arc<TestTool>>,
-    pub started: Instant,
     pub took: Duration,
 }
 
@@ -411,6 +428,7 @@ impl World {
             queues: BTreeMap::new(),
             include_text: false,
             turn_timeout: None,
+            provider: None,
             stop: Arc::new(stop),
             signal,
             order: Vec::new(),
@@ -455,49 +473,77 @@ impl World {
         self
     }
 
-    pub async fn run(self) -> Ran {
-        let clock = RunClock::starting(DateTime::from_timestamp_millis(1_700_000_000_000).unwrap());
+    fn ids(&self) -> SessionIds {
+        SessionIds {
+            run: RunId(Uuid::from_u128(7)),
+            session: Uuid::from_u128(8),
+            step_id: "initial.issue".to_owned(),
+            visit: 1,
+            agent: "resolver".to_owned(),
+            call_path: "issue-7:initial.issue".to_owned(),
+        }
+    }
+
+    fn scope(&self) -> Scope {
         let principal = Principal::new(PrincipalSource::Local, "1000@host", None);
-        let run = RunId(Uuid::from_u128(7));
-        let tools: Vec<Arc<dyn Tool>> =
-            self.order.iter().map(|name| Arc::clone(&self.tools[name]) as Arc<dyn Tool>).collect();
-        let rules =
-            read_policies(&[PolicySource { name: "policy.toml".into(), text: self.policy.clone() }]).unwrap();
-        let secret = KnownSecret { kind: "operator".to_owned(), value: SECRET.to_owned() };
-        let world = SessionWorld {
-            model: Arc::clone(&self.model) as Arc<dyn Model>,
+        Scope {
+            principal: PolicyPrincipal::new(&principal, None),
+            repo: "o/n".to_owned(),
+            issue: IssueKey::Number(7),
+            branch: "feature/issue-7".to_owned(),
+            worktree: ".worktrees/issue-7".to_owned(),
+        }
+    }
+
+    fn offered(&self) -> Vec<Arc<dyn Tool>> {
+        self.order.iter().map(|name| Arc::clone(&self.tools[name]) as Arc<dyn Tool>).collect()
+    }
+
+    fn session_world(&self) -> SessionWorld {
+        let clock = RunClock::starting(DateTime::from_timestamp_millis(1_700_000_000_000).unwrap());
+        let policy = PolicySource { name: "policy.toml".into(), text: self.policy.clone() };
+        SessionWorld {
+            model: self.provider.clone().unwrap_or_else(|| Arc::clone(&self.model) as Arc<dyn Model>),
             journal: Arc::clone(&self.journal) as Arc<dyn Journal>,
-            policy: Arc::new(Policy::new(rules, None)),
-            redactor: Arc::new(Redactor::new([7; 32], vec![secret], &[]).unwrap()),
+            policy: Arc::new(Policy::new(read_policies(&[policy]).unwrap(), None)),
+            redactor: redactor(),
             meter: Arc::new(Meter::new(self.budgets.clone(), Spend::default(), clock)),
             stop: self.signal.clone(),
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
             backoff: Backoff::default(),
             runtime_version: "0.0.0-test".to_owned(),
-        };
+        }
+    }
+
+    /// One call outside of a session.
+    pub async fn call(&self, name: &str, arguments: &str) -> Result<Answer, Halt> {
+        let call = ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
+        let limits = CallLimits { timeout: Duration::from_secs(5), max_inline_bytes: 12_288 };
+        call_tool(self.ids(), self.scope(), call, &self.offered(), limits, &self.session_world()).await
+    }
+
+    /// A transition to another step.
+    pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<Answer, Halt> {
+        let world = self.session_world();
+        let record = Record::new(world.journal, world.redactor, world.clock, self.ids());
+        let gate = Gate::new(world.policy, record, self.scope(), &[], &world.queues).unwrap();
+        match gate.handoff(from, to, payload).await? {
+            HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer) => Ok(answer),
+        }
+    }
+
+    pub async fn run(self) -> Ran {
+        let world = self.session_world();
         let request = SessionRequest {
-            ids: SessionIds {
-                run,
-                session: Uuid::from_u128(8),
-                step_id: "initial.issue".to_owned(),
-                visit: 1,
-                agent: "resolver".to_owned(),
-                call_path: "issue-7:initial.issue".to_owned(),
-            },
-            scope: Scope {
-                principal: PolicyPrincipal::new(&principal, None),
-                repo: "o/n".to_owned(),
-                issue: IssueKey::Number(7),
-                branch: "feature/issue-7".to_owned(),
-                worktree: ".worktrees/issue-7".to_owned(),
-            },
+            ids: self.ids(),
+            scope: self.scope(),
             mode: self.mode,
             system: self.system.clone(),
             opening: self.opening.clone(),
             report: self.report.clone(),
             settings: self.settings.clone(),
-            tools,
+            tools: self.offered(),
             prompt: PromptIdentity {
                 prompt_hash: "p".to_owned(),
                 template_hash: "t".to_owned(),
@@ -518,17 +564,16 @@ impl World {
             times,
             files: self.journal.files.lock().unwrap().clone(),
             tools: self.tools,
-            started,
             took,
         };
-        ran.check_invariants(&self.settings);
+        ran.check_invariants(&self.settings, self.provider.is_none());
         ran
     }
 }
 
 impl Ran {
     /// What holds after every session, whatever happened.
-    fn check_invariants(&self, settings: &SessionSettings) {
+    fn check_invariants(&self, settings: &SessionSettings, scripted: bool) {
         let record = serde_json::to_string(&self.events).unwrap();
         assert!(!record.contains(SECRET), "the secret is in the journal");
         for (path, bytes) in &self.files {
@@ -539,7 +584,9 @@ impl Ran {
         if lost {
             return;
         }
-        assert_eq!(self.llm_lines().len(), self.requests.len(), "A-072: one line per request");
+        if scripted {
+            assert_eq!(self.llm_lines().len(), self.requests.len(), "A-072: one line per request");
+        }
         let runs: usize = self.tools.values().map(|tool| tool.runs()).sum();
         let refusals = self
             .tools
