@@ -1,11 +1,11 @@
 //! Sessions over real HTTP: the simulator's model refuses what a provider would refuse, retries and odd replies included.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd::llm::{ProviderConfig, ProviderKind, Providers};
+use agentd::config::{Provider, ProviderKind};
+use agentd::llm::Providers;
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use agentd::sys::clock::Clock;
 use serde_json::Value;
@@ -23,13 +23,14 @@ async fn run(sim: &Simulator, kind: ProviderKind, stream: bool) -> Ran {
         ProviderKind::Anthropic => sim.model_url_anthropic(),
         _ => sim.model_url_openai(),
     };
-    let config = ProviderConfig {
+    let provider = Provider {
+        name: "fake".to_owned(),
         kind,
-        base_url: Some(base_url),
-        api_key: Some("sim-model-key".to_owned().into()),
-        headers: BTreeMap::new(),
+        base_url,
+        api_key: Some("sim-model-key".into()),
+        headers: Vec::new(),
     };
-    let providers = Providers::new(BTreeMap::from([("fake".to_owned(), config)]), Clock::system()).unwrap();
+    let providers = Providers::new([provider], &Clock::system()).unwrap();
     World::new(Vec::new())
         .with(|world| world.provider = Some(Arc::new(providers)))
         .settings(|settings| {
@@ -67,7 +68,7 @@ final_report = { report_format = "markdown", content = "done" }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_055_a_session_full_of_odd_replies_speaks_the_protocol_on_every_wire() {
-    for kind in [ProviderKind::Anthropic, ProviderKind::OpenAi] {
+    for kind in [ProviderKind::Anthropic, ProviderKind::Openai] {
         for stream in [false, true] {
             let sim = simulator(ODD).await;
             let ran = run(&sim, kind, stream).await;
@@ -93,7 +94,7 @@ fn has_tokens(line: &agentd::domain::record::AccountingEntry) -> bool {
 async fn a_050_a_051_fatal_errors_of_a_real_wire_end_the_session_at_once() {
     for (error, detail) in [("{ status = 401 }", "auth_error"), ("{ status = 402 }", "quota_exceeded")] {
         let sim = simulator(&format!("[[model.replies]]\nerror = {error}\n")).await;
-        let ran = run(&sim, ProviderKind::OpenAi, false).await;
+        let ran = run(&sim, ProviderKind::Openai, false).await;
         assert_eq!((ran.detail(), sim.model_requests().len()), (detail, 1));
     }
 }
