@@ -85,16 +85,12 @@ pub enum Command {
     /// Resolve one issue now, in the foreground.
     Run(RunArgs),
     /// Poll, sweep and dispatch until told to stop.
-    #[command(hide = true)]
     Daemon(DaemonArgs),
     /// Sweep the configured repositories once, then exit.
-    #[command(hide = true)]
     Sweep,
     /// Show what runs, waits and is parked, with the reason of each.
-    #[command(hide = true)]
     Status,
     /// Show why an issue is, or is not, running: every rule asked, with its answer.
-    #[command(hide = true)]
     Why {
         /// The issue.
         #[arg(value_name = "N")]

@@ -17,6 +17,7 @@ mod run_command;
 mod runs_command;
 mod sim_command;
 mod demo;
+mod daemon_command;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -109,6 +110,10 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Doctor => return doctor::run(&context),
         Command::Run(args) => return run_command::run(&context, args),
         Command::Demo(args) => return demo::run(&context, args),
+        Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
+        Command::Sweep => return daemon_command::sweep(&context),
+        Command::Status => daemon_command::status(&context),
+        Command::Why { issue } => daemon_command::why(&context, *issue),
         Command::Sim(args) => sim_command::run(&context, args),
         Command::Agents(command) => return agents_command::agents(&context, command),
         Command::Prompt(args) => agents_command::prompt(&context, args),

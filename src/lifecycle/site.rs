@@ -135,7 +135,7 @@ impl Site {
 
     /// A path of the configuration; relative ones start at the main checkout (D85).
     pub fn configured_path(&self, path: &Path) -> PathBuf {
-        self.config.base().join(path)
+        self.checkout.root().join(path).as_path().to_owned()
     }
 }
 

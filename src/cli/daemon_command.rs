@@ -1,0 +1,250 @@
+//! `agentd daemon`, `sweep`, `status` and `why`: many issues over time.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use crate::config::{Config, Repository};
+use crate::daemon::status_format::Status;
+use crate::daemon::{
+    Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, explain, gather, walks,
+};
+use crate::domain::mapping::worktree_of;
+use crate::domain::issue::IssueKey;
+use crate::domain::run_output::rfc3339;
+use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::site::Site;
+use crate::lifecycle::watch::Watch;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::lock;
+use crate::sys::paths::AbsPath;
+use crate::sys::shutdown::Shutdown;
+
+/// `agentd daemon [--once]`.
+pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
+    context.block_on(async {
+        let shutdown = listen()?;
+        let parts = parts(context, &shutdown).await?;
+        for watched in &parts.repositories {
+            context.output.note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
+        }
+        let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
+        let report = if once { daemon.once().await } else { daemon.run().await };
+        tell(context, &report)?;
+        // A poll that failed is never "no issues" (I50).
+        Ok(u8::from(once && !report.failed_polls.is_empty()))
+    })?
+}
+
+/// `agentd sweep`.
+pub fn sweep(context: &Context) -> Result<u8, CommandError> {
+    context.block_on(async {
+        let shutdown = listen()?;
+        let parts = parts(context, &shutdown).await?;
+        let report = Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        tell(context, &report)?;
+        Ok(u8::from(!report.failed_polls.is_empty()))
+    })?
+}
+
+/// `agentd status`: what the daemon of this state directory says of itself.
+pub fn status(context: &Context) -> Result<(), CommandError> {
+    let files = DaemonFiles::of(context.state_dir()?.as_path());
+    let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
+    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
+    let host = Host::current();
+    let running = holder
+        .as_ref()
+        .is_some_and(|holder| holder.liveness(&host, Clock::system().now()) == crate::sys::holder_format::Liveness::Alive);
+    if context.output.json() {
+        return context.output.document(&serde_json::json!({ "daemon_running": running, "status": status }));
+    }
+    let Some(status) = status else {
+        return context.output.line("No daemon has used this state directory yet: agentd daemon starts one.");
+    };
+    show_status(context, &status, running)
+}
+
+fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), CommandError> {
+    let out = context.output;
+    let (word, tone) = if running { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
+    out.line(format!(
+        "daemon {} (pid {}, agentd {}), last word {}",
+        out.toned(word, tone),
+        status.pid,
+        status.version,
+        rfc3339(status.at)
+    ))?;
+    for of in &status.repositories {
+        let polled = of.polled_at.map_or_else(|| "never".to_owned(), rfc3339);
+        match &of.error {
+            Some(error) => out.line(format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)))?,
+            None => out.line(format!("{}  polled {polled}", of.repo))?,
+        }
+    }
+    let mut rows: Vec<Vec<String>> = status
+        .running
+        .iter()
+        .map(|run| {
+            let why = run.stopping.clone().unwrap_or_default();
+            vec![format!("{}#{}", run.repo, run.issue), "running".to_owned(), format!("since {} {why}", rfc3339(run.since))]
+        })
+        .collect();
+    let waits = status.waiting.iter().chain(&status.parked);
+    rows.extend(waits.map(|issue| vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), issue.text.clone()]));
+    if rows.is_empty() {
+        return out.line("Nothing runs and nothing waits.");
+    }
+    out.table(&["ISSUE", "STATE", "WHY"], &rows)
+}
+
+/// `agentd why N`: every rule with its answer.
+pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
+    context.block_on(async {
+        let shutdown = Shutdown::new();
+        let config = Arc::new(context.config()?);
+        let site = site(context, &config, &context.base_path()?, &shutdown).await?;
+        let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
+        let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
+        let now = site.clock.now();
+        let holder = lock::peek(path.as_path())
+            .and_then(|record| record.holder)
+            .filter(|holder| holder.liveness(&site.host, now) != crate::sys::holder_format::Liveness::Dead)
+            .map(|holder| crate::daemon::Holder::Elsewhere(holder.to_string()));
+        let around = Surroundings {
+            watched: Watched::of(site.repo.clone(), &site.repository),
+            labels: config.github.labels.clone(),
+            min_permission: config.github.min_permission.into(),
+            holder,
+            now,
+        };
+        let files = DaemonFiles::of(context.state_dir()?.as_path());
+        let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        let limits = limits(&config);
+        let running = files.load_status().ok().flatten().map_or(0, |status| status.running.len());
+        let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), false);
+        if context.output.json() {
+            let rules: Vec<_> = verdicts
+                .iter()
+                .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
+                .collect();
+            let starts = verdicts.iter().all(crate::daemon::Verdict::passed);
+            return context.output.document(&serde_json::json!({ "issue": number, "starts": starts, "rules": rules }));
+        }
+        let rows: Vec<Vec<String>> = verdicts
+            .iter()
+            .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_owned(), verdict.answer.clone()])
+            .collect();
+        context.output.table(&["RULE", "CODE", "ANSWER"], &rows)
+    })?
+}
+
+fn listen() -> Result<Shutdown, CommandError> {
+    Shutdown::on_signals().map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
+}
+
+/// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
+async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandError> {
+    let config = Arc::new(context.config()?);
+    let state = context.state_dir()?;
+    let mut sites = Vec::new();
+    let entries: Vec<Repository> = config.repositories.clone();
+    if entries.is_empty() {
+        sites.push(site(context, &config, &context.base_path()?, shutdown).await?);
+    }
+    for entry in &entries {
+        let Some(path) = &entry.path else {
+            let name = entry.name.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Err(CommandError::invalid(format!("the repository {name} has no `path`; clones that agentd manages itself are not available yet"))
+                .hint("set path = \"…\" to its main checkout"));
+        };
+        let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
+        sites.push(site(context, &config, &path, shutdown).await?);
+    }
+    let client = sites
+        .iter()
+        .find_map(|site| site.github.clone())
+        .ok_or_else(|| CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN"))?;
+    let repositories = sites.iter().map(|site| Watched::of(site.repo.clone(), &site.repository)).collect();
+    Ok(Parts {
+        client,
+        repositories,
+        labels: config.github.labels.clone(),
+        min_permission: config.github.min_permission.into(),
+        limits: limits(&config),
+        poll_interval: config.daemon.poll_interval,
+        state_dir: state.as_path().to_owned(),
+        clock: Clock::system(),
+        host: Host::current(),
+        shutdown: shutdown.clone(),
+        start: walks(sites, |_| Watch::silent()),
+    })
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        all: config.daemon.max_concurrent_runs as usize,
+        per_repository: config.daemon.max_runs_per_repository as usize,
+    }
+}
+
+async fn site(
+    context: &Context,
+    config: &Arc<Config>,
+    base: &AbsPath,
+    shutdown: &Shutdown,
+) -> Result<Site, CommandError> {
+    let opening = Opening {
+        config: Arc::clone(config),
+        base,
+        repo: context.global.repo.as_ref(),
+        state: &context.state_dir()?,
+        needs_github: true,
+        env: &context.env,
+        cancel: shutdown.abort_token().clone(),
+    };
+    Ok(open(opening).await?)
+}
+
+fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {
+    if context.output.json() {
+        let ended: Vec<_> = report
+            .ended
+            .iter()
+            .map(|(issue, run)| {
+                serde_json::json!({
+                    "issue": issue.to_string(), "run_id": run.run_id, "stop_reason": run.stop.reason(),
+                    "stop_detail": run.stop.detail, "message": run.stop.message, "pr_url": run.pull_request,
+                })
+            })
+            .collect();
+        let waiting: Vec<_> = report
+            .waiting
+            .iter()
+            .map(|(issue, reason)| serde_json::json!({ "issue": issue.to_string(), "code": reason.code(), "text": reason.to_string() }))
+            .collect();
+        let failed: Vec<_> = report
+            .failed_polls
+            .iter()
+            .map(|(repo, error)| serde_json::json!({ "repository": repo, "error": error }))
+            .collect();
+        return context.output.document(&serde_json::json!({ "ended": ended, "waiting": waiting, "failed_polls": failed }));
+    }
+    for (issue, run) in &report.ended {
+        let tone = if run.stop.success() { Tone::Good } else { Tone::Bad };
+        let link = run.pull_request.as_deref().unwrap_or_default();
+        context.output.line(format!("{issue}  {}  {link}", context.output.toned(run.stop.detail.as_str(), tone)))?;
+    }
+    for (issue, reason) in &report.waiting {
+        context.output.line(format!("{issue}  {}: {reason}", reason.code()))?;
+    }
+    for (repo, error) in &report.failed_polls {
+        context.output.line(format!("{repo}  {}", context.output.toned(error, Tone::Bad)))?;
+    }
+    if report.ended.is_empty() && report.waiting.is_empty() && report.failed_polls.is_empty() {
+        context.output.note("nothing to do");
+    }
+    Ok(())
+}
