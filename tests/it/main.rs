@@ -10,6 +10,7 @@ mod daemon;
 mod double;
 mod github;
 mod github_sim;
+mod evidence;
 mod fingerprints;
 mod llm;
 mod policy_attacks;
