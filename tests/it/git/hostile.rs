@@ -108,7 +108,7 @@ async fn d56_nothing_that_the_repository_configures_is_run() {
     assert_eq!(ran(&ground), Vec::<String>::new());
     // The traps do work: the user's own git falls into them.
     files::write_public(tree.path().join("a.txt").as_path(), b"again\n").unwrap();
-    ground.git_in(tree.path(), &["add", "a.txt"]).await;
+    ground.attempt(tree.path(), &["add", "a.txt"]).await;
     let ran = ran(&ground);
     assert!(
         ran.iter().any(|name| name == "ran-filter.evil.clean" || name == "ran-filter.evil.process"),
@@ -141,7 +141,7 @@ async fn d56_a_repository_planted_in_the_worktree_gets_nothing_run_either() {
     tree.restore(&ground.head("main").await, "refs/agentd/rescue/r/1", false).await.unwrap();
     assert_eq!(ran(&ground), Vec::<String>::new());
     files::write_public(tree.path().join(".git").as_path(), link.as_bytes()).unwrap();
-    ground.git_in(tree.path(), &["status"]).await;
+    ground.attempt(tree.path(), &["status"]).await;
     assert_ne!(ran(&ground), Vec::<String>::new(), "the trap does work for the user's own git");
     assert_eq!(ground.git(&["log", "-1", "--format=%s", "feature/issue-7"]).await, "x");
 }

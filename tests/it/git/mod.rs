@@ -15,7 +15,7 @@ use agentd::git::{
 };
 use agentd::sys::files;
 use agentd::sys::paths::AbsPath;
-use agentd::sys::process::{ProcessSpec, run};
+use agentd::sys::process::{Exit, ProcessSpec, run};
 use tokio_util::sync::CancellationToken;
 
 /// A home, a main checkout with a `main` branch of two commits, and a place for remotes.
@@ -86,11 +86,16 @@ impl Ground {
 
     /// The user's own git, anywhere. Must succeed.
     pub async fn git_in(&self, dir: &AbsPath, args: &[&str]) -> String {
-        let spec =
-            ProcessSpec::new("git", dir).args(args).envs(self.environment()).env("GIT_CONFIG_NOSYSTEM", "1");
-        let exit = run(spec, &CancellationToken::new()).await.unwrap();
+        let exit = self.attempt(dir, args).await;
         assert!(exit.success(), "git {args:?}: {}{}", exit.stdout.text(), exit.stderr.text());
         exit.stdout.text().trim_end().to_owned()
+    }
+
+    /// The user's own git, where it may fail.
+    pub async fn attempt(&self, dir: &AbsPath, args: &[&str]) -> Exit {
+        let spec =
+            ProcessSpec::new("git", dir).args(args).envs(self.environment()).env("GIT_CONFIG_NOSYSTEM", "1");
+        run(spec, &CancellationToken::new()).await.unwrap()
     }
 
     pub async fn head(&self, of: &str) -> CommitId {

@@ -111,10 +111,7 @@ async fn g09_an_unfinished_rebase_is_named() {
     ground.git_in(&path, &["commit", "-qam", "x"]).await;
     ground.write("a.txt", "y\n");
     ground.git(&["commit", "-qam", "y"]).await;
-    let spec = agentd::sys::process::ProcessSpec::new("git", &path)
-        .args(["rebase", "main"])
-        .envs(ground.environment());
-    agentd::sys::process::run(spec, &tokio_util::sync::CancellationToken::new()).await.unwrap();
+    assert!(!ground.attempt(&path, &["rebase", "main"]).await.success());
     let error = ground.prepare(7).await.unwrap_err();
     assert!(matches!(error, WorktreeError::Unfinished { operation: "rebase", .. }), "{error}");
 }

@@ -200,11 +200,7 @@ async fn a_merge_that_was_killed_does_not_stop_a_restore() {
     ground.write("a.txt", "theirs\n");
     ground.git(&["commit", "-qam", "theirs"]).await;
     for command in ["merge", "rebase"] {
-        let spec = agentd::sys::process::ProcessSpec::new("git", tree.path()).args([command, "main"]);
-        let spec = spec.envs(ground.environment());
-        let exit =
-            agentd::sys::process::run(spec, &tokio_util::sync::CancellationToken::new()).await.unwrap();
-        assert!(!exit.success());
+        assert!(!ground.attempt(tree.path(), &[command, "main"]).await.success());
         tree.restore(&checkpoint, "refs/agentd/rescue/r/1", true).await.unwrap();
         let status = ground.git_in(tree.path(), &["status"]).await;
         assert!(
