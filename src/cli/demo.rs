@@ -57,12 +57,22 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
         let scenario = Scenario::from_text(SCENARIO, Path::new("scenario.toml"))?;
         let path = context.env.get("PATH").unwrap_or_default().into();
-        let options = SimOptions { work_dir: Some(folder.root.join("github")), path, ..SimOptions::default() };
+        let options =
+            SimOptions { work_dir: Some(folder.root.join("github")), path, ..SimOptions::default() };
         let simulator = Simulator::start(scenario, options).await?;
-        say(context, "A GitHub, a git remote and a model are simulated on loopback. The model's replies are recorded,");
-        say(context, "their cost is simulated; git, HTTP, files, commands and everything agentd does are real.\n");
+        say(
+            context,
+            "A GitHub, a git remote and a model are simulated on loopback. The model's replies are recorded,",
+        );
+        say(
+            context,
+            "their cost is simulated; git, HTTP, files, commands and everything agentd does are real.\n",
+        );
         prepare(context, &folder, &simulator).await?;
-        step(context, &format!("{}: ada puts the label \"{TRIGGER}\" on issue {ISSUE}", simulator.base_url()));
+        step(
+            context,
+            &format!("{}: ada puts the label \"{TRIGGER}\" on issue {ISSUE}", simulator.base_url()),
+        );
         simulator.add_label(&format!("{OWNER}/{NAME}"), ISSUE, TRIGGER, "ada");
         let site = site(context, &folder, &shutdown).await?;
         let walked = walk_issue(context, &site).await;
@@ -159,8 +169,10 @@ async fn clone(context: &Context, folder: &Folder, simulator: &Simulator) -> Res
 /// The site as `agentd run` opens it, with the user's own settings left out: the demo is the same everywhere.
 async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result<Site, CommandError> {
     let kept = ["PATH", "LANG", "TMPDIR", "TERM"];
-    let mut variables: Vec<(String, String)> =
-        kept.iter().filter_map(|name| Some(((*name).to_owned(), context.env.get(name)?.to_owned()))).collect();
+    let mut variables: Vec<(String, String)> = kept
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), context.env.get(name)?.to_owned())))
+        .collect();
     variables.push(("HOME".to_owned(), folder.root.display().to_string()));
     let env = Env::new(folder.checkout(), variables);
     let (checkout, overlay) = (folder.checkout(), folder.overlay());
@@ -172,7 +184,8 @@ async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result
         flags: &[],
         env: &env,
     })?;
-    let absolute = |path: PathBuf| AbsPath::new(path).map_err(|error| CommandError::failed(error.to_string()));
+    let absolute =
+        |path: PathBuf| AbsPath::new(path).map_err(|error| CommandError::failed(error.to_string()));
     let opening = Opening {
         config: Arc::new(config),
         base: &absolute(checkout.clone())?,

@@ -101,7 +101,9 @@ impl Screen {
             Event::WorktreeReady { state, head } => {
                 self.say(format!("worktree {} at {}", words(&state), head.short()));
             }
-            Event::VisitImported(visit) => self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id)),
+            Event::VisitImported(visit) => {
+                self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id))
+            }
             Event::VisitStarted { visit, step_id } => {
                 self.step = format!("visit {visit} {step_id}");
                 self.turn = 0;
@@ -117,20 +119,29 @@ impl Screen {
             Event::PolicyDecided(decision) if decision.deny_mode.is_some() => {
                 self.say(format!("  denied {}: {}", decision.resource.name, decision.reason));
             }
-            Event::VisitFinished(visit) => self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary))),
+            Event::VisitFinished(visit) => {
+                self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary)))
+            }
             Event::Warned(warning) => self.say(format!("  ! {}", warning.text)),
-            Event::BudgetSoftLimit { kind, .. } => self.say(format!("  ! {} is nearly used up", kind.as_str())),
+            Event::BudgetSoftLimit { kind, .. } => {
+                self.say(format!("  ! {} is nearly used up", kind.as_str()))
+            }
             Event::Committed { head, change, .. } => {
                 self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
             }
             Event::Verified(command) => self.say(format!(
                 "verified {}: {}",
                 command.argv.join(" "),
-                command.exit_code.map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"))
+                command.exit_code.map_or_else(
+                    || command.end.clone().unwrap_or_default(),
+                    |code| format!("exit code {code}")
+                )
             )),
             Event::EffectPlanned { effect } => self.now(effect.as_str().to_owned()),
             Event::EffectDone { effect, outcome } => self.say(format!("{}: {outcome}", effect.as_str())),
-            Event::EffectFailed { effect, message } => self.say(format!("! {} failed: {message}", effect.as_str())),
+            Event::EffectFailed { effect, message } => {
+                self.say(format!("! {} failed: {message}", effect.as_str()))
+            }
             _ => {}
         }
     }

@@ -71,7 +71,13 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     })?
 }
 
-async fn walked(context: &Context, args: &RunArgs, request: RunRequest, site: &Site, shutdown: &Shutdown) -> Walked {
+async fn walked(
+    context: &Context,
+    args: &RunArgs,
+    request: RunRequest,
+    site: &Site,
+    shutdown: &Shutdown,
+) -> Walked {
     let view = progress::View::new(context.output, args.stream);
     let watch = Watch::new({
         let view = view.clone();
@@ -96,7 +102,11 @@ fn tell(context: &Context, args: &RunArgs, walked: Walked, site: &Site) -> Resul
     let Walked { output, refusal } = walked;
     let exit_code = output.exit_code;
     if context.output.json() {
-        if args.stream { context.output.json_line(&output)? } else { context.output.document(&output)? }
+        if args.stream {
+            context.output.json_line(&output)?
+        } else {
+            context.output.document(&output)?
+        }
         if let Some(refusal) = refusal {
             context.output.say_only(&refusal.into());
         }
@@ -132,7 +142,9 @@ fn ending(
         fact("Change", page::change_line(&committed.change));
     }
     for command in &facts.verification {
-        let end = command.exit_code.map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"));
+        let end = command
+            .exit_code
+            .map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"));
         fact("Verified", format!("{}: {end}", command.argv.join(" ")));
     }
     let totals = &output.totals;
@@ -199,10 +211,13 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     let issue = match (&args.issue, &args.issue_file) {
         (Some(number), _) => IssueRef::Number(*number),
         (None, Some(path)) => IssueRef::File(path.clone()),
-        (None, None) => return Err(CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md")),
+        (None, None) => {
+            return Err(CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md"));
+        }
     };
     let format = args.format.as_deref().map(str::parse).transpose();
-    let format = format.map_err(|error: crate::domain::report::UnknownFormat| CommandError::invalid(error.to_string()))?;
+    let format = format
+        .map_err(|error: crate::domain::report::UnknownFormat| CommandError::invalid(error.to_string()))?;
     let metadata: Map<String, Value> =
         args.meta.iter().map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     Ok(RunRequest {
@@ -222,9 +237,14 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
 fn flags(args: &RunArgs) -> Vec<Flag> {
     let integer = |value: u32| toml::Value::Integer(i64::from(value));
     let mut flags = Vec::new();
-    let mut flag = |name, key, value: Option<toml::Value>| flags.extend(value.map(|value| Flag { name, key, value }));
+    let mut flag =
+        |name, key, value: Option<toml::Value>| flags.extend(value.map(|value| Flag { name, key, value }));
     flag("--max-steps", "budgets.max_steps", args.max_steps.map(integer));
-    flag("--max-wall-time", "budgets.max_wall_time", args.max_wall_time.map(|span| toml::Value::String(span.to_string())));
+    flag(
+        "--max-wall-time",
+        "budgets.max_wall_time",
+        args.max_wall_time.map(|span| toml::Value::String(span.to_string())),
+    );
     flag("--max-cost", "budgets.max_cost", args.max_cost.map(toml::Value::Float));
     flag("--max-turns", "session.max_turns", args.max_turns.map(integer));
     flag("--max-retries", "session.max_retries", args.max_retries.map(integer));
@@ -259,7 +279,11 @@ impl From<Refusal> for CommandError {
         if let Some(technical) = &refusal.technical {
             tracing::debug!(technical, "a start was refused");
         }
-        Self { message: refusal.stop.message, hints: refusal.hints, exit_code: refusal.stop.detail.exit_code() }
+        Self {
+            message: refusal.stop.message,
+            hints: refusal.hints,
+            exit_code: refusal.stop.detail.exit_code(),
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! What a checkout needs beyond files of commits: submodules, Git LFS, the operator's filters.
 
-use super::checkout::Checkout;
+use git2::{TreeWalkMode, TreeWalkResult};
+
+use super::checkout::{Checkout, oid};
 use super::error::GitError;
+use super::remote::Remote;
 use super::worktree::Worktree;
+use crate::domain::name::CommitId;
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +40,37 @@ impl Checkout {
     pub(super) async fn uses_lfs(&self, worktree: &Worktree) -> Result<bool, GitError> {
         let listing = worktree.call(["ls-files", "-z", "--", ":(attr:filter=lfs)"]).await?.bytes().await?;
         Ok(!listing.is_empty())
+    }
+
+    /// Whether a commit puts files under Git LFS, by its `.gitattributes` files.
+    async fn commit_uses_lfs(&self, commit: &CommitId) -> Result<bool, GitError> {
+        let commit = commit.clone();
+        self.library(move |repository| {
+            let tree = repository.find_commit(oid(&commit)?)?.tree()?;
+            let mut found = false;
+            let walked = tree.walk(TreeWalkMode::PreOrder, |_, entry| {
+                let named = entry.name().is_ok_and(|name| name == ".gitattributes");
+                let blob = named.then(|| repository.find_blob(entry.id()).ok()).flatten();
+                found |=
+                    blob.is_some_and(|blob| String::from_utf8_lossy(blob.content()).contains("filter=lfs"));
+                if found { TreeWalkResult::Abort } else { TreeWalkResult::Ok }
+            });
+            match walked {
+                Err(error) if !found => Err(error.into()),
+                _ => Ok(found),
+            }
+        })
+        .await
+    }
+
+    /// Uploads what a commit keeps under Git LFS: the hook that would do it does not run (D91). Without the program no
+    /// such content was made here, and there is nothing to upload.
+    pub(super) async fn push_lfs(&self, remote: &Remote, commit: &CommitId) -> Result<(), GitError> {
+        if !self.commit_uses_lfs(commit).await? || !self.has_lfs().await? {
+            return Ok(());
+        }
+        let args = ["lfs", "push", &remote.target(), commit.as_str()].map(str::to_owned).to_vec();
+        self.remote_call(remote, args).await?.config(lfs_driver()).done().await
     }
 
     /// Whether the program is there.

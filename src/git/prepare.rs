@@ -222,7 +222,9 @@ impl Checkout {
         files::create_dir(self.common_dir().join("info").as_path())?;
         if let Ok(inside) = root.as_path().strip_prefix(resolved(self.root()).as_path()) {
             let names: Vec<_> = inside.iter().map(|name| name.to_string_lossy()).collect();
-            files::ensure_line(exclude.as_path(), &format!("/{}/", names.join("/")))?;
+            if !names.is_empty() {
+                files::ensure_line(exclude.as_path(), &format!("/{}/", names.join("/")))?;
+            }
         }
         files::ensure_line(exclude.as_path(), &format!("{TEMPORARY_PREFIX}*"))?;
         files::create_dir(root.as_path())?;

@@ -65,6 +65,7 @@ impl Checkout {
         {
             return Ok(PushOutcome::NotFastForward { remote: expected.clone() });
         }
+        self.push_lfs(remote, commit).await?;
         let lease = expected.map_or("", CommitId::as_str);
         let mut args: Vec<String> = [
             "push",

@@ -49,14 +49,20 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
     let repo = match named.or_else(|| remote.as_deref().and_then(RepoName::from_remote_url)) {
         Some(repo) => repo,
         None if opening.needs_github => {
-            return Err(Refusal::new(StopDetail::ConfigInvalid, "The repository's name is not known: it has no remote that names it.")
-                .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
-                .hint("or --repo OWNER/NAME"));
+            return Err(Refusal::new(
+                StopDetail::ConfigInvalid,
+                "The repository's name is not known: it has no remote that names it.",
+            )
+            .hint("name = \"owner/name\" under [[repositories]] in agentd.toml")
+            .hint("or --repo OWNER/NAME"));
         }
         None => local_name(&checkout)?,
     };
-    let credentials =
-        if opening.needs_github { Some(config.github_credentials()?) } else { config.github_credentials_if_any()? };
+    let credentials = if opening.needs_github {
+        Some(config.github_credentials()?)
+    } else {
+        config.github_credentials_if_any()?
+    };
     let github = credentials
         .map(|credentials| github::Client::new(github::Settings::of(&config.github, credentials)))
         .transpose()?;
@@ -77,16 +83,26 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
 fn no_checkout(error: GitError) -> Refusal {
     let refusal = Refusal::new(StopDetail::ConfigInvalid, format!("{error}."));
     match error {
-        GitError::NotARepository { .. } => refusal.hint("go to the repository's main checkout, or `git init` one"),
+        GitError::NotARepository { .. } => {
+            refusal.hint("go to the repository's main checkout, or `git init` one")
+        }
         _ => refusal,
     }
 }
 
 /// A repository without a remote is known by its folder (D30).
 fn local_name(checkout: &Checkout) -> Result<RepoName, Refusal> {
-    let folder = checkout.root().as_path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain: String =
-        folder.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' }).collect();
-    RepoName::parse(&format!("local/{plain}"))
-        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")).hint("name it with --repo OWNER/NAME"))
+    let folder = checkout
+        .root()
+        .as_path()
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let plain: String = folder
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' })
+        .collect();
+    RepoName::parse(&format!("local/{plain}")).map_err(|error| {
+        Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")).hint("name it with --repo OWNER/NAME")
+    })
 }

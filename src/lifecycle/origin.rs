@@ -58,11 +58,12 @@ async fn ask_chain(plan: &Plan, site: &Site) -> Result<Option<(String, OriginSou
             return Ok(Some((text, OriginSource::IssueField)));
         }
         if let Some(number) = snapshot.issue.key.number() {
-            let field = match github.project_field(&site.repo, number, &site.config.github.project_field).await {
-                // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
-                Err(error) if error.is_absent() => None,
-                field => field?,
-            };
+            let field =
+                match github.project_field(&site.repo, number, &site.config.github.project_field).await {
+                    // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
+                    Err(error) if error.is_absent() => None,
+                    field => field?,
+                };
             if let Some(text) = set(field.as_deref()) {
                 return Ok(Some((text, OriginSource::ProjectField)));
             }

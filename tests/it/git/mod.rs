@@ -75,7 +75,7 @@ impl Ground {
     }
 
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let path = env!("PATH");
+        let path = format!("{}/bin:{}", self.home, env!("PATH"));
         vec![("PATH".into(), path.into()), ("HOME".into(), self.home.as_path().into())]
     }
 

@@ -156,3 +156,23 @@ async fn the_users_own_credentials_are_used_where_no_token_is_given() {
     assert!(matches!(error, GitError::Auth { .. }), "{error}");
     assert!(seen.lock().await.iter().any(|request| request.contains("Authorization: Basic dTpw")));
 }
+
+#[tokio::test]
+async fn d91_content_under_lfs_is_uploaded_before_the_push_and_its_absence_is_said() {
+    let ground = Ground::new().await;
+    let remote = ground.origin().await;
+    ground.write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    ground.write("picture.bin", "version https://git-lfs.github.com/spec/v1\n");
+    ground.git(&["add", "-A"]).await;
+    ground.git(&["commit", "-qm", "lfs"]).await;
+    let ready = ground.prepare_with(7, &remote).await.unwrap();
+    assert_eq!(ready.warnings, ["files under Git LFS stay pointers (git-lfs is not installed)"]);
+    let made = commit(&ready.worktree, "first").await;
+    ground.write("~/bin/git-lfs", "#!/bin/sh\necho \"$@\" >> $HOME/lfs-calls\n");
+    let program = ground.at("~/bin/git-lfs");
+    std::fs::set_permissions(program.as_path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let pushed =
+        ground.checkout().await.push(&remote, &branch("feature/issue-7"), &made, None).await.unwrap();
+    assert_eq!(pushed, PushOutcome::Pushed);
+    assert_eq!(ground.read("~/lfs-calls"), format!("version\npush {} {made}\n", remote.url()));
+}
