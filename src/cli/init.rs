@@ -10,6 +10,7 @@ use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::output::Tone;
 use super::remote::Remote;
+use crate::definition::scaffold::RESOLVER;
 use crate::sys::files;
 
 macro_rules! template {
@@ -17,31 +18,6 @@ macro_rules! template {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/init/", $path))
     };
 }
-
-/// Files that are written as they stand: path below `.agent/`, content.
-const FILES: [(&str, &str); 9] = [
-    (".gitignore", template!("gitignore")),
-    ("resolver/agent.json", template!("resolver/agent.json")),
-    ("resolver/steps_registry.json", template!("resolver/steps_registry.json")),
-    ("resolver/schemas/issue.schema.json", template!("resolver/schemas/issue.schema.json")),
-    ("resolver/prompts/system.md", template!("resolver/prompts/system.md")),
-    (
-        "resolver/prompts/steps/initial/issue/f_default.md",
-        template!("resolver/prompts/steps/initial/issue/f_default.md"),
-    ),
-    (
-        "resolver/prompts/steps/continuation/issue/f_default.md",
-        template!("resolver/prompts/steps/continuation/issue/f_default.md"),
-    ),
-    (
-        "resolver/prompts/steps/verification/issue/f_default.md",
-        template!("resolver/prompts/steps/verification/issue/f_default.md"),
-    ),
-    (
-        "resolver/prompts/steps/closure/issue/f_default.md",
-        template!("resolver/prompts/steps/closure/issue/f_default.md"),
-    ),
-];
 
 /// Files of a project that say how its tests are run, and the command.
 const TEST_COMMANDS: [(&str, &[&str]); 9] = [
@@ -93,7 +69,8 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
 pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError> {
     let mut files =
         vec![("agentd.toml".to_owned(), configuration(found)?), ("policy.toml".to_owned(), policy(found)?)];
-    files.extend(FILES.map(|(path, content)| (path.to_owned(), content.to_owned())));
+    files.push((".gitignore".to_owned(), template!("gitignore").to_owned()));
+    files.extend(RESOLVER.map(|(path, content)| (format!("resolver/{path}"), content.to_owned())));
     let mut paths = Written::default();
     for (path, content) in files {
         // A configuration in the root takes precedence: one below .agent/ would not be read.

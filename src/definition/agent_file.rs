@@ -1,6 +1,7 @@
 //! `agent.json` in its newest form: read, checked, and turned into the parts of a definition.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::diagnostic::Severity;
 use super::position::child;
-use super::shape::{self, Codes};
+use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::verdict::{completion, needs_issue};
 use crate::domain::completion::Completion;
@@ -327,6 +328,7 @@ pub struct AgentParts {
     pub inputs_optional: bool,
 }
 
+static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<AgentFile>);
 const CODES: Codes = Codes { missing: "AC-LOAD-003", invalid: "AC-VALID-001", unknown: "AC-UNKNOWN-001" };
 /// A key that means nothing here.
 pub(super) const IGNORED: &str = "AC-IGNORED-001";
@@ -352,7 +354,7 @@ const DEAD_KEYS: [(&str, &str); 9] = [
 
 /// Reads the newest form; every problem becomes a finding. `None` = the shape is too broken to go on.
 pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
-    let clean = shape::check(&shape::schema_of::<AgentFile>(), value, CODES, findings);
+    let clean = shape::check(&FORMAT, value, CODES, findings);
     for (pointer, why) in DEAD_KEYS {
         if value.pointer(pointer).is_some() {
             findings.add(

@@ -1,6 +1,7 @@
 //! The registry as a flow: entry, steps, validators, failure patterns and validation steps.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use super::registry_file::{
     ValidatorWord,
 };
 use super::schema_file::SchemaFolder;
-use super::shape::{self, Codes};
+use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::steps::{ReadStep, StepReader};
 use crate::domain::flow::{
@@ -33,6 +34,7 @@ pub struct ReadRegistry {
     pub entries: Vec<String>,
 }
 
+static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<RegistryFile>);
 const CODES: Codes = Codes { missing: "SR-LOAD-001", invalid: "SR-VALID-004", unknown: "SR-UNKNOWN-001" };
 const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
 const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
@@ -46,7 +48,7 @@ pub fn read(
     schemas: &SchemaFolder<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ReadRegistry> {
-    shape::check(&shape::schema_of::<RegistryFile>(), value, CODES, findings);
+    shape::check(&FORMAT, value, CODES, findings);
     // What is broken in one entry must not hide what is wrong in the others.
     let mut value = value.clone();
     if let Some(mapping) = value.get_mut("entryStepMapping").and_then(Value::as_object_mut) {

@@ -4,24 +4,22 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::files::{FileError, create_dir, write_new};
 
-/// The files of a new agent: (path below the agent's folder, text); `AGENT_NAME` stands for the name.
-const FILES: [(&str, &str); 7] = [
-    ("agent.json", include_str!("../../templates/agent/agent.json")),
-    ("steps_registry.json", include_str!("../../templates/agent/steps_registry.json")),
-    ("schemas/steps.schema.json", include_str!("../../templates/agent/schemas/steps.schema.json")),
-    ("prompts/system.md", include_str!("../../templates/agent/prompts/system.md")),
-    (
-        "prompts/steps/initial/work/f_default.md",
-        include_str!("../../templates/agent/prompts/steps/initial/work/f_default.md"),
-    ),
-    (
-        "prompts/steps/continuation/work/f_default.md",
-        include_str!("../../templates/agent/prompts/steps/continuation/work/f_default.md"),
-    ),
-    (
-        "prompts/steps/closure/work/f_default.md",
-        include_str!("../../templates/agent/prompts/steps/closure/work/f_default.md"),
-    ),
+macro_rules! template {
+    ($path:literal) => {
+        ($path, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/init/resolver/", $path)))
+    };
+}
+
+/// The agent that `agentd init` writes and every new agent begins as: (path below the agent's folder, text).
+pub const RESOLVER: [(&str, &str); 8] = [
+    template!("agent.json"),
+    template!("steps_registry.json"),
+    template!("schemas/issue.schema.json"),
+    template!("prompts/system.md"),
+    template!("prompts/steps/initial/issue/f_default.md"),
+    template!("prompts/steps/continuation/issue/f_default.md"),
+    template!("prompts/steps/verification/issue/f_default.md"),
+    template!("prompts/steps/closure/issue/f_default.md"),
 ];
 
 /// Why there is no new agent.
@@ -53,12 +51,14 @@ pub fn new_agent(project: &Path, name: &str) -> Result<Vec<PathBuf>, ScaffoldErr
         return Err(ScaffoldError::Exists(folder));
     }
     let mut written = Vec::new();
-    for (path, text) in FILES {
+    let quoted = format!("\"{name}\"");
+    for (path, text) in RESOLVER {
+        let text = text.replace("\"resolver\"", &quoted).replace("\"Resolver\"", &quoted);
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
             create_dir(parent)?;
         }
-        if !write_new(&path, text.replace("AGENT_NAME", name).as_bytes())? {
+        if !write_new(&path, text.as_bytes())? {
             return Err(ScaffoldError::Exists(path));
         }
         written.push(path);

@@ -809,7 +809,7 @@ fn a_new_agent_loads_without_a_diagnostic_and_never_overwrites() {
     use agentd::definition::scaffold::{ScaffoldError, new_agent};
     let project = tempfile::tempdir().unwrap();
     let files = new_agent(project.path(), "helper-2").unwrap();
-    assert_eq!(files.len(), 7);
+    assert_eq!(files.len(), 8);
     let folder = project.path().join(".agent/helper-2");
     let loaded = load(project.path(), &folder, &BTreeSet::new()).unwrap();
     assert_eq!(loaded.diagnostics, []);
