@@ -3,6 +3,7 @@
 // The seams.
 pub mod model;
 pub mod tool;
+pub mod tool_schema;
 pub mod journal;
 // What a run shares: time, stop, budgets, queues.
 pub mod clock;

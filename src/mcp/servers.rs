@@ -10,10 +10,11 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
 
 use super::connection::{Connection, StartFailed};
-use super::tool::{McpTool, bound, closed_schema, offered_name, without};
+use super::tool::{McpTool, bound, offered_name, without};
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, Tool};
+use crate::engine::tool_schema::closed_schema;
 use crate::sys::paths::AbsPath;
 
 /// What a child gets of the host's environment; everything else has to be declared.

@@ -8,6 +8,8 @@ mod list_files;
 mod search;
 mod write_file;
 mod run_command;
+pub mod rest;
+mod rest_template;
 
 use std::ffi::OsString;
 use std::sync::Arc;
