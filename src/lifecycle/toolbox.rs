@@ -1,4 +1,4 @@
-//! The tools of a run, in their fixed order: files and commands, git, MCP servers.
+//! The tools of a run, in their fixed order: files and commands, git, MCP servers, REST.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::engine::tool::{BoundParameter, Tool};
 use crate::git;
 use crate::mcp::{McpError, McpServers, ServerConfig, ServerTransport};
 use crate::sys::worktree_path::WorktreeRoot;
+use crate::tools::rest::{RestError, rest_tools};
 use crate::tools::{self, ToolWorld};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,7 @@ impl Toolbox {
             cancel: cancel.clone(),
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit));
+        let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
         let configs =
             servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
         let servers = McpServers::connect(configs, worktree.path(), &site.child_environment())
@@ -49,6 +51,7 @@ impl Toolbox {
             run.warn("mcp_server_missing", warning.message.clone());
         }
         all.extend(servers.tools().iter().cloned());
+        all.extend(rest);
         Ok(Self { tools: all, servers, cancel })
     }
 
@@ -64,6 +67,14 @@ fn stop_of(error: &McpError) -> Stop {
         McpError::Unavailable { .. } => StopDetail::McpUnavailable,
         McpError::Schema { .. } => StopDetail::SchemaInvalid,
         McpError::Glob { .. } => StopDetail::ConfigInvalid,
+    };
+    Stop::new(detail, format!("{error}."))
+}
+
+fn unfit(error: &RestError) -> Stop {
+    let detail = match error {
+        RestError::Schema { .. } => StopDetail::SchemaInvalid,
+        RestError::Config(_) | RestError::Invalid { .. } => StopDetail::ConfigInvalid,
     };
     Stop::new(detail, format!("{error}."))
 }
