@@ -10,8 +10,8 @@ use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, explain, gather, walks,
 };
-use crate::domain::mapping::worktree_of;
 use crate::domain::issue::IssueKey;
+use crate::domain::mapping::worktree_of;
 use crate::domain::run_output::rfc3339;
 use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::site::Site;
@@ -28,7 +28,9 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         let shutdown = listen()?;
         let parts = parts(context, &shutdown).await?;
         for watched in &parts.repositories {
-            context.output.note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
+            context
+                .output
+                .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
         }
         let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
         let report = if once { daemon.once().await } else { daemon.run().await };
@@ -43,7 +45,8 @@ pub fn sweep(context: &Context) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
         let parts = parts(context, &shutdown).await?;
-        let report = Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        let report =
+            Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
         tell(context, &report)?;
         Ok(u8::from(!report.failed_polls.is_empty()))
     })?
@@ -55,9 +58,9 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
     let host = Host::current();
-    let running = holder
-        .as_ref()
-        .is_some_and(|holder| holder.liveness(&host, Clock::system().now()) == crate::sys::holder_format::Liveness::Alive);
+    let running = holder.as_ref().is_some_and(|holder| {
+        holder.liveness(&host, Clock::system().now()) == crate::sys::holder_format::Liveness::Alive
+    });
     if context.output.json() {
         return context.output.document(&serde_json::json!({ "daemon_running": running, "status": status }));
     }
@@ -80,7 +83,9 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
     for of in &status.repositories {
         let polled = of.polled_at.map_or_else(|| "never".to_owned(), rfc3339);
         match &of.error {
-            Some(error) => out.line(format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)))?,
+            Some(error) => {
+                out.line(format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)))?
+            }
             None => out.line(format!("{}  polled {polled}", of.repo))?,
         }
     }
@@ -89,11 +94,17 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
         .iter()
         .map(|run| {
             let why = run.stopping.clone().unwrap_or_default();
-            vec![format!("{}#{}", run.repo, run.issue), "running".to_owned(), format!("since {} {why}", rfc3339(run.since))]
+            vec![
+                format!("{}#{}", run.repo, run.issue),
+                "running".to_owned(),
+                format!("since {} {why}", rfc3339(run.since)),
+            ]
         })
         .collect();
     let waits = status.waiting.iter().chain(&status.parked);
-    rows.extend(waits.map(|issue| vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), issue.text.clone()]));
+    rows.extend(waits.map(|issue| {
+        vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), issue.text.clone()]
+    }));
     if rows.is_empty() {
         return out.line("Nothing runs and nothing waits.");
     }
@@ -142,7 +153,8 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
 }
 
 fn listen() -> Result<Shutdown, CommandError> {
-    Shutdown::on_signals().map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
+    Shutdown::on_signals()
+        .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
@@ -157,16 +169,17 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
     for entry in &entries {
         let Some(path) = &entry.path else {
             let name = entry.name.as_ref().map(ToString::to_string).unwrap_or_default();
-            return Err(CommandError::invalid(format!("the repository {name} has no `path`; clones that agentd manages itself are not available yet"))
-                .hint("set path = \"…\" to its main checkout"));
+            return Err(CommandError::invalid(format!(
+                "the repository {name} has no `path`; clones that agentd manages itself are not available yet"
+            ))
+            .hint("set path = \"…\" to its main checkout"));
         };
         let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
         sites.push(site(context, &config, &path, shutdown).await?);
     }
-    let client = sites
-        .iter()
-        .find_map(|site| site.github.clone())
-        .ok_or_else(|| CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN"))?;
+    let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
+        CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
+    })?;
     let repositories = sites.iter().map(|site| Watched::of(site.repo.clone(), &site.repository)).collect();
     Ok(Parts {
         client,
@@ -230,12 +243,16 @@ fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {
             .iter()
             .map(|(repo, error)| serde_json::json!({ "repository": repo, "error": error }))
             .collect();
-        return context.output.document(&serde_json::json!({ "ended": ended, "waiting": waiting, "failed_polls": failed }));
+        return context
+            .output
+            .document(&serde_json::json!({ "ended": ended, "waiting": waiting, "failed_polls": failed }));
     }
     for (issue, run) in &report.ended {
         let tone = if run.stop.success() { Tone::Good } else { Tone::Bad };
         let link = run.pull_request.as_deref().unwrap_or_default();
-        context.output.line(format!("{issue}  {}  {link}", context.output.toned(run.stop.detail.as_str(), tone)))?;
+        context
+            .output
+            .line(format!("{issue}  {}  {link}", context.output.toned(run.stop.detail.as_str(), tone)))?;
     }
     for (issue, reason) in &report.waiting {
         context.output.line(format!("{issue}  {}: {reason}", reason.code()))?;

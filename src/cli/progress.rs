@@ -102,7 +102,7 @@ impl Screen {
                 self.say(format!("worktree {} at {}", words(&state), head.short()));
             }
             Event::VisitImported(visit) => {
-                self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id))
+                self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id));
             }
             Event::VisitStarted { visit, step_id } => {
                 self.step = format!("visit {visit} {step_id}");
@@ -120,11 +120,11 @@ impl Screen {
                 self.say(format!("  denied {}: {}", decision.resource.name, decision.reason));
             }
             Event::VisitFinished(visit) => {
-                self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary)))
+                self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary)));
             }
             Event::Warned(warning) => self.say(format!("  ! {}", warning.text)),
             Event::BudgetSoftLimit { kind, .. } => {
-                self.say(format!("  ! {} is nearly used up", kind.as_str()))
+                self.say(format!("  ! {} is nearly used up", kind.as_str()));
             }
             Event::Committed { head, change, .. } => {
                 self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
@@ -140,7 +140,7 @@ impl Screen {
             Event::EffectPlanned { effect } => self.now(effect.as_str().to_owned()),
             Event::EffectDone { effect, outcome } => self.say(format!("{}: {outcome}", effect.as_str())),
             Event::EffectFailed { effect, message } => {
-                self.say(format!("! {} failed: {message}", effect.as_str()))
+                self.say(format!("! {} failed: {message}", effect.as_str()));
             }
             _ => {}
         }

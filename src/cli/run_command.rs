@@ -103,9 +103,9 @@ fn tell(context: &Context, args: &RunArgs, walked: Walked, site: &Site) -> Resul
     let exit_code = output.exit_code;
     if context.output.json() {
         if args.stream {
-            context.output.json_line(&output)?
+            context.output.json_line(&output)?;
         } else {
-            context.output.document(&output)?
+            context.output.document(&output)?;
         }
         if let Some(refusal) = refusal {
             context.output.say_only(&refusal.into());
@@ -212,7 +212,9 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         (Some(number), _) => IssueRef::Number(*number),
         (None, Some(path)) => IssueRef::File(path.clone()),
         (None, None) => {
-            return Err(CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md"));
+            return Err(
+                CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md")
+            );
         }
     };
     let format = args.format.as_deref().map(str::parse).transpose();

@@ -146,7 +146,7 @@ impl RunFacts {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });
             }
             Event::Committed { head, tree, change, .. } => {
-                self.committed = Some(Committed { head, tree, change })
+                self.committed = Some(Committed { head, tree, change });
             }
             Event::Verified(command) => self.verification.push(command),
             Event::EffectPlanned { effect } => self.effect(effect, EffectState::Planned),

@@ -192,7 +192,8 @@ async fn read_policy(site: &Site) -> Result<Policy, Refusal> {
 }
 
 fn providers(site: &Site, session: &Session) -> Result<Providers, Refusal> {
-    let names: BTreeSet<&str> = session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
+    let names: BTreeSet<&str> =
+        session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
     let used = names.into_iter().map(|name| site.config.provider(name)).collect::<Result<Vec<_>, _>>()?;
     Providers::new(used, &site.clock)
         .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))

@@ -14,7 +14,7 @@ use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::git::push::PushOutcome;
-use crate::github::{self, LabelSpec, PullSpec};
+use crate::github::{self, IssueState, PullSpec};
 
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,8 +165,8 @@ async fn settle_issue(
         Err(message) => run.effect_failed(Effect::Comment, &message)?,
     }
     run.plan_effect(Effect::Labels).await?;
-    match end_labels(run, github, site, number, stop).await {
-        Ok(set) => run.effect_done(Effect::Labels, &set)?,
+    match end_labels(github, site, number, stop).await {
+        Ok(set) => run.effect_done(Effect::Labels, set)?,
         Err(error) => run.effect_failed(Effect::Labels, &error.to_string())?,
     }
     Ok(())
@@ -189,76 +189,36 @@ async fn comment(
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
 }
 
-/// The label that says that the issue is being worked on; the others of a state go (D6).
+/// The label that says that the issue is being worked on; the other states' labels go (D6).
 pub async fn running_label(run: &Run<'_>, site: &Site) {
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
-    let labels = &site.config.github.labels;
-    let others = [&labels.queued, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-    if let Err(error) =
-        set_state(github, site, run, number, &labels.running, &others.map(String::as_str)).await
-    {
-        tracing::warn!(%error, "the label \"{}\" could not be set", labels.running);
+    let current = &run.plan.issue.labels;
+    let settled = github
+        .settle_labels(&site.repo, number, current, IssueState::Running, &site.config.github.labels)
+        .await;
+    if let Err(error) = settled {
+        tracing::warn!(%error, "the label of a running issue could not be set");
     }
 }
 
-/// One of done, failed, attention, no-evidence; trigger, queued and running go (D6).
+/// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A run that a shutdown
+/// stopped keeps its labels: the next daemon goes on with it.
 async fn end_labels(
-    run: &Run<'_>,
     github: &github::Client,
     site: &Site,
     number: u64,
     stop: &Stop,
-) -> Result<String, github::Error> {
-    let labels = &site.config.github.labels;
-    let state = match stop.reason() {
-        StopReason::ObjectiveAchieved => &labels.done,
-        StopReason::NoEvidence => &labels.no_evidence,
-        StopReason::HumanRequested => &labels.attention,
-        StopReason::BudgetExceeded | StopReason::SystemError => &labels.failed,
+) -> Result<&'static str, github::Error> {
+    if stop.detail == StopDetail::Shutdown {
+        return Ok("unchanged: the run is to be continued");
+    }
+    let (state, word) = match stop.reason() {
+        StopReason::ObjectiveAchieved => (IssueState::Done, "done"),
+        StopReason::NoEvidence => (IssueState::NoEvidence, "no_evidence"),
+        StopReason::HumanRequested => (IssueState::Attention, "attention"),
+        StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
-    let all = [
-        &labels.trigger,
-        &labels.queued,
-        &labels.running,
-        &labels.done,
-        &labels.failed,
-        &labels.attention,
-        &labels.no_evidence,
-    ];
-    let others: Vec<&str> = all.into_iter().filter(|label| *label != state).map(String::as_str).collect();
-    set_state(github, site, run, number, state, &others).await?;
-    Ok(state.clone())
-}
-
-async fn set_state(
-    github: &github::Client,
-    site: &Site,
-    run: &Run<'_>,
-    number: u64,
-    state: &str,
-    others: &[&str],
-) -> Result<(), github::Error> {
-    let spec = LabelSpec { name: state, color: label_color(site, state), description: "Set by agentd" };
-    github.ensure_label(&site.repo, spec).await?;
-    github.add_labels(&site.repo, number, &[state]).await?;
-    let on = &run.plan.issue.labels;
-    for other in others {
-        // What the run put on itself is not in the issue as it was read.
-        let ours = *other == site.config.github.labels.running;
-        if ours || on.iter().any(|label| label.eq_ignore_ascii_case(other)) {
-            github.remove_label(&site.repo, number, other).await?;
-        }
-    }
-    Ok(())
-}
-
-fn label_color(site: &Site, label: &str) -> &'static str {
-    let labels = &site.config.github.labels;
-    match label {
-        _ if label == labels.done => "1a7f37",
-        _ if label == labels.failed => "cf222e",
-        _ if label == labels.attention => "bf8700",
-        _ if label == labels.no_evidence => "8250df",
-        _ => "0969da",
-    }
+    let current = github.issue(&site.repo, number).await?.issue.labels;
+    github.settle_labels(&site.repo, number, &current, state, &site.config.github.labels).await?;
+    Ok(word)
 }

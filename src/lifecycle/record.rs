@@ -93,7 +93,7 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
         Event::ItemRecorded { item, .. } => record.items.push(item.as_ref().clone()),
         Event::PromptSnapshotTaken(snapshot) => record.prompt_snapshots.push(snapshot.as_ref().clone()),
         Event::RequestFingerprinted(fingerprint) => {
-            record.request_fingerprints.push(fingerprint.as_ref().clone())
+            record.request_fingerprints.push(fingerprint.as_ref().clone());
         }
         Event::PolicyDecided(decision) => record.policy_decisions.push(decision.as_ref().clone()),
         Event::GuardrailDecided(decision) => record.guardrail_decisions.push(decision.as_ref().clone()),

@@ -86,6 +86,7 @@ async fn work(run: &Run<'_>, site: &Site) -> Result<Result<Stop, Stop>, JournalE
         Err(stop) => return Ok(Err(stop)),
     };
     run.has_worktree(worktree);
+    publish::running_label(run, site).await;
     let instance = match instance::start(run, site).await? {
         Ok(instance) => instance,
         Err(stop) => return Ok(Err(stop)),

@@ -11,11 +11,14 @@ use crate::store::journal_format::JournalLine;
 /// What a listener is handed when a run's journal opens.
 pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
 
+/// Called once, when there is a journal.
+type Listen = Box<dyn FnOnce(Lines) + Send>;
+
 /// The outside's hold on one walk.
 pub struct Watch {
     stop: StopHandle,
     signal: StopSignal,
-    opened: Mutex<Option<Box<dyn FnOnce(Lines) + Send>>>,
+    opened: Mutex<Option<Listen>>,
 }
 
 impl Watch {

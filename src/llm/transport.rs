@@ -38,7 +38,7 @@ pub(super) struct Endpoint {
 /// What a provider answered with.
 pub(super) enum Answer {
     /// A stream of events follows.
-    Stream(EventStream),
+    Stream(Box<EventStream>),
     /// The whole body.
     Body(Vec<u8>),
 }
@@ -81,13 +81,13 @@ impl Endpoint {
             return Err(refusal.into_error());
         }
         if stream && is_event_stream(response.headers()) {
-            return Ok(Answer::Stream(EventStream {
+            return Ok(Answer::Stream(Box::new(EventStream {
                 response,
                 events: Events::default(),
                 ready: std::collections::VecDeque::new(),
                 read: 0,
                 ended: false,
-            }));
+            })));
         }
         Ok(Answer::Body(read(&mut response, MAX_BODY, stream.then_some(limit)).await?))
     }

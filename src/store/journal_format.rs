@@ -55,9 +55,8 @@ impl JournalLine {
     /// Seals an event as the successor of `prev`.
     pub fn seal(seq: u64, ts: i64, run_id: RunId, event: Value, prev: String) -> Result<Self, String> {
         let Value::Object(mut tagged) = event else { return Err("an event is an object".into()) };
-        let kind = match tagged.remove("kind") {
-            Some(Value::String(kind)) => kind,
-            _ => return Err("an event has a kind".into()),
+        let Some(Value::String(kind)) = tagged.remove("kind") else {
+            return Err("an event has a kind".into());
         };
         let data = tagged.remove("data").unwrap_or_else(|| Value::Object(Map::new()));
         let mut line = Self { seq, ts, run_id, kind, data, prev, hash: String::new() };

@@ -115,7 +115,7 @@ impl StateDir {
                 }
             }
         }
-        found.sort_by(|a, b| b.run_id.cmp(&a.run_id));
+        found.sort_by_key(|run| std::cmp::Reverse(run.run_id));
         Ok(found)
     }
 

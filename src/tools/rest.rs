@@ -337,7 +337,6 @@ fn refused(status: StatusCode, redirected: bool, text: &str) -> ToolError {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
 
     use axum::Router;
     use axum::body::{Body as AxumBody, Bytes};

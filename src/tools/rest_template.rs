@@ -85,8 +85,8 @@ impl Template {
 pub(super) enum JsonTemplate {
     Fixed(Value),
     Text(Template),
-    Array(Vec<JsonTemplate>),
-    Object(Vec<(String, JsonTemplate)>),
+    Array(Vec<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 impl JsonTemplate {

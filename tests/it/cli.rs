@@ -113,7 +113,6 @@ fn the_configuration_is_the_main_checkouts_wherever_in_it_one_stands() {
     file(dir.path(), "agentd.toml", "[budgets]\nmax_steps = 3\n");
     git(dir.path(), &["worktree", "add", "-q", "-b", "other", "elsewhere"]);
     file(&dir.path().join("elsewhere"), "agentd.toml", "[budgets]\nmax_steps = 99\n");
-    #[expect(clippy::disallowed_methods, reason = "a test's own folder")]
     std::fs::create_dir(dir.path().join("elsewhere/below")).unwrap();
     for place in [".", "elsewhere", "elsewhere/below"] {
         let done = agentd(&dir.path().join(place), &["config", "explain", "budgets.max_steps", "--json"]);
