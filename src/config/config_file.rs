@@ -576,8 +576,6 @@ impl Default for WorktreeTable {
 pub enum Auto {
     /// Where the repository uses it.
     Auto,
-    /// Always; its absence is an error.
-    Always,
     /// Never.
     Never,
 }

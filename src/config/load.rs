@@ -75,13 +75,13 @@ impl Config {
         base: PathBuf,
         env: &Env,
     ) -> Result<Self, ConfigError> {
+        not_yet::check(&tree)?;
         let mut values = Value::Table(tree.values.clone());
         resolve(&mut values, "", &tree)?;
         let file: ConfigFile = serde_path_to_error::deserialize(values).map_err(|error| {
             let key = error.path().to_string();
             ConfigError::Invalid { at: tree.source(&key), message: error.inner().message().to_owned(), key }
         })?;
-        not_yet::check(&tree)?;
         check::check(&file, &tree)?;
         let budgets = &file.budgets;
         let money = |dollars: f64| Money::from_dollars(dollars).unwrap_or_default();

@@ -7,14 +7,22 @@ use super::tree::{Tree, leaves_of};
 
 /// Key (`[]` for any index, `*` for any name; a table stands for all below it) and what is missing.
 const NOT_YET: &[(&str, &str)] = &[
+    ("budgets.max_cost_per_day", "runs are not added up by day yet"),
+    ("chat", "chat mode does not exist yet"),
     ("daemon.listen", "the daemon has no HTTP front yet"),
     ("daemon.webhook_secret", "the daemon has no HTTP front yet"),
-    ("chat", "chat mode does not exist yet"),
-    ("session.queues.*", "tools have no queues of their own yet"),
-    ("redaction.program", "redaction programs cannot be used yet"),
-    ("record.sinks", "the run record has no sinks yet"),
     ("record.fault_snapshots", "requests are not kept yet"),
-    ("policy.program", "policy programs cannot be used yet"),
+    ("record.sinks", "the run record has no sinks yet"),
+    ("redaction.program", "redaction programs cannot be used yet"),
+    ("session.inline_payload_max_bytes", "the limit is fixed"),
+    ("session.loop_guard", "the loop guard's numbers are fixed"),
+    ("session.read_page_lines", "pages are fixed at 500 lines"),
+    ("session.schema_repair_attempts", "attempts are those of session.max_retries"),
+    ("worktree.copy", "untracked files are not copied yet"),
+    ("worktree.retention", "worktrees are not removed by age yet"),
+    ("worktree.setup", "worktrees have no setup commands yet"),
+    ("worktree.setup_timeout", "worktrees have no setup commands yet"),
+    ("worktree.sparse", "checkouts are whole"),
 ];
 
 /// Every set key that is in the table.

@@ -188,12 +188,12 @@ fn a_090_tables_of_two_layers_merge_and_arrays_replace() {
     place = place.variable("XDG_CONFIG_HOME", xdg.to_str().unwrap());
     place.file(
         "xdg/agentd/agentd.toml",
-        "[providers.a]\nbase_url = \"http://h/v1\"\n[providers.b]\nkind = \"gemini\"\n\
+        "[providers.a]\nbase_url = \"http://h/v1\"\n[providers.b]\nkind = \"anthropic\"\n\
          [[session.targets]]\nprovider = \"b\"\nmodel = \"low\"\n[[session.targets]]\nprovider = \"b\"\nmodel = \"low2\"\n",
     );
     let config = place.load().unwrap();
     assert_eq!(config.provider("a").unwrap().base_url, "http://h/v1");
-    assert_eq!(config.provider("b").unwrap().kind, ProviderKind::Gemini);
+    assert_eq!(config.provider("b").unwrap().kind, ProviderKind::Anthropic);
     let models: Vec<_> =
         config.session().unwrap().settings.targets.into_iter().map(|target| target.model).collect();
     assert_eq!(models, ["high"]);
