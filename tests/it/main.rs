@@ -13,6 +13,7 @@ mod github_sim;
 mod evidence;
 mod fingerprints;
 mod llm;
+mod main_job;
 mod policy_attacks;
 mod policy_decisions;
 mod session;

@@ -1,0 +1,197 @@
+//! The main job from outside: the binary, real git, the simulator over HTTP, and the demo's recorded model.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use agentd::sim::{Scenario, SimOptions, Simulator};
+use serde_json::Value;
+
+const SCENARIO: &str = include_str!("../../templates/demo/scenario.toml");
+const TOKEN: &str = "demo-token-of-the-simulator";
+
+/// A simulated GitHub and a checkout of its repository, as a person would have them.
+#[must_use = "finish() says whether the protocol was kept"]
+struct World {
+    sim: Simulator,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    /// `rounds`: how many whole runs the model has replies for.
+    async fn new(rounds: usize) -> Self {
+        let mut scenario = Scenario::from_text(SCENARIO, Path::new("scenario.toml")).unwrap();
+        let replies = scenario.model.replies.clone();
+        for _ in 1..rounds {
+            scenario.model.replies.extend(replies.clone());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let sim = Simulator::start(scenario, SimOptions { path, ..SimOptions::default() }).await.unwrap();
+        let world = Self { sim, dir: tempfile::tempdir().unwrap() };
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        let url = world.sim.remote_url("demo", "shop");
+        world.git(world.dir.path(), &["-c", &header, "clone", "-q", &url, "shop"]).await;
+        let init = world.agentd(&["init"]).await;
+        assert!(init.status.success(), "{}", text(&init.stderr));
+        world.write(
+            "overlay.toml",
+            &format!(
+                "[github]\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
+                 [providers.anthropic]\nkind = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"${{MODEL_KEY}}\"\n\
+                 [[session.targets]]\nprovider = \"anthropic\"\nmodel = \"recorded-model\"\n\
+                 price = {{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }}\n\
+                 [verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n",
+                world.sim.api_url(),
+                world.sim.model_url_anthropic()
+            ),
+        );
+        let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+        let rule = "[[rule]]\nid = \"tests\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"allow\"\n\
+                    reason = \"verify command\"\nwhen = { argv = [[\"sh\", \"tests/run.sh\"]] }\n\n# --- Handoffs";
+        world.write("shop/.agent/policy.toml", &policy.replacen("# --- Handoffs", rule, 1));
+        world
+    }
+
+    fn shop(&self) -> PathBuf {
+        self.dir.path().join("shop")
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        agentd::sys::files::write_public(&self.dir.path().join(path), content.as_bytes()).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+        command
+            .args(args)
+            .current_dir(self.shop())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.dir.path())
+            .env("AGENTD_STATE_DIR", self.dir.path().join("state"))
+            .env("GITHUB_TOKEN", TOKEN)
+            .env("MODEL_KEY", "a-key-of-the-simulator");
+        command
+    }
+
+    async fn agentd(&self, args: &[&str]) -> Output {
+        let mut command = self.command(args);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// `agentd --config overlay … --json`, and the document it prints.
+    async fn json(&self, args: &[&str]) -> (Option<i32>, Value) {
+        let overlay = self.dir.path().join("overlay.toml").display().to_string();
+        let mut all = vec!["--config", overlay.as_str(), "--json"];
+        all.extend(args);
+        let done = self.agentd(&all).await;
+        let document = serde_json::from_slice(&done.stdout);
+        let document = document.unwrap_or_else(|error| panic!("{error}: {}", text(&done.stderr)));
+        (done.status.code(), document)
+    }
+
+    async fn git(&self, dir: &Path, args: &[&str]) -> String {
+        let mut command = Command::new("git");
+        command.args(args).current_dir(dir).env("HOME", self.dir.path()).env("GIT_CONFIG_NOSYSTEM", "1");
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stdout)
+    }
+
+    /// Labels of the issue.
+    fn labels(&self) -> Vec<String> {
+        self.sim.issue("demo/shop", 7).unwrap().labels
+    }
+
+    /// One branch, one open pull request, one comment (interface §7).
+    fn assert_one_of_each(&self) {
+        assert_eq!(self.sim.pulls("demo/shop").len(), 1);
+        assert_eq!(self.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
+        let git_dir = self.sim.git_dir("demo/shop").unwrap();
+        assert!(agentd::sim::bare::head(&git_dir, "feature/issue-7").is_some());
+        let fixed = agentd::sim::bare::file(&git_dir, "feature/issue-7", "lib/cart.sh").unwrap();
+        assert!(text(&fixed).contains("$1 * (100 - $2) / 100"));
+    }
+
+    async fn finish(self) {
+        assert_eq!(self.sim.violations(), Vec::<String>::new());
+        self.sim.shutdown().await;
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn basic() -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{TOKEN}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
+    let world = World::new(2).await;
+    let (code, first) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, first["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{first:#}");
+    assert_eq!(first["mapping"]["branch"], "feature/issue-7");
+    assert_eq!(first["mapping"]["origin"]["source"], "config");
+    assert_eq!(first["iterations"], 4);
+    world.assert_one_of_each();
+    assert_eq!(world.labels(), ["agentd:done"]);
+    let pull = &world.sim.pulls("demo/shop")[0];
+    assert!(pull.pull.as_ref().is_some_and(|pull| pull.base == "develop"), "{pull:?}");
+    let main = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
+    assert_eq!(main, "", "the main checkout is not touched");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_is_continued_at_its_last_finished_visit_and_repeats_no_effect() {
+    let world = World::new(3).await;
+    let overlay = world.dir.path().join("overlay.toml").display().to_string();
+    let mut killed = world.command(&["--config", &overlay, "run", "--issue", "7"]).spawn().unwrap();
+    // Killed as soon as the second visit has asked the model: an event, not a time.
+    while world.sim.model_requests().len() < 3 {
+        assert!(killed.try_wait().unwrap().is_none(), "it ended before it could be killed");
+        tokio::task::yield_now().await;
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    assert!(runs.to_string().contains("interrupted"), "{runs:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_label_starts_a_run_under_the_daemon() {
+    let world = World::new(1).await;
+    let (code, idle) = world.json(&["daemon", "--once"]).await;
+    assert_eq!((code, idle["ended"].as_array().map(Vec::len)), (Some(0), Some(0)), "{idle:#}");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (code, report) = world.json(&["daemon", "--once"]).await;
+    assert_eq!(
+        (code, report["ended"][0]["stop_reason"].as_str()),
+        (Some(0), Some("OBJECTIVE_ACHIEVED")),
+        "{report:#}"
+    );
+    world.assert_one_of_each();
+    assert_eq!(world.labels(), ["agentd:done"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g03_without_an_origin_nothing_is_made() {
+    let world = World::new(1).await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("origin_branch = \"develop\"", "# no origin"));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_unresolved")), "{output:#}");
+    assert!(output["mapping"].is_null());
+    assert!(!world.shop().join(".worktrees").exists());
+    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    let (code, output) = world.json(&["run", "--issue", "7", "--origin", "nowhere"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_missing")), "{output:#}");
+    world.finish().await;
+}
