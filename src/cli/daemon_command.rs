@@ -82,12 +82,11 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
     ))?;
     for of in &status.repositories {
         let polled = of.polled_at.map_or_else(|| "never".to_owned(), rfc3339);
-        match &of.error {
-            Some(error) => {
-                out.line(format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)))?
-            }
-            None => out.line(format!("{}  polled {polled}", of.repo))?,
-        }
+        let line = match &of.error {
+            Some(error) => format!("{}  {} (polled {polled})", of.repo, out.toned(error, Tone::Bad)),
+            None => format!("{}  polled {polled}", of.repo),
+        };
+        out.line(line)?;
     }
     let mut rows: Vec<Vec<String>> = status
         .running

@@ -418,6 +418,6 @@ pub struct ToolResultEnvelope {
     pub code: Option<String>,
     /// What model and people may see of a denial.
     pub public_reason: Option<String>,
-    /// [`ToolOutcome`] when it ran, else null; a handoff's payload (P-046).
+    /// What came of it (`success` or `error`) when it ran, else null; a handoff's payload (P-046).
     pub data: Option<Value>,
 }
