@@ -1,4 +1,8 @@
 //! The main job from outside: the binary, real git, the simulator over HTTP, and the demo's recorded model.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program as a person would, with an environment of its own"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
