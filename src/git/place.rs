@@ -90,6 +90,12 @@ pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
         Err(error) => return Err(error),
     }
     let text = fs::read_to_string(link.as_path()).unwrap_or_default();
+    if text.is_empty() && meta_is_empty(&link) {
+        // A git that was killed between making its .git file and writing it. The empty file says nothing and goes.
+        crate::sys::files::remove_file(link.as_path()).map_err(io::Error::other)?;
+        let empty = fs::read_dir(path.as_path())?.next().is_none();
+        return Ok(if empty { Place::Free } else { Place::Foreign });
+    }
     let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Place::Repository) };
     let target = path.join(target);
     let target = target.canonical().unwrap_or(target);
@@ -100,6 +106,10 @@ pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
     } else {
         Ok(Place::OtherRepository(target.to_string()))
     }
+}
+
+fn meta_is_empty(file: &AbsPath) -> bool {
+    file.as_path().symlink_metadata().is_ok_and(|meta| meta.len() == 0)
 }
 
 /// All entries of the repository.

@@ -16,7 +16,7 @@ use crate::domain::event::{Event, RunStarted};
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::untrusted::incoming_line;
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming, incoming_line};
 use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
@@ -65,6 +65,12 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         inherited,
         metadata: plan.request.metadata.clone(),
     })))?;
+    if !plan.loaded.definition.flow.validation_steps.is_empty() {
+        run.warn(
+            "validation_not_run",
+            "the definition's validation steps are not run yet; the verify commands are",
+        );
+    }
     let finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
     for visit in &finished {
@@ -118,6 +124,8 @@ fn with_facts(run: &Run<'_>, site: &Site) -> Values {
     values.set("repository", site.repo.to_string());
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
+    // A step that takes text takes the issue's, fenced like everywhere (S-050).
+    values.input_text = Some(fence("issue body", &incoming(&issue.body, LONGEST_INCOMING)));
     values
 }
 

@@ -78,6 +78,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let loaded = load_definition(site, &agent, &request).await?;
+    supported(&loaded)?;
     let policy = read_policy(site).await?;
     let session = site.config.session()?;
     let providers = providers(site, &session)?;
@@ -160,6 +161,27 @@ async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Resu
         Refusal::new(detail, format!("The agent \"{agent}\" cannot be used:\n{refused}"))
             .hint(format!("agentd agents check {agent} shows the same, and every warning"))
     })
+}
+
+/// What a definition may ask for and this version cannot do yet is refused, never left out in silence.
+fn supported(loaded: &Loaded) -> Result<(), Refusal> {
+    let definition = &loaded.definition;
+    let missing = if let Some(backend) = &definition.agentd.backend {
+        format!("the backend \"{backend}\"")
+    } else if definition.agentd.continue_session {
+        "continueSession".to_owned()
+    } else if let Some(step) = definition.flow.steps.iter().find(|step| step.runner.is_some()) {
+        format!("a program in place of a model (step \"{}\")", step.id)
+    } else if let Some(program) = definition.completion.programs().first() {
+        format!("a completion program ({program})")
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        StopDetail::ConfigInvalid,
+        format!("The agent \"{}\" asks for {missing}, which is not available yet.", definition.name),
+    )
+    .hint("leave it out of the definition, or use another agent"))
 }
 
 /// Parameters that are missing, unknown or outside their limits are refused together (D68).
