@@ -29,6 +29,8 @@ pub struct Links {
     pub draft_reason: Option<String>,
     /// The label that starts a run.
     pub trigger_label: String,
+    /// Whether merging closes the issue: the closure that the definition allows (D81).
+    pub closes_issue: bool,
 }
 
 /// `report.md`.
@@ -99,7 +101,8 @@ fn render(
         pr_url => links.pull_request.clone(),
         draft_reason => links.draft_reason.clone(),
         trigger_label => links.trigger_label.clone(),
-        closes => run.objective.issue.as_ref().map(|issue| issue.number),
+        closes => run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number),
+        issue_number => run.objective.issue.as_ref().map(|issue| issue.number),
         version => env!("CARGO_PKG_VERSION"),
     };
     let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;

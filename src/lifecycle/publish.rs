@@ -49,6 +49,8 @@ pub async fn publish(
     }
     if reach == Reach::PullRequest && end.detail != StopDetail::GitError {
         links.draft_reason = draft_reason(run, &facts, &stop);
+        let closing = facts.visits.last().map(|visit| &visit.output);
+        links.closes_issue = run.plan.loaded.definition.closure(closing).action.closes();
         match pull_request(run, site, &stop, &mut links).await? {
             Ok(()) => {}
             Err(stop) => end = worse(end, stop),
