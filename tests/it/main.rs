@@ -13,7 +13,7 @@ mod github_sim;
 mod evidence;
 mod fingerprints;
 mod llm;
-mod main_job;
+mod outside;
 mod policy_attacks;
 mod policy_decisions;
 mod session;

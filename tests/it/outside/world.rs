@@ -1,8 +1,4 @@
-//! The main job from outside: the binary, real git, the simulator over HTTP, and the demo's recorded model.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a test starts the program as a person would, with an environment of its own"
-)]
+//! A world seen from outside: the binary, real git, the simulator over HTTP, and the demo's recorded model.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,20 +6,26 @@ use std::process::{Command, Output};
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use serde_json::Value;
 
-const SCENARIO: &str = include_str!("../../templates/demo/scenario.toml");
+const SCENARIO: &str = include_str!("../../../templates/demo/scenario.toml");
 const TOKEN: &str = "demo-token-of-the-simulator";
 
 /// A simulated GitHub and a checkout of its repository, as a person would have them.
 #[must_use = "finish() says whether the protocol was kept"]
-struct World {
-    sim: Simulator,
-    dir: tempfile::TempDir,
+pub struct World {
+    pub sim: Simulator,
+    pub dir: tempfile::TempDir,
 }
 
 impl World {
     /// `rounds`: how many whole runs the model has replies for.
-    async fn new(rounds: usize) -> Self {
+    pub async fn new(rounds: usize) -> Self {
+        Self::of(rounds, |_| ()).await
+    }
+
+    /// The same, with the scenario changed first.
+    pub async fn of(rounds: usize, change: impl FnOnce(&mut Scenario)) -> Self {
         let mut scenario = Scenario::from_text(SCENARIO, Path::new("scenario.toml")).unwrap();
+        change(&mut scenario);
         let replies = scenario.model.replies.clone();
         for _ in 1..rounds {
             scenario.model.replies.extend(replies.clone());
@@ -55,15 +57,15 @@ impl World {
         world
     }
 
-    fn shop(&self) -> PathBuf {
+    pub fn shop(&self) -> PathBuf {
         self.dir.path().join("shop")
     }
 
-    fn write(&self, path: &str, content: &str) {
+    pub fn write(&self, path: &str, content: &str) {
         agentd::sys::files::write_public(&self.dir.path().join(path), content.as_bytes()).unwrap();
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
         command
             .args(args)
@@ -77,13 +79,13 @@ impl World {
         command
     }
 
-    async fn agentd(&self, args: &[&str]) -> Output {
+    pub async fn agentd(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
     /// `agentd --config overlay … --json`, and the document it prints.
-    async fn json(&self, args: &[&str]) -> (Option<i32>, Value) {
+    pub async fn json(&self, args: &[&str]) -> (Option<i32>, Value) {
         let overlay = self.dir.path().join("overlay.toml").display().to_string();
         let mut all = vec!["--config", overlay.as_str(), "--json"];
         all.extend(args);
@@ -93,7 +95,7 @@ impl World {
         (done.status.code(), document)
     }
 
-    async fn git(&self, dir: &Path, args: &[&str]) -> String {
+    pub async fn git(&self, dir: &Path, args: &[&str]) -> String {
         let mut command = Command::new("git");
         command.args(args).current_dir(dir).env("HOME", self.dir.path()).env("GIT_CONFIG_NOSYSTEM", "1");
         let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -102,12 +104,12 @@ impl World {
     }
 
     /// Labels of the issue.
-    fn labels(&self) -> Vec<String> {
+    pub fn labels(&self) -> Vec<String> {
         self.sim.issue("demo/shop", 7).unwrap().labels
     }
 
     /// One branch, one open pull request, one comment (interface §7).
-    fn assert_one_of_each(&self) {
+    pub fn assert_one_of_each(&self) {
         assert_eq!(self.sim.pulls("demo/shop").len(), 1);
         assert_eq!(self.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
         let git_dir = self.sim.git_dir("demo/shop").unwrap();
@@ -116,86 +118,17 @@ impl World {
         assert!(text(&fixed).contains("$1 * (100 - $2) / 100"));
     }
 
-    async fn finish(self) {
+    pub async fn finish(self) {
         assert_eq!(self.sim.violations(), Vec::<String>::new());
         self.sim.shutdown().await;
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn basic() -> String {
+pub fn basic() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{TOKEN}"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
-    let world = World::new(2).await;
-    let (code, first) = world.json(&["run", "--issue", "7"]).await;
-    assert_eq!((code, first["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{first:#}");
-    assert_eq!(first["mapping"]["branch"], "feature/issue-7");
-    assert_eq!(first["mapping"]["origin"]["source"], "config");
-    assert_eq!(first["iterations"], 4);
-    world.assert_one_of_each();
-    assert_eq!(world.labels(), ["agentd:done"]);
-    let pull = &world.sim.pulls("demo/shop")[0];
-    assert!(pull.pull.as_ref().is_some_and(|pull| pull.base == "develop"), "{pull:?}");
-    let main = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
-    assert_eq!(main, "", "the main checkout is not touched");
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_is_continued_at_its_last_finished_visit_and_repeats_no_effect() {
-    let world = World::new(3).await;
-    let overlay = world.dir.path().join("overlay.toml").display().to_string();
-    let mut killed = world.command(&["--config", &overlay, "run", "--issue", "7"]).spawn().unwrap();
-    // Killed as soon as the second visit has asked the model: an event, not a time.
-    while world.sim.model_requests().len() < 3 {
-        assert!(killed.try_wait().unwrap().is_none(), "it ended before it could be killed");
-        tokio::task::yield_now().await;
-    }
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    let (code, output) = world.json(&["run", "--issue", "7"]).await;
-    assert_eq!(code, Some(0), "{output:#}");
-    world.assert_one_of_each();
-    let (_, runs) = world.json(&["runs", "list"]).await;
-    assert!(runs.to_string().contains("interrupted"), "{runs:#}");
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_label_starts_a_run_under_the_daemon() {
-    let world = World::new(1).await;
-    let (code, idle) = world.json(&["daemon", "--once"]).await;
-    assert_eq!((code, idle["ended"].as_array().map(Vec::len)), (Some(0), Some(0)), "{idle:#}");
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let (code, report) = world.json(&["daemon", "--once"]).await;
-    assert_eq!(
-        (code, report["ended"][0]["stop_reason"].as_str()),
-        (Some(0), Some("OBJECTIVE_ACHIEVED")),
-        "{report:#}"
-    );
-    world.assert_one_of_each();
-    assert_eq!(world.labels(), ["agentd:done"]);
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g03_without_an_origin_nothing_is_made() {
-    let world = World::new(1).await;
-    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
-    world.write("shop/.agent/agentd.toml", &toml.replace("origin_branch = \"develop\"", "# no origin"));
-    let (code, output) = world.json(&["run", "--issue", "7"]).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_unresolved")), "{output:#}");
-    assert!(output["mapping"].is_null());
-    assert!(!world.shop().join(".worktrees").exists());
-    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
-    let (code, output) = world.json(&["run", "--issue", "7", "--origin", "nowhere"]).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_missing")), "{output:#}");
-    world.finish().await;
 }

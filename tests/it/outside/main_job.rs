@@ -1,0 +1,72 @@
+//! The main job: label to pull request, killed, labelled, without an origin.
+
+use super::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
+    let world = World::new(2).await;
+    let (code, first) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, first["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{first:#}");
+    assert_eq!(first["mapping"]["branch"], "feature/issue-7");
+    assert_eq!(first["mapping"]["origin"]["source"], "config");
+    assert_eq!(first["iterations"], 4);
+    world.assert_one_of_each();
+    assert_eq!(world.labels(), ["agentd:done"]);
+    let pull = &world.sim.pulls("demo/shop")[0];
+    assert!(pull.pull.as_ref().is_some_and(|pull| pull.base == "develop"), "{pull:?}");
+    let main = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
+    assert_eq!(main, "", "the main checkout is not touched");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_is_continued_at_its_last_finished_visit_and_repeats_no_effect() {
+    let world = World::new(3).await;
+    let overlay = world.dir.path().join("overlay.toml").display().to_string();
+    let mut killed = world.command(&["--config", &overlay, "run", "--issue", "7"]).spawn().unwrap();
+    // Killed as soon as the second visit has asked the model: an event, not a time.
+    while world.sim.model_requests().len() < 3 {
+        assert!(killed.try_wait().unwrap().is_none(), "it ended before it could be killed");
+        tokio::task::yield_now().await;
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    assert!(runs.to_string().contains("interrupted"), "{runs:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_label_starts_a_run_under_the_daemon() {
+    let world = World::new(1).await;
+    let (code, idle) = world.json(&["daemon", "--once"]).await;
+    assert_eq!((code, idle["ended"].as_array().map(Vec::len)), (Some(0), Some(0)), "{idle:#}");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (code, report) = world.json(&["daemon", "--once"]).await;
+    assert_eq!(
+        (code, report["ended"][0]["stop_reason"].as_str()),
+        (Some(0), Some("OBJECTIVE_ACHIEVED")),
+        "{report:#}"
+    );
+    world.assert_one_of_each();
+    assert_eq!(world.labels(), ["agentd:done"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g03_without_an_origin_nothing_is_made() {
+    let world = World::new(1).await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("origin_branch = \"develop\"", "# no origin"));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_unresolved")), "{output:#}");
+    assert!(output["mapping"].is_null());
+    assert!(!world.shop().join(".worktrees").exists());
+    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    let (code, output) = world.json(&["run", "--issue", "7", "--origin", "nowhere"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_missing")), "{output:#}");
+    world.finish().await;
+}

@@ -1,0 +1,8 @@
+//! agentd from outside: the program as a person starts it, against the simulator.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program as a person would, with an environment of its own"
+)]
+
+mod main_job;
+mod world;
