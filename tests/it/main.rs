@@ -21,6 +21,7 @@ mod sim;
 mod schemas;
 mod tidy;
 mod cli;
+mod clauses;
 mod config;
 mod git;
 mod definition;
