@@ -126,11 +126,11 @@ impl fmt::Display for Error {
             ErrorKind::Setup { problem } => f.write_str(problem),
             ErrorKind::Unauthorized => write!(
                 f,
-                "{doing}: GitHub refused the credentials; set github.token (or [github.app]) to a token that is neither expired nor revoked"
+                "{doing}: GitHub refused the credentials (401); set github.token (or [github.app]) to a token that is neither expired nor revoked"
             ),
             ErrorKind::Forbidden { needs } => write!(
                 f,
-                "{doing}: the credentials lack the permission \"{needs}\"; grant it to the token or App, and have it approved where the organisation asks for that"
+                "{doing}: the credentials lack the permission \"{needs}\" (403); grant it to the token or App, and have it approved where the organisation asks for that"
             ),
             ErrorKind::NotFound => write!(
                 f,
