@@ -9,6 +9,7 @@ use crate::domain::event::{Change, Event, FileChange, VerifyCommand};
 use crate::domain::outgoing::plain_line;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
+use crate::engine::stop::StopState;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
@@ -101,8 +102,12 @@ fn wrapped(text: &str) -> String {
 pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(()) };
     for argv in &site.config.verify.commands {
-        let command = verify_one(run, site, worktree, argv).await?;
-        run.record(Event::Verified(command))?;
+        match verify_one(run, site, worktree, argv).await {
+            Ok(command) => run.record(Event::Verified(command))?,
+            // Git was cancelled with everything else: nothing was verified, and nothing says so.
+            Err(_) if matches!(run.stop().state(), StopState::Abort(_)) => break,
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::{Journal as _, JournalError};
+use crate::engine::stop::StopState;
 
 /// Visits steps until the flow ends.
 pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalError> {
@@ -45,10 +46,11 @@ async fn checkpoint(run: &Run<'_>, visit: u32) -> Result<Result<(), Stop>, Journ
             run.record(Event::Checkpoint { visit, reference, commit })?;
             Ok(Ok(()))
         }
-        Err(error) => Ok(Err(Stop::new(
-            StopDetail::GitError,
-            format!("The worktree could not be checkpointed: {error}."),
-        ))),
+        Err(error) => Ok(Err(match run.stop().state() {
+            // Git was cancelled with everything else; the edits stay in the worktree.
+            StopState::Abort(stop) => stop,
+            _ => Stop::new(StopDetail::GitError, format!("The worktree could not be checkpointed: {error}.")),
+        })),
     }
 }
 

@@ -5,5 +5,7 @@
 )]
 
 mod bad_input;
+mod interruptions;
 mod main_job;
+mod origins;
 mod world;

@@ -79,6 +79,20 @@ impl World {
         command
     }
 
+    /// The same with the world's configuration laid over the repository's.
+    pub fn command_in(&self, args: &[&str]) -> Command {
+        let mut command = self.command(&["--config"]);
+        command.arg(self.dir.path().join("overlay.toml")).args(args);
+        command
+    }
+
+    /// A new branch on the remote.
+    pub async fn push_branch(&self, from: &str, branch: &str) {
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        let refs = format!("refs/remotes/origin/{from}:refs/heads/{branch}");
+        self.git(&self.shop(), &["-c", &header, "push", "-q", "origin", &refs]).await;
+    }
+
     pub async fn agentd(&self, args: &[&str]) -> Output {
         let mut command = self.command(args);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()

@@ -1,0 +1,163 @@
+//! A run that is stopped, killed, doubled, or has no room to write: one branch, one pull request, one comment.
+
+use std::path::PathBuf;
+use std::process::Child;
+
+use agentd::sim::FaultFile;
+use serde_json::{Value, json};
+
+use super::world::{World, text};
+
+fn delayed(skip: u32, delay_ms: u64) -> FaultFile {
+    serde_json::from_value(
+        json!({ "path": "/model/**", "kind": "delay", "delay_ms": delay_ms, "skip": skip }),
+    )
+    .unwrap()
+}
+
+fn start(world: &World) -> Child {
+    world.command_in(&["--json", "run", "--issue", "7"]).stdout(std::process::Stdio::piped()).spawn().unwrap()
+}
+
+/// Until something is so; the child must live so long.
+async fn until(child: &mut Child, so: impl Fn() -> bool) {
+    while !so() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn ended(child: Child) -> (Option<i32>, Value) {
+    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+}
+
+fn interrupt(child: &Child) {
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Lines of the newest run's journal.
+fn entries(world: &World) -> usize {
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    let newest = std::fs::read_dir(runs).ok().and_then(|runs| runs.flatten().map(|run| run.path()).max());
+    let journal = newest.and_then(|run: PathBuf| std::fs::read(run.join("events.jsonl")).ok());
+    journal.map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_start_is_refused_and_names_the_holder() {
+    let world = World::new(1).await;
+    world.sim.inject(&delayed(2, 1500)).unwrap();
+    let mut first = start(&world);
+    until(&mut first, || world.sim.model_requests().len() >= 2).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("branch_busy")), "{output:#}");
+    let summary = output["summary"].as_str().unwrap();
+    for told in ["agent-issue-7-", &first.id().to_string(), "since"] {
+        assert!(summary.contains(told), "`{told}` is not in: {summary}");
+    }
+    let (code, output) = ended(first).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_run_again() {
+    let world = World::new(2).await;
+    world.sim.inject(&delayed(3, 1000)).unwrap();
+    let mut run = start(&world);
+    until(&mut run, || world.sim.model_requests().len() >= 4).await;
+    interrupt(&run);
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("shutdown")), "{output:#}");
+    assert_eq!(output["stop_reason"], "HUMAN_REQUESTED");
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    assert!(runs.to_string().contains("shutdown"), "{runs:#}");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_signal_kills_every_process_of_the_run() {
+    let world = World::of(1, |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        let script = "setsid sleep 1000 & echo $! > setsid.pid; echo $$ > sh.pid; sleep 1000\n";
+        files.insert("tests/run.sh".to_owned(), serde_json::from_value(json!(script)).unwrap());
+        for reply in &mut scenario.model.replies {
+            // The script is another than the one that the recorded edit is for.
+            reply.tool_calls.retain(|call| {
+                !(call.name == "edit_file" && format!("{:?}", call.arguments).contains("run.sh"))
+            });
+        }
+    })
+    .await;
+    let mut run = start(&world);
+    let pid_file = world.shop().join(".worktrees/issue-7/sh.pid");
+    until(&mut run, || pid_file.exists()).await;
+    interrupt(&run);
+    interrupt(&run);
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
+    for name in ["sh.pid", "setsid.pid"] {
+        let pid = std::fs::read_to_string(world.shop().join(".worktrees/issue-7").join(name)).unwrap();
+        let alive = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        assert!(alive.is_err() || alive.is_ok_and(|stat| stat.contains(") Z ")), "{name} {pid} lives");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_ten_random_moments_and_run_again_there_is_one_of_each() {
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let mut random = seed;
+    for moment in 0..10 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let entry = 1 + (random >> 33) as usize % 150;
+        let world = World::new(2).await;
+        let mut run = start(&world);
+        // The journal's length is the moment; a run that ends before it has been seen whole.
+        while entries(&world) < entry && run.try_wait().unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let _ = run.kill();
+        run.wait().unwrap();
+        let before = entries(&world);
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(code, Some(0), "seed {seed}, moment {moment}, killed at entry {before}: {output:#}");
+        world.assert_one_of_each();
+        assert_eq!(world.labels(), ["agentd:done"], "seed {seed}, killed at entry {before}");
+        let worktrees = world.git(&world.shop(), &["worktree", "list", "--porcelain"]).await;
+        assert_eq!(worktrees.matches("worktree ").count(), 2, "seed {seed}, entry {before}: {worktrees}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
+    let world = World::new(2).await;
+    let state = world.dir.path().join("small");
+    std::fs::create_dir(&state).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=48k", "agentd-test"])
+        .arg(&state)
+        .output();
+    if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
+        println!("skipped: a file system of 48 KiB cannot be mounted here (it needs root)");
+        return world.finish().await;
+    }
+    let state_dir = state.display().to_string();
+    let (code, output) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7"]).await;
+    let unmounted = std::process::Command::new("umount").arg(&state).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("output_write_failed")), "{output:#}");
+    assert!(text(output.to_string().as_bytes()).contains("space"), "{output:#}");
+    // With room again, the same issue is worked out.
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
