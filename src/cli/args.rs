@@ -197,11 +197,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// `--publish` as the configuration knows it.
     pub fn publish(&self) -> Option<Publish> {
-        match self.publish.as_deref()? {
-            "pull-request" => Some(Publish::PullRequest),
-            "branch" => Some(Publish::Branch),
-            _ => Some(Publish::None),
-        }
+        Publish::parse(self.publish.as_deref()?)
     }
 }
 
@@ -223,7 +219,6 @@ pub enum RunsCommand {
     /// Print the report.
     Report(RunRef),
     /// Print the evidence.
-    #[command(hide = true)]
     Evidence(RunRef),
     /// Print the ledger of model requests and tool calls.
     Accounting(RunRef),
@@ -232,7 +227,6 @@ pub enum RunsCommand {
     /// Print what the run changed.
     Diff(RunRef),
     /// Stop a run after one last report.
-    #[command(hide = true)]
     Stop {
         /// Run id, a unique prefix of it, an instance, or `latest`.
         run: String,
@@ -241,7 +235,6 @@ pub enum RunsCommand {
         abort: bool,
     },
     /// Go on with a run that was stopped or killed.
-    #[command(hide = true)]
     Resume(RunRef),
     /// Approve a proposal that waits.
     #[command(hide = true)]
@@ -255,7 +248,6 @@ pub enum RunsCommand {
         expires: Span,
     },
     /// Check that a run's records hold together.
-    #[command(hide = true)]
     Verify(RunRef),
     /// Run it again from its records, in a scratch worktree.
     #[command(hide = true)]
@@ -271,7 +263,6 @@ pub enum RunsCommand {
         with_agents: Option<PathBuf>,
     },
     /// Compare two runs: equal, or the first differences.
-    #[command(hide = true)]
     Compare {
         /// One run.
         a: String,
@@ -279,7 +270,6 @@ pub enum RunsCommand {
         b: String,
     },
     /// Sums over runs.
-    #[command(hide = true)]
     Stats,
     /// Measure runs against expectations.
     #[command(hide = true)]

@@ -211,6 +211,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         format: None,
         parameters: std::collections::BTreeMap::new(),
         metadata: serde_json::Map::new(),
+        resume: None,
     };
     let view = progress::View::new(context.output, false);
     let watch = Watch::new({

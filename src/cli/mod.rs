@@ -14,7 +14,7 @@ mod policy_command;
 mod progress;
 mod remote;
 mod run_command;
-mod runs_command;
+mod runs;
 mod sim_command;
 mod demo;
 mod daemon_command;
@@ -117,8 +117,10 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Sim(args) => sim_command::run(&context, args),
         Command::Agents(command) => return agents_command::agents(&context, command),
         Command::Prompt(args) => agents_command::prompt(&context, args),
-        Command::Runs(asked) => runs_command::run(&context, asked)
-            .unwrap_or_else(|| Err(CommandError::not_available(&name_of(&cli.command)))),
+        Command::Runs(asked) => {
+            return runs::run(&context, asked)
+                .unwrap_or_else(|| Err(CommandError::not_available(&name_of(&cli.command))));
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);

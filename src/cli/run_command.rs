@@ -10,9 +10,9 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
-use crate::config::Flag;
+use crate::config::{Config, Flag};
 use crate::domain::issue::ObjectiveSource;
-use crate::domain::name::CommitId;
+use crate::domain::name::{CommitId, RepoName};
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
@@ -26,6 +26,7 @@ use crate::lifecycle::walk::{self, Walked};
 use crate::lifecycle::watch::Watch;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
+use crate::sys::paths::AbsPath;
 use crate::sys::shutdown::Shutdown;
 
 /// Longest diff that is shown, in bytes.
@@ -66,19 +67,46 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         if args.dry_run {
             return dry_run(context, request, &site).await;
         }
-        let walked = walked(context, args, request, &site, &shutdown).await;
-        tell(context, args, walked, &site)
+        let walked = walked(context, args.stream, request, &site, &shutdown).await;
+        tell(context, args.stream, walked, &site)
+    })?
+}
+
+/// Goes on with a run; gives the exit code of the one that does.
+pub(super) fn resume(
+    context: &Context,
+    config: Config,
+    base: &AbsPath,
+    repo: &RepoName,
+    request: RunRequest,
+) -> Result<u8, CommandError> {
+    let state = context.state_dir()?;
+    context.block_on(async {
+        let shutdown = Shutdown::on_signals()
+            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let opening = Opening {
+            config: Arc::new(config),
+            base,
+            repo: Some(repo),
+            state: &state,
+            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            env: &context.env,
+            cancel: shutdown.abort_token().clone(),
+        };
+        let site = open(opening).await?;
+        let walked = walked(context, false, request, &site, &shutdown).await;
+        tell(context, false, walked, &site)
     })?
 }
 
 async fn walked(
     context: &Context,
-    args: &RunArgs,
+    stream: bool,
     request: RunRequest,
     site: &Site,
     shutdown: &Shutdown,
 ) -> Walked {
-    let view = progress::View::new(context.output, args.stream);
+    let view = progress::View::new(context.output, stream);
     let watch = Watch::new({
         let view = view.clone();
         move |lines| view.follow(lines)
@@ -98,11 +126,11 @@ async fn walked(
     walked
 }
 
-fn tell(context: &Context, args: &RunArgs, walked: Walked, site: &Site) -> Result<u8, CommandError> {
+fn tell(context: &Context, stream: bool, walked: Walked, site: &Site) -> Result<u8, CommandError> {
     let Walked { output, refusal } = walked;
     let exit_code = output.exit_code;
     if context.output.json() {
-        if args.stream {
+        if stream {
             context.output.json_line(&output)?;
         } else {
             context.output.document(&output)?;
@@ -233,6 +261,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         format,
         parameters: args.uv.iter().cloned().collect(),
         metadata,
+        resume: None,
     })
 }
 

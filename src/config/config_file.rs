@@ -146,6 +146,25 @@ pub enum Publish {
     None,
 }
 
+impl Publish {
+    /// Every form.
+    pub const ALL: [Self; 3] = [Self::PullRequest, Self::Branch, Self::None];
+
+    /// The word in files and flags.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PullRequest => "pull-request",
+            Self::Branch => "branch",
+            Self::None => "none",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|form| form.as_str() == word)
+    }
+}
+
 /// `[github]`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

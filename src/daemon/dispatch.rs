@@ -50,6 +50,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         format: None,
         parameters: BTreeMap::new(),
         metadata: serde_json::Map::new(),
+        resume: None,
     };
     let walking = walk(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());

@@ -10,7 +10,7 @@ use super::mapping::InstanceId;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
-use super::record::AccountingEntry;
+use super::record::{AccountingEntry, Artifact};
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::stop::Stop;
 use super::trace::{
@@ -239,10 +239,15 @@ pub enum Event {
         /// What was used.
         spend: Spend,
     },
-    /// The run ended; last event of every finished run.
+    /// The run ended; result and report are folded from the events up to here.
     RunEnded {
         /// The final word, after report and publish (D62).
         stop: Stop,
+    },
+    /// Every other file of the run directory as it was left, so that a changed one is found; the last event.
+    FilesSealed {
+        /// By path.
+        files: Vec<Artifact>,
     },
 }
 
@@ -267,7 +272,10 @@ pub struct LeaseTaken {
     pub worktree: String,
     /// The main checkout, absolute: where the lease and the worktree are.
     pub checkout: String,
-    /// The killed run that this one succeeds (D61).
+    /// The lease's file, absolute: who looks there knows whether this run lives.
+    #[serde(default)]
+    pub lease_file: String,
+    /// The run that this one succeeds: a killed one, or one that a person resumed (D61).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_run: Option<RunId>,
     /// agentd's version.
@@ -303,6 +311,26 @@ pub struct RunStarted {
     pub inherited: Spend,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// What a run that goes on with this one asks for again.
+    #[serde(default)]
+    pub asked: Asked,
+}
+
+/// The part of a request that no configuration knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Asked {
+    /// `--agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// `--publish`: `pull-request`, `branch` or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish: Option<String>,
+    /// `--format`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<super::report::ReportFormat>,
+    /// `--uv`.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub parameters: std::collections::BTreeMap<String, String>,
 }
 
 /// An effect outside the worktree, found or created by a stable key (interface §7).

@@ -4,9 +4,9 @@ use super::budget::BudgetKind;
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::money::Money;
 use super::name::CommitId;
-use super::record::{AccountingEntry, AccountingKind, AccountingStatus, CostSource};
+use super::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact, CostSource};
 use super::run::{VisitRecord, Warning};
-use super::stop::Stop;
+use super::stop::{Stop, StopDetail};
 
 /// What the events of one run say. Same events, same facts.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +47,8 @@ pub struct RunFacts {
     pub effects: Vec<(Effect, EffectState)>,
     /// The run's end.
     pub end: Option<Stop>,
+    /// The files of the run directory as they were left; set once all of them were written.
+    pub sealed: Option<Vec<Artifact>>,
     /// Every other event, for folds that need more.
     pub other: Vec<(i64, Event)>,
 }
@@ -117,11 +119,20 @@ impl RunFacts {
         facts
     }
 
-    fn take(&mut self, at: i64, event: Event) {
+    /// Takes the next event in.
+    pub fn take(&mut self, at: i64, event: Event) {
+        // The seal is about the files, not about the run: what is folded does not change by it.
+        if let Event::FilesSealed { files } = event {
+            self.sealed = Some(files);
+            return;
+        }
         if self.lease.is_none() {
             self.started_at = at;
         }
-        self.last_at = at;
+        // A run whose process died ended with its last event, whenever that was found out.
+        if !matches!(&event, Event::RunEnded { stop } if stop.detail == StopDetail::Interrupted) {
+            self.last_at = at;
+        }
         match event {
             Event::LeaseTaken(lease) => self.lease = Some(*lease),
             Event::WorktreeReady { state, head } => {

@@ -45,7 +45,7 @@ impl Worktree {
         let (tree, index) = self.record().await?;
         let head = self.head().await?;
         if let Some(head) = &head
-            && self.tree_of_commit(head).await? == tree
+            && self.checkout().tree_of_commit(head).await? == tree
             && !self.git_dir().join("MERGE_HEAD").as_path().exists()
         {
             return Ok(None);

@@ -142,7 +142,7 @@ impl Worktree {
     ) -> Result<Restored, GitError> {
         self.clear_stale_locks()?;
         let (present, index) = self.record().await?;
-        let wanted = self.tree_of_commit(commit).await?;
+        let wanted = self.checkout().tree_of_commit(commit).await?;
         let head = self.head().await?;
         let target = if move_branch { self.parent_of(commit).await? } else { None };
         let moves = target.is_some() && target != head;

@@ -49,7 +49,7 @@ async fn committed(
     let made = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
     let base = &run.lease.mapping.origin.commit;
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
-    let tree = worktree.tree_of_commit(&head).await?;
+    let tree = site.checkout.tree_of_commit(&head).await?;
     let files = worktree.changes(base).await?;
     let commits = worktree.commits(base).await?.len();
     let files = files

@@ -24,7 +24,7 @@ use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::{GuardrailDecision, GuardrailOutcome};
 use crate::engine::journal::JournalError;
-use crate::git::Worktree;
+use crate::git::{Checkout, Worktree};
 
 /// Lines of a command's output that its evidence quotes: the last ones.
 const QUOTED_OUTPUT: usize = 20;
@@ -34,7 +34,7 @@ const LONGEST_PATCH: usize = 64 * 1024 * 1024;
 /// Judges the claims of a run's reports, after the commit and the verify commands; gives the stop that they leave (C-05).
 pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(stop) };
-    let facts = run.facts()?;
+    let facts = run.facts();
     let (requires, unknown) = requirements(&run.plan.loaded);
     let judged = weigh(&Scene {
         facts: &facts,
@@ -147,10 +147,10 @@ pub async fn weigh(scene: &Scene<'_>) -> Judgement {
 
 /// Looks again at a record of an earlier run: whether its source, at the commit it names, still says what was quoted.
 /// Records without a source that can be read again (inline answers, issue texts) hold by the journal's hash chain.
-pub async fn recheck(record: &EvidenceRecord, worktree: &Worktree, run_dir: &Path) -> Result<(), String> {
+pub async fn recheck(record: &EvidenceRecord, checkout: &Checkout, run_dir: &Path) -> Result<(), String> {
     let text = match &record.provenance {
         Provenance::FileSpan(file) => {
-            let (blob, text) = file_of(worktree, &file.tree, &file.path).await?;
+            let (blob, text) = file_of(checkout, &file.tree, &file.path).await?;
             if blob != file.blob_sha {
                 return Err(format!("{} has other content than recorded", file.path));
             }
@@ -163,7 +163,7 @@ pub async fn recheck(record: &EvidenceRecord, worktree: &Worktree, run_dir: &Pat
         Provenance::Git(git) => {
             let commit =
                 crate::domain::name::CommitId::parse(&git.commit).map_err(|error| error.to_string())?;
-            let tree = worktree.tree_of_commit(&commit).await.map_err(|error| error.to_string())?;
+            let tree = checkout.tree_of_commit(&commit).await.map_err(|error| error.to_string())?;
             return if tree == git.tree { Ok(()) } else { Err(format!("{} has another tree", git.commit)) };
         }
         Provenance::ToolResult(_) | Provenance::IssueText(_) | Provenance::Http(_) => return Ok(()),
@@ -233,7 +233,7 @@ async fn file_span(scene: &Scene<'_>, named: &str, start: u64, end: u64) -> Resu
     let ReachedPath::Inside(path) = normalised(named, Some(scene.worktree.path().as_path())) else {
         return Err(format!("\"{named}\" is not a path inside the worktree"));
     };
-    let (blob_sha, text) = file_of(scene.worktree, &committed.tree, &path).await?;
+    let (blob_sha, text) = file_of(scene.worktree.checkout(), &committed.tree, &path).await?;
     let quote = quoted_lines(&text, start, end).map_err(|problem| format!("{path}: {problem}"))?;
     let provenance = Provenance::FileSpan(FileSpanSource {
         repo: scene.repo.to_owned(),
@@ -247,8 +247,8 @@ async fn file_span(scene: &Scene<'_>, named: &str, start: u64, end: u64) -> Resu
 }
 
 /// Id and text of a file of a tree.
-async fn file_of(worktree: &Worktree, tree: &str, path: &str) -> Result<(String, String), String> {
-    let found = worktree.tree_blob(tree, path).await.map_err(|error| error.to_string())?;
+async fn file_of(checkout: &Checkout, tree: &str, path: &str) -> Result<(String, String), String> {
+    let found = checkout.tree_blob(tree, path).await.map_err(|error| error.to_string())?;
     let (blob, bytes) = found.ok_or_else(|| format!("{path} does not exist in the final tree"))?;
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok((blob, text)),

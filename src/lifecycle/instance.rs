@@ -12,7 +12,7 @@ use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
-use crate::domain::event::{Event, RunStarted};
+use crate::domain::event::{Asked, Event, RunStarted};
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
 use crate::domain::stop::{Stop, StopDetail};
@@ -64,6 +64,12 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         budgets: plan.budgets.clone(),
         inherited,
         metadata: plan.request.metadata.clone(),
+        asked: Asked {
+            agent: plan.request.agent.clone(),
+            publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
+            format: plan.request.format,
+            parameters: plan.request.parameters.clone(),
+        },
     })))?;
     if !plan.loaded.definition.flow.validation_steps.is_empty() {
         run.warn(

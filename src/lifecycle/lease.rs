@@ -69,12 +69,14 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         }
     };
     let last = lock.record().and_then(mapping_of);
-    let predecessor = match &last {
-        Some(last) => recovery::predecessor(site, last.run_id).await,
-        None => None,
+    let resumed = plan.request.resume;
+    let predecessor = match (resumed, &last) {
+        (Some(run_id), last) => Some(resumable(site, run_id, last.as_ref()).await?),
+        (None, Some(last)) => recovery::predecessor(site, last.run_id).await,
+        (None, None) => None,
     };
-    let continues =
-        predecessor.is_some() && last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    let continues = predecessor.is_some()
+        && (resumed.is_some() || last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS));
     let run_id = RunId(Uuid::now_v7());
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
@@ -92,6 +94,27 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
     })?;
     Ok(Lease { run_id, instance, mapping, journal, predecessor, lock })
+}
+
+/// The run that a person wants to go on with. The lease is held, so nobody else writes about this issue.
+async fn resumable(
+    site: &Site,
+    run_id: RunId,
+    last: Option<&MappingRecord>,
+) -> Result<Predecessor, Refusal> {
+    let invalid = |message: String| Refusal::new(StopDetail::InvalidInput, message);
+    if let Some(last) = last
+        && last.run_id != run_id
+    {
+        return Err(invalid(format!("Run {run_id} is not the newest of its issue: {} is.", last.run_id))
+            .hint(format!("agentd runs resume {}", last.run_id)));
+    }
+    match recovery::resumed(site, run_id).await {
+        Ok(Some(predecessor)) => Ok(predecessor),
+        Ok(None) => Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))
+            .hint("agentd run --issue N starts the next run on the same branch")),
+        Err(error) => Err(invalid(format!("Run {run_id} cannot be gone on with: {error}."))),
+    }
 }
 
 /// What a lease file's record says; `None` for one of a newer agentd.
@@ -124,6 +147,12 @@ async fn open_journal(
         origin: mapping.origin.clone(),
         branch: mapping.branch.clone(),
         worktree: plan.worktree_shown(site),
+        lease_file: site
+            .checkout
+            .lease_file(&worktree_of(&plan.issue.key))
+            .as_path()
+            .display()
+            .to_string(),
         checkout: site.checkout.root().as_path().display().to_string(),
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -109,6 +109,7 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
             let issue = blocking(move || issue_file::read(&path, &repo)).await??;
             return Ok((issue, None));
         }
+        IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None)),
         IssueRef::Number(number) => *number,
     };
     let Some(github) = &site.github else {

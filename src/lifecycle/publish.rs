@@ -34,7 +34,7 @@ pub async fn publish(
     site: &Site,
     stop: Stop,
 ) -> Result<Stop, crate::engine::journal::JournalError> {
-    let facts = run.facts()?;
+    let facts = run.facts();
     let mut links = Links { trigger_label: site.config.github.labels.trigger.clone(), ..Links::default() };
     let mut end = stop.clone();
     let reach = reach(run, &facts, &stop);
@@ -125,7 +125,7 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
 async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links) -> Tried<()> {
     let Some(github) = &site.github else { return Ok(Ok(())) };
     run.plan_effect(Effect::PullRequest).await?;
-    let (output, facts) = run.output(stop)?;
+    let (output, facts) = run.output(stop);
     let body = page::pull_request(&output, &facts, links).map_err(|error| run.defect(&error.to_string()))?;
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
@@ -160,7 +160,7 @@ async fn settle_issue(
     links: &Links,
 ) -> Result<(), crate::engine::journal::JournalError> {
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return Ok(()) };
-    let (output, facts) = run.output(stop)?;
+    let (output, facts) = run.output(stop);
     run.plan_effect(Effect::Comment).await?;
     match comment(run, github, site, number, &output, &facts, links).await {
         Ok(url) => run.effect_done(Effect::Comment, &url)?,

@@ -1,10 +1,12 @@
 //! After a crash: a dead holder's run is finalised as `interrupted`, and its finished visits are handed on (D61).
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::report;
 use super::site::Site;
-use crate::domain::event::Event;
+use super::{report, seal};
+use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::facts::RunFacts;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::RunId;
@@ -13,6 +15,12 @@ use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
+use crate::sys::holder_format::Liveness;
+use crate::sys::host::Host;
+use crate::sys::lock::{self, Turn};
+
+/// How long another process that ends runs is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run whose process died.
 #[derive(Debug, Clone)]
@@ -25,8 +33,64 @@ pub struct Predecessor {
 
 /// The facts of a run, from its journal.
 pub fn facts(dir: &RunDir) -> Result<RunFacts, JournalError> {
-    let read = journal_file::read(dir)?;
-    Ok(RunFacts::fold(read.lines.iter().filter_map(|line| Some((line.ts, line.event()?)))))
+    Ok(journal_file::facts_of(&journal_file::read(dir)?.lines))
+}
+
+/// Whether a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Its process may live: here, or, as far as its lease says, on another host.
+    Running,
+    /// It ended, and everything that it leaves is written.
+    Ended,
+}
+
+/// The run that a person wants to go on with, or `None` for a success. Its failed visits are visited again; after an end
+/// of its own, the worktree stays as it is.
+pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, JournalError> {
+    let dir = site.state.run(&site.repo, run_id);
+    let (clock, shown) = (site.clock.clone(), dir.path.display().to_string());
+    let work = tokio::task::spawn_blocking(move || {
+        if facts(&dir)?.sealed.is_none() {
+            finalise(&dir, &clock)?;
+        }
+        facts(&dir)
+    });
+    let mut facts =
+        work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })??;
+    let Some(end) = &facts.end else { return Ok(None) };
+    if end.success() {
+        return Ok(None);
+    }
+    if end.detail != StopDetail::Interrupted {
+        facts.flow_end = None;
+        let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
+        facts.visits.truncate(going);
+    }
+    Ok(Some(Predecessor { run_id, facts }))
+}
+
+/// What a reader does with a run: one whose process is gone gets the end and the files that it could not write itself;
+/// one that may live is left alone (D61). Blocks.
+pub fn settle(dir: &RunDir, clock: &Clock, host: &Host) -> Result<(RunFacts, Standing), JournalError> {
+    let known = facts(dir)?;
+    if known.end.is_some() && known.sealed.is_some() {
+        return Ok((known, Standing::Ended));
+    }
+    let Some(lease) = &known.lease else { return Ok((known, Standing::Running)) };
+    if may_live(lease, host, clock) {
+        return Ok((known, Standing::Running));
+    }
+    finalise(dir, clock)?;
+    Ok((facts(dir)?, Standing::Ended))
+}
+
+/// Whether the lease that a run took is still held by it.
+fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
+    let holder = lock::peek(Path::new(&lease.lease_file)).and_then(|content| content.holder);
+    holder.is_some_and(|holder| {
+        holder.instance == lease.instance.as_str() && holder.liveness(host, clock.now()) != Liveness::Dead
+    })
 }
 
 /// The run that held the lease last, if its process died before its end; finalised on the way. The caller holds the
@@ -38,7 +102,7 @@ pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
         let facts = facts(&dir)?;
         let interrupted = match &facts.end {
             None => {
-                finalise(dir, clock)?;
+                finalise(&dir, &clock)?;
                 true
             }
             Some(end) => end.detail == StopDetail::Interrupted,
@@ -59,16 +123,29 @@ pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
     }
 }
 
-/// Ends a dead run: `interrupted`, with result and report folded from what its journal has.
-pub fn finalise(dir: RunDir, clock: Clock) -> Result<(), JournalError> {
+/// Ends a dead run: `interrupted` where it has no end of its own, with result and report folded from what its journal
+/// has. Two who do it at once do it in turn.
+fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
+    let failed = |path: &Path, message: String| JournalError { path: path.display().to_string(), message };
+    let lock = dir.ending_lock();
+    let turn = Turn::wait(&lock, PATIENCE).map_err(|error| failed(&lock, error.to_string()))?;
+    let Some(_turn) = turn else {
+        return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
+    };
     // What is in the journal was redacted when it was written; the end adds nothing secret.
-    let redactor = Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| JournalError {
-        path: dir.events().display().to_string(),
-        message: error.to_string(),
-    })?;
-    let journal = FileJournal::open(dir.clone(), clock, Arc::new(redactor))?;
-    journal.append(Event::RunEnded {
-        stop: Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run."),
-    })?;
-    report::write_blocking(&dir).map(drop)
+    let redactor = Redactor::new([0; 32], Vec::new(), &[])
+        .map_err(|error| failed(&dir.events(), error.to_string()))?;
+    let journal = FileJournal::open(dir.clone(), clock.clone(), Arc::new(redactor))?;
+    let known = journal.facts();
+    if known.end.is_none() {
+        journal.append(Event::RunEnded {
+            stop: Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run."),
+        })?;
+    }
+    if known.sealed.is_none() {
+        journal.restore_ledger()?;
+        report::write_blocking(dir)?;
+        seal::seal(&journal)?;
+    }
+    Ok(())
 }

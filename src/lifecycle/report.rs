@@ -1,6 +1,7 @@
 //! Room 6, report: result, record, evidence and report as folds over the journal. Same events, same bytes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -10,7 +11,7 @@ use super::plan::Plan;
 use super::request::{IssueRef, RunRequest};
 use super::run::Run;
 use super::site::Site;
-use super::{commit, evidence, recovery};
+use super::{commit, evidence, recovery, seal};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
@@ -24,10 +25,13 @@ use crate::domain::run_output::{
     OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::journal::JournalError;
+use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
+
+/// Kind of the event that comes after everything that is folded.
+const SEALED: &str = "files_sealed";
 
 /// First line of the one status comment of an issue (D84).
 pub fn marker(issue: &IssueKey) -> String {
@@ -39,7 +43,7 @@ pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop,
     if run.worktree().is_none() {
         return Ok(stop);
     }
-    let summary = summary(&run.facts()?, &stop);
+    let summary = summary(&run.facts(), &stop);
     if let Err(failed) = commit::commit(run, site, &summary).await? {
         return Ok(if stop.success() { failed } else { stop });
     }
@@ -49,9 +53,15 @@ pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop,
 
 /// Writes what a run leaves, from its journal alone; gives the run output.
 pub async fn write(run: &Run<'_>) -> Result<RunOutput, JournalError> {
-    let dir = run.journal().dir().clone();
-    let written = tokio::task::spawn_blocking(move || write_blocking(&dir)).await;
-    written.map_err(|panic| run.defect(&panic.to_string()))?
+    let journal = Arc::clone(run.journal());
+    let written = tokio::task::spawn_blocking(move || {
+        let output = write_blocking(journal.dir())?;
+        seal::seal(&journal)?;
+        Ok(output)
+    });
+    let output = written.await.map_err(|panic| run.defect(&panic.to_string()))??;
+    run.journal().flush().await?;
+    Ok(output)
 }
 
 /// The same for a run without a process: after a crash, and for readers.
@@ -59,8 +69,9 @@ pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
     let failed =
         |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
     let read = journal_file::read(dir)?;
-    let last = read.lines.last().map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
-    let facts = RunFacts::fold(read.lines.iter().filter_map(|line| Some((line.ts, line.event()?))));
+    let told = read.lines.iter().rev().find(|line| line.kind != SEALED);
+    let last = told.map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
+    let facts = journal_file::facts_of(&read.lines);
     let mut output = fold(&facts, dir.run_id.0, last.clone());
     let evidence: String = output
         .evidence
@@ -274,6 +285,7 @@ pub fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, stop: &St
             title: match &request.issue {
                 IssueRef::Number(number) => format!("Issue {number} of {}", site.repo),
                 IssueRef::File(path) => path.display().to_string(),
+                IssueRef::Recorded(issue) => issue.title.clone(),
             },
             body: String::new(),
             source: request.source,

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::config::config_file::Publish;
-use crate::domain::issue::ObjectiveSource;
+use crate::domain::issue::{Issue, ObjectiveSource};
 use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
-use crate::domain::run::Principal;
+use crate::domain::run::{Principal, RunId};
 
 /// One walk.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct RunRequest {
     pub parameters: BTreeMap<String, String>,
     /// `--meta`: kept verbatim in the run's metadata.
     pub metadata: Map<String, Value>,
+    /// The run to go on with; it must be the newest of its issue (D61).
+    pub resume: Option<RunId>,
 }
 
 /// Which issue a walk is about.
@@ -43,4 +45,6 @@ pub enum IssueRef {
     Number(u64),
     /// A Markdown file (D30).
     File(PathBuf),
+    /// What an earlier run read from such a file.
+    Recorded(Box<Issue>),
 }

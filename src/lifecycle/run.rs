@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use super::lease::Lease;
 use super::plan::Plan;
-use super::recovery;
 use super::report;
 use super::request::IssueRef;
 use super::site::Site;
@@ -64,7 +63,7 @@ impl<'a> Run<'a> {
     pub fn tracked_issue(&self) -> Option<u64> {
         match self.plan.request.issue {
             IssueRef::Number(number) => Some(number),
-            IssueRef::File(_) => None,
+            IssueRef::File(_) | IssueRef::Recorded(_) => None,
         }
     }
 
@@ -104,16 +103,16 @@ impl<'a> Run<'a> {
     }
 
     /// What the journal says so far.
-    pub fn facts(&self) -> Result<RunFacts, JournalError> {
-        recovery::facts(self.journal().dir())
+    pub fn facts(&self) -> RunFacts {
+        self.journal().facts()
     }
 
     /// The run output as it would be if the run ended now with `stop`.
-    pub fn output(&self, stop: &Stop) -> Result<(RunOutput, RunFacts), JournalError> {
-        let mut facts = self.facts()?;
+    pub fn output(&self, stop: &Stop) -> (RunOutput, RunFacts) {
+        let mut facts = self.facts();
         facts.end = Some(stop.clone());
         let output = report::output(&facts, self.journal());
-        Ok((output, facts))
+        (output, facts)
     }
 
     /// The record could not be written: the outcome still gets out (C-10).
@@ -123,7 +122,7 @@ impl<'a> Run<'a> {
             StopDetail::OutputWriteFailed,
             format!("The run's record could not be written: {error}."),
         );
-        let mut facts = self.facts().unwrap_or_default();
+        let mut facts = self.facts();
         facts.end = Some(stop);
         report::output(&facts, self.journal())
     }

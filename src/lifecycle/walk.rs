@@ -17,7 +17,7 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
-use super::{instance, origin, publish, report, steps, worktree};
+use super::{control, instance, origin, publish, report, steps, worktree};
 use crate::domain::event::Event;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::Stop;
@@ -49,7 +49,12 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
         for warning in resolved.warnings {
             run.note(warning);
         }
-        let output = through_the_rooms(&run, site).await.unwrap_or_else(|error| run.output_lost(&error));
+        let rooms = through_the_rooms(&run, site);
+        let output = tokio::select! {
+            output = rooms => output.unwrap_or_else(|error| run.output_lost(&error)),
+            never = control::listen(lease.journal.dir(), watch.stop()) => match never {},
+        };
+        control::forget(lease.journal.dir());
         Walked { output, refusal: None }
     }
     .instrument(span)

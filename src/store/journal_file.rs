@@ -13,6 +13,7 @@ use super::journal_format::{GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
+use crate::domain::facts::RunFacts;
 use crate::domain::record::Artifact;
 use crate::domain::redaction::Redactor;
 use crate::engine::journal::{Journal, JournalError};
@@ -37,6 +38,7 @@ struct Tail {
     accounting: Arc<File>,
     seq: u64,
     hash: String,
+    facts: RunFacts,
 }
 
 impl FileJournal {
@@ -59,7 +61,9 @@ impl FileJournal {
         }
         let accounting = files::open_append(&dir.accounting()).map_err(refused)?;
         let (seq, hash) = lines.last().map_or((0, GENESIS.to_owned()), |line| (line.seq, line.hash.clone()));
-        let tail = Mutex::new(Tail { events: Arc::new(events), accounting: Arc::new(accounting), seq, hash });
+        let facts = facts_of(&lines);
+        let (events, accounting) = (Arc::new(events), Arc::new(accounting));
+        let tail = Mutex::new(Tail { events, accounting, seq, hash, facts });
         let (listeners, _) = broadcast::channel(LISTENER_BACKLOG);
         Ok(Self { dir, clock, redactor, tail, listeners })
     }
@@ -78,6 +82,26 @@ impl FileJournal {
     pub fn head(&self) -> (u64, String) {
         let tail = self.tail();
         (tail.seq, tail.hash.clone())
+    }
+
+    /// What the events say so far: the same as folding the file anew.
+    pub fn facts(&self) -> RunFacts {
+        self.tail().facts.clone()
+    }
+
+    /// Writes the ledger anew from the events: the process may have died between the two.
+    pub fn restore_ledger(&self) -> Result<(), JournalError> {
+        let mut ledger = Vec::new();
+        for line in read(&self.dir)?.lines {
+            if matches!(line.kind.as_str(), "llm_attempted" | "tool_finished")
+                && let Some(entry) = line.data.get("entry")
+            {
+                ledger.extend_from_slice(entry.to_string().as_bytes());
+                ledger.push(b'\n');
+            }
+        }
+        let path = self.dir.accounting();
+        files::write_private(&path, &ledger).map_err(|error| journal_error(&path, &error.to_string()))
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -104,6 +128,9 @@ impl FileJournal {
         }
         tail.seq = line.seq;
         tail.hash.clone_from(&line.hash);
+        if let Some(event) = line.event() {
+            tail.facts.take(line.ts, event);
+        }
         drop(tail);
         // Nobody listening is fine.
         let _nobody = self.listeners.send(Arc::new(line));
@@ -178,6 +205,11 @@ pub struct ReadJournal {
     pub lines: Vec<JournalLine>,
     /// Bytes up to the end of the last whole line.
     pub sound_bytes: u64,
+}
+
+/// The facts of a run, folded from its lines.
+pub fn facts_of(lines: &[JournalLine]) -> RunFacts {
+    RunFacts::fold(lines.iter().filter_map(|line| Some((line.ts, line.event()?))))
 }
 
 /// Reads a journal file and checks its chain; a torn last line is left out.

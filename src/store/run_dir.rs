@@ -54,6 +54,20 @@ impl RunDir {
     pub fn evidence(&self) -> PathBuf {
         self.path.join("evidence.jsonl")
     }
+
+    /// Where somebody asks this run to stop: outside of its directory, whose files are sealed.
+    pub fn stop_file(&self) -> PathBuf {
+        self.of_repository(&format!("stops/{}", self.run_id))
+    }
+
+    /// The lock for ending dead runs of this repository, one at a time.
+    pub fn ending_lock(&self) -> PathBuf {
+        self.of_repository("ending.lock")
+    }
+
+    fn of_repository(&self, relative: &str) -> PathBuf {
+        self.path.ancestors().nth(2).unwrap_or(&self.path).join(relative)
+    }
 }
 
 /// A run that could not be found.

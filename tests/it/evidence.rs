@@ -50,7 +50,7 @@ impl Stage {
         files::write_public(worktree.path().join("blob.bin").as_path(), b"\0\x01\x02").unwrap();
         let message = CommitMessage { subject: "work".into(), body: String::new(), trailers: vec![] };
         let head = worktree.commit_all(&message, &Identity::agentd()).await.unwrap().unwrap();
-        let tree = worktree.tree_of_commit(&head).await.unwrap();
+        let tree = worktree.checkout().tree_of_commit(&head).await.unwrap();
         let key = IssueKey::Number(7);
         let issue = Issue {
             repo: RepoName::parse("o/n").unwrap(),
@@ -73,6 +73,7 @@ impl Stage {
             origin: Origin { branch: branch("main"), source: OriginSource::Config, commit: base },
             branch: branch("feature/issue-7"),
             checkout: "/main/checkout".into(),
+            lease_file: String::new(),
             worktree: ".worktrees/issue-7".into(),
             previous_run: None,
             runtime_version: "0".into(),
@@ -222,7 +223,7 @@ async fn x_008_a_cited_place_is_quoted_with_its_provenance() {
         ("src/x.rs", 4, stage.tree.as_str())
     );
     assert_eq!((file.commit.len(), file.blob_sha.len()), (40, 40));
-    assert_eq!(recheck(record, &stage.worktree, stage.run_dir.path()).await, Ok(()));
+    assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()));
     // the same cite in another run at this commit.
     let again = stage.judged().await;
     assert_eq!(again, judged);
@@ -265,7 +266,7 @@ async fn p_031_quotes_are_redacted_and_can_still_be_compared() {
     let text = serde_json::to_string(&judged).unwrap();
     assert!(!text.contains(SECRET) && text.contains("[redacted:token:"), "{text}");
     for record in &judged.evidence {
-        assert_eq!(recheck(record, &stage.worktree, stage.run_dir.path()).await, Ok(()), "{record:?}");
+        assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()), "{record:?}");
     }
 }
 
@@ -283,10 +284,10 @@ async fn x_008_tests_pass_by_agentd_s_own_run_and_not_by_the_agent_s() {
     let record =
         judged.evidence.iter().find(|r| judged.claims[0].evidence_ids.contains(&r.evidence_id)).unwrap();
     assert_eq!(record.quote, "$ cargo test\nok. 3 passed");
-    assert_eq!(recheck(record, &stage.worktree, stage.run_dir.path()).await, Ok(()));
+    assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()));
     stage.keeps("verify/0.txt", "$ cargo test\nok. 4 passed\n");
     assert!(
-        recheck(record, &stage.worktree, stage.run_dir.path()).await.unwrap_err().contains("something else")
+        recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await.unwrap_err().contains("something else")
     );
 
     stage.verified(&["cargo", "clippy"], 1, "$ cargo clippy\nerror\n");
@@ -330,7 +331,7 @@ async fn x_013_the_change_itself_is_evidence_from_git() {
     assert_eq!(judged.claims.len(), 1);
     let record = &judged.evidence[0];
     assert_eq!((record.kind, record.quote.as_str()), (EvidenceKind::Git, "src/x.rs | +4 -0"));
-    assert_eq!(recheck(record, &stage.worktree, stage.run_dir.path()).await, Ok(()));
+    assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()));
     assert!(stage.ground.exists(".worktrees/issue-7/src/x.rs"));
 
     stage.reports(json!([]), Some("insufficient_evidence"));

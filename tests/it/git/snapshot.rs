@@ -63,7 +63,7 @@ async fn changes_are_counted_with_untracked_files_and_without_ignored_ones() {
         "the index was touched"
     );
     let tree_id = tree.tree().await.unwrap();
-    let (blob, content) = tree.tree_blob(&tree_id, "new/file.txt").await.unwrap().unwrap();
+    let (blob, content) = tree.checkout().tree_blob(&tree_id, "new/file.txt").await.unwrap().unwrap();
     assert_eq!((blob.len(), content.as_slice()), (40, b"x\ny\n".as_slice()));
     assert_eq!(tree.checkout().blob(&base, "a.txt").await.unwrap().unwrap(), b"one\ntwo\nthree\nfour\n");
     assert_eq!(tree.checkout().blob(&base, "new/file.txt").await.unwrap(), None);

@@ -1,104 +1,39 @@
-//! `agentd runs list · show · report · accounting · events · diff`: looks at runs, changes nothing.
+//! `agentd runs list · show · report · evidence · accounting · events · diff`: looks at runs.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::args::RunsCommand;
-use super::context::Context;
-use super::error::CommandError;
-use super::output::Tone;
+use crate::cli::context::Context;
+use crate::cli::error::CommandError;
+use crate::cli::output::Tone;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
-use crate::lifecycle::{page, report};
+use crate::lifecycle::page;
+use crate::lifecycle::recovery::Standing;
 use crate::store::journal_file;
-use crate::store::run_dir::{FindError, RunDir, StateDir};
+use crate::store::run_dir::RunDir;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, ProcessSpec};
 
-/// Does what was asked; `None` = not one of these commands.
-pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<(), CommandError>> {
-    Some(match command {
-        RunsCommand::List => list(context),
-        RunsCommand::Show(run) => find(context, &run.run).and_then(|dir| show(context, &dir)),
-        RunsCommand::Report(run) => {
-            find(context, &run.run).and_then(|dir| print(context, &dir, &dir.report(), "report"))
-        }
-        RunsCommand::Accounting(run) => {
-            find(context, &run.run).and_then(|dir| ledger(context, &dir, &dir.accounting(), "ledger"))
-        }
-        RunsCommand::Events(run) => find(context, &run.run).and_then(|dir| events(context, &dir)),
-        RunsCommand::Diff(run) => find(context, &run.run).and_then(|dir| diff(context, &dir)),
-        _ => return None,
-    })
-}
-
-fn state(context: &Context) -> Result<StateDir, CommandError> {
-    Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
-}
-
-fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
-    state(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
-}
-
-fn unreadable(error: FindError) -> CommandError {
-    CommandError::failed(error.to_string())
-}
-
-/// RUN = run id, unique prefix, instance or `latest` (interface §2).
-fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
-    let runs = all(context)?;
-    let none = || {
-        CommandError::invalid(format!(
-            "there is no run \"{asked}\" in {}",
-            context.state_dir().map_or_else(|_| String::new(), |dir| dir.to_string())
-        ))
-        .hint("`agentd runs list` lists them")
-    };
-    if asked == "latest" {
-        return runs.into_iter().next().ok_or_else(none);
-    }
-    let mut by_id: Vec<RunDir> =
-        runs.iter().filter(|dir| dir.run_id.to_string().starts_with(asked)).cloned().collect();
-    match by_id.len() {
-        1 => Ok(by_id.remove(0)),
-        0 => runs
-            .into_iter()
-            .find(|dir| {
-                facts(dir)
-                    .ok()
-                    .and_then(|facts| facts.lease)
-                    .is_some_and(|lease| lease.instance.as_str() == asked)
-            })
-            .ok_or_else(none),
-        n => Err(CommandError::invalid(format!("{n} runs begin with \"{asked}\""))
-            .hint("write more of the run id")),
-    }
-}
-
-fn facts(dir: &RunDir) -> Result<RunFacts, CommandError> {
-    report::facts_of(dir).map_err(|error| CommandError::failed(error.to_string()))
-}
-
 /// A run's stop, or that it has none yet.
-fn ending(facts: &RunFacts) -> (String, Tone) {
-    match &facts.end {
-        Some(stop) => {
+fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
+    match (&facts.end, standing) {
+        (Some(stop), Standing::Ended) => {
             let tone = if stop.success() { Tone::Good } else { Tone::Bad };
             (format!("{} ({})", stop.reason(), stop.detail), tone)
         }
-        // Readers never finalise a run that another process may own (D61).
-        None => ("not ended".to_owned(), Tone::Warn),
+        _ => ("running".to_owned(), Tone::Warn),
     }
 }
 
-fn list(context: &Context) -> Result<(), CommandError> {
+pub(super) fn list(context: &Context) -> Result<(), CommandError> {
     let mut rows = Vec::new();
     let mut told = Vec::new();
-    for dir in all(context)? {
+    for dir in super::all(context)? {
         // A run whose journal cannot be read is told, not hidden.
-        let Ok(facts) = facts(&dir) else {
+        let Ok((facts, standing)) = super::settled(&dir) else {
             told.push(json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false }));
             rows.push(vec![
                 dir.run_id.to_string(),
@@ -127,7 +62,7 @@ fn list(context: &Context) -> Result<(), CommandError> {
             dir.run_id.to_string(),
             dir.repo.to_string(),
             issue,
-            ending(&facts).0,
+            ending(&facts, standing).0,
             totals.cost.to_string(),
             started.get(..19).unwrap_or(&started).replace('T', " "),
             title,
@@ -142,7 +77,7 @@ fn list(context: &Context) -> Result<(), CommandError> {
     context.output.table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "TITLE"], &rows)
 }
 
-fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let output = context.output;
     if output.json() {
         let result = std::fs::read(dir.result()).ok();
@@ -152,8 +87,8 @@ fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
             None => Err(not_written(dir, "result")),
         };
     }
-    let facts = facts(dir)?;
-    let (word, tone) = ending(&facts);
+    let (facts, standing) = super::settled(dir)?;
+    let (word, tone) = ending(&facts, standing);
     let totals = facts.totals();
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
     if let Some(stop) = &facts.end {
@@ -229,7 +164,7 @@ fn not_written(dir: &RunDir, what: &str) -> CommandError {
         .hint(format!("agentd runs show {}", dir.run_id))
 }
 
-fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
+pub(super) fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
     match std::fs::read(path) {
         Ok(bytes) => context.output.bytes(&bytes),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
@@ -238,7 +173,7 @@ fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(),
 }
 
 /// A JSON Lines file: as it is, or as one list with `--json`.
-fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
+pub(super) fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
     if !context.output.json() {
         return print(context, dir, path, what);
     }
@@ -247,7 +182,7 @@ fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<()
     context.output.document(&lines)
 }
 
-fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+pub(super) fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let read = journal_file::read(dir).map_err(|error| CommandError::failed(error.to_string()))?;
     if context.output.json() {
         return context.output.document(&read.lines);
@@ -256,8 +191,8 @@ fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
 }
 
 /// What the run's commits changed, as git shows it.
-fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
-    let facts = facts(dir)?;
+pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let (facts, _) = super::settled(dir)?;
     let lease = facts.lease.as_ref().ok_or_else(|| not_written(dir, "mapping"))?;
     let Some(committed) = &facts.committed else {
         return Err(CommandError::failed(format!("run {} has committed nothing yet", dir.run_id)));

@@ -1,0 +1,156 @@
+//! `agentd runs stop · resume`: acts on a run from outside of its process.
+
+use std::time::Duration;
+
+use super::{read, settled};
+use crate::cli::context::Context;
+use crate::cli::error::CommandError;
+use crate::cli::run_command;
+use crate::config::config_file::Publish;
+use crate::config::{Config, Flag, Request};
+use crate::domain::budget::Budgets;
+use crate::domain::event::Asked;
+use crate::domain::facts::RunFacts;
+use crate::domain::run::Principal;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::StopDetail;
+use crate::lifecycle::control::{self, Wish};
+use crate::lifecycle::recovery::Standing;
+use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::store::run_dir::RunDir;
+use crate::sys::clock::Stopwatch;
+use crate::sys::host::Host;
+use crate::sys::paths::AbsPath;
+
+/// How long the end of a run that was told to stop is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Asks a live run to stop, and waits for its end for a while.
+pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), CommandError> {
+    if settled(dir)?.1 == Standing::Ended {
+        return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
+            .hint(format!("agentd runs show {}", dir.run_id)));
+    }
+    let wish = if abort { Wish::AtOnce } else { Wish::LastReport };
+    control::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
+    let watch = Stopwatch::start();
+    let (facts, standing) = context.block_on(async {
+        loop {
+            let now = settled(dir)?;
+            if now.1 == Standing::Ended || watch.elapsed() > PATIENCE {
+                return Ok::<_, CommandError>(now);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    })??;
+    let end = facts.end.as_ref().filter(|_| standing == Standing::Ended);
+    if context.output.json() {
+        return context.output.document(&serde_json::json!({
+            "run_id": dir.run_id, "asked": if abort { "abort" } else { "stop" },
+            "ended": end.is_some(),
+            "stop_reason": end.map(|stop| stop.reason()), "stop_detail": end.map(|stop| stop.detail),
+        }));
+    }
+    match end {
+        Some(stop) => context.output.line(format!(
+            "Run {} ended: {} ({}). Go on with it: agentd runs resume {}",
+            dir.run_id,
+            stop.reason(),
+            stop.detail,
+            dir.run_id
+        )),
+        None => context.output.line(format!(
+            "Run {} was told to stop and is finishing. At once: agentd runs stop {} --abort",
+            dir.run_id, dir.run_id
+        )),
+    }
+}
+
+/// Goes on with a run that was stopped or killed, as a new run on the same branch (D61).
+pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
+    let (facts, standing) = settled(dir)?;
+    if standing == Standing::Running {
+        return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))
+            .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
+    }
+    let output: RunOutput = read(&dir.result())?;
+    let Some(lease) = &facts.lease else {
+        return Err(CommandError::invalid(format!("run {} has no mapping to go on with", dir.run_id)));
+    };
+    let base = AbsPath::new(&lease.checkout).map_err(|error| CommandError::invalid(error.to_string()))?;
+    let asked = facts.started.as_ref().map(|started| started.asked.clone()).unwrap_or_default();
+    let load = |flags: &[Flag]| {
+        Config::load(Request {
+            explicit: context.global.config.as_deref(),
+            base: base.as_path(),
+            repo: Some(&dir.repo),
+            agent: asked.agent.as_deref(),
+            flags,
+            env: &context.env,
+        })
+    };
+    let mut config = load(&[])?;
+    let caps = caps(&facts, &config.budgets);
+    if !caps.is_empty() {
+        config = load(&caps)?;
+    }
+    let request = request(&facts, &output, asked, dir);
+    run_command::resume(context, config, &base, &dir.repo, request)
+}
+
+fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> RunRequest {
+    let issue = facts.lease.as_ref().map(|lease| lease.issue.clone());
+    let issue = match (&output.objective.issue, issue) {
+        (Some(tracked), _) => IssueRef::Number(tracked.number),
+        (None, Some(issue)) => IssueRef::Recorded(Box::new(issue)),
+        (None, None) => IssueRef::Number(0),
+    };
+    let host = Host::current();
+    let operator: Principal = run_command::operator(&host);
+    RunRequest {
+        issue,
+        source: output.objective.source,
+        principal: operator,
+        permission: None,
+        origin: None,
+        agent: asked.agent,
+        publish: asked.publish.as_deref().and_then(Publish::parse),
+        format: asked.format,
+        parameters: asked.parameters,
+        metadata: output.metadata.clone(),
+        resume: Some(dir.run_id),
+    }
+}
+
+/// The caps that the run had; a cap that it ran into is the configuration's, which may have been raised since.
+fn caps(facts: &RunFacts, configured: &Budgets) -> Vec<Flag> {
+    let Some(started) = &facts.started else { return Vec::new() };
+    let end = facts.end.as_ref().map(|stop| stop.detail);
+    let caps = &started.budgets;
+    let integer = |value: u64| toml::Value::Integer(i64::try_from(value).unwrap_or(i64::MAX));
+    let all = [
+        (
+            StopDetail::MaxSteps,
+            caps.max_steps == configured.max_steps,
+            "budgets.max_steps",
+            integer(u64::from(caps.max_steps)),
+        ),
+        (
+            StopDetail::MaxWallTime,
+            caps.max_wall_time == configured.max_wall_time,
+            "budgets.max_wall_time",
+            toml::Value::String(format!("{}s", caps.max_wall_time.as_secs().max(1))),
+        ),
+        (
+            StopDetail::MaxCost,
+            caps.max_cost == configured.max_cost,
+            "budgets.max_cost",
+            toml::Value::Float(caps.max_cost.dollars()),
+        ),
+    ];
+    all.into_iter()
+        .filter(|(detail, same, ..)| !same && end != Some(*detail))
+        .map(|(.., key, value)| Flag { name: "the resumed run's cap", key, value })
+        .collect()
+}

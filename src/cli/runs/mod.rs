@@ -1,0 +1,122 @@
+//! `agentd runs …`: looks at runs, checks them, compares them, and acts on them.
+
+mod control;
+mod inspection;
+mod listing;
+
+use super::args::RunsCommand;
+use super::context::Context;
+use super::error::CommandError;
+use crate::domain::facts::RunFacts;
+use crate::domain::run_output::RunOutput;
+use crate::lifecycle::recovery::{self, Standing};
+use crate::lifecycle::report;
+use crate::store::run_dir::{FindError, RunDir, StateDir};
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+
+/// Does what was asked; gives the exit code. `None` = not there yet.
+pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, CommandError>> {
+    let done = |result: Result<(), CommandError>| result.map(|()| 0);
+    Some(match command {
+        RunsCommand::List => done(listing::list(context)),
+        RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
+        RunsCommand::Report(run) => done(
+            find(context, &run.run)
+                .and_then(|dir| listing::print(context, &dir, &dir.report(), "report")),
+        ),
+        RunsCommand::Evidence(run) => done(
+            find(context, &run.run)
+                .and_then(|dir| listing::ledger(context, &dir, &dir.evidence(), "evidence")),
+        ),
+        RunsCommand::Accounting(run) => done(
+            find(context, &run.run)
+                .and_then(|dir| listing::ledger(context, &dir, &dir.accounting(), "ledger")),
+        ),
+        RunsCommand::Events(run) => {
+            done(find(context, &run.run).and_then(|dir| listing::events(context, &dir)))
+        }
+        RunsCommand::Diff(run) => done(find(context, &run.run).and_then(|dir| listing::diff(context, &dir))),
+        RunsCommand::Verify(run) => {
+            find_unsettled(context, &run.run).and_then(|dir| inspection::verify(context, &dir))
+        }
+        RunsCommand::Compare { a, b } => inspection::compare(context, a, b),
+        RunsCommand::Stats => done(inspection::stats(context)),
+        RunsCommand::Stop { run, abort } => {
+            done(find(context, run).and_then(|dir| control::stop(context, &dir, *abort)))
+        }
+        RunsCommand::Resume(run) => {
+            find(context, &run.run).and_then(|dir| control::resume(context, &dir))
+        }
+        _ => return None,
+    })
+}
+
+fn state(context: &Context) -> Result<StateDir, CommandError> {
+    Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
+}
+
+fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
+    let unreadable = |error: FindError| CommandError::failed(error.to_string());
+    state(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
+}
+
+/// A run, ended and written down if its process died.
+fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+    let dir = find_unsettled(context, asked)?;
+    settled(&dir)?;
+    Ok(dir)
+}
+
+/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+    let runs = all(context)?;
+    let none = || {
+        CommandError::invalid(format!(
+            "there is no run \"{asked}\" in {}",
+            context.state_dir().map_or_else(|_| String::new(), |dir| dir.to_string())
+        ))
+        .hint("`agentd runs list` lists them")
+    };
+    if asked == "latest" {
+        return runs.into_iter().next().ok_or_else(none);
+    }
+    let mut by_id: Vec<RunDir> =
+        runs.iter().filter(|dir| dir.run_id.to_string().starts_with(asked)).cloned().collect();
+    match by_id.len() {
+        1 => Ok(by_id.remove(0)),
+        0 => runs
+            .into_iter()
+            .find(|dir| {
+                report::facts_of(dir)
+                    .ok()
+                    .and_then(|facts| facts.lease)
+                    .is_some_and(|lease| lease.instance.as_str() == asked)
+            })
+            .ok_or_else(none),
+        n => Err(CommandError::invalid(format!("{n} runs begin with \"{asked}\""))
+            .hint("write more of the run id")),
+    }
+}
+
+/// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
+fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
+    recovery::settle(dir, &Clock::system(), &Host::current())
+        .map_err(|error| CommandError::failed(error.to_string()))
+}
+
+/// The run output of a run that has ended.
+fn output(dir: &RunDir) -> Result<RunOutput, CommandError> {
+    let (_, standing) = settled(dir)?;
+    if standing == Standing::Running {
+        return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
+            .hint(format!("agentd runs show {}", dir.run_id)));
+    }
+    read(&dir.result())
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<T, CommandError> {
+    let failed = |error: String| CommandError::failed(format!("{}: {error}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
+}
