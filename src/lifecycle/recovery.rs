@@ -73,8 +73,11 @@ pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, 
 /// What a reader does with a run: one whose process is gone gets the end and the files that it could not write itself;
 /// one that may live is left alone (D61). Blocks.
 pub fn settle(dir: &RunDir, clock: &Clock, host: &Host) -> Result<(RunFacts, Standing), JournalError> {
-    let known = facts(dir)?;
-    if known.end.is_some() && known.sealed.is_some() {
+    let read = journal_file::read(dir)?;
+    let known = journal_file::facts_of(&read.lines);
+    // A torn line after the end is not a crash's: it is left for `runs verify` to find.
+    let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != read.sound_bytes);
+    if known.end.is_some() && (known.sealed.is_some() || torn) {
         return Ok((known, Standing::Ended));
     }
     let Some(lease) = &known.lease else { return Ok((known, Standing::Running)) };

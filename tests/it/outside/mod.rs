@@ -8,4 +8,5 @@ mod bad_input;
 mod interruptions;
 mod main_job;
 mod origins;
+mod records;
 mod world;

@@ -1,0 +1,184 @@
+//! What a run leaves, looked at afterwards: ended by readers, verified, compared, summed up, stopped and gone on with.
+
+use std::path::PathBuf;
+use std::process::Child;
+
+use agentd::sim::FaultFile;
+use serde_json::{Value, json};
+
+use super::world::{World, text};
+
+fn delayed(skip: u32, delay_ms: u64) -> FaultFile {
+    serde_json::from_value(
+        json!({ "path": "/model/**", "kind": "delay", "delay_ms": delay_ms, "skip": skip }),
+    )
+    .unwrap()
+}
+
+fn start(world: &World) -> Child {
+    world.command_in(&["--json", "run", "--issue", "7"]).stdout(std::process::Stdio::piped()).spawn().unwrap()
+}
+
+async fn until(child: &mut Child, so: impl Fn() -> bool) {
+    while !so() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn ended(child: Child) -> (Option<i32>, Value) {
+    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+}
+
+/// The newest run's directory.
+fn newest(world: &World) -> PathBuf {
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    std::fs::read_dir(runs).unwrap().map(|run| run.unwrap().path()).max().unwrap()
+}
+
+fn files(dir: &PathBuf) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_035_whoever_looks_at_a_killed_run_finds_its_result_and_report_and_a_live_one_is_left_alone() {
+    let world = World::new(1).await;
+    world.sim.inject(&delayed(2, 3000)).unwrap();
+    let mut run = start(&world);
+    until(&mut run, || world.sim.model_requests().len() >= 3).await;
+    let (_, list) = world.json(&["runs", "list"]).await;
+    assert_eq!(list[0]["stop_reason"], Value::Null, "{list:#}");
+    let dir = newest(&world);
+    assert!(!dir.join("result.json").exists(), "a live run is nobody's to end");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let (code, result) = world.json(&["runs", "show"]).await;
+    assert_eq!((code, result["stop_detail"].as_str()), (Some(0), Some("interrupted")), "{result:#}");
+    assert_eq!(result["stop_reason"], "SYSTEM_ERROR");
+    let report = world.agentd(&["runs", "report"]).await;
+    assert!(text(&report.stdout).contains("interrupted"), "{}", text(&report.stdout));
+    let (code, verified) = world.json(&["runs", "verify"]).await;
+    assert_eq!((code, &verified["ok"]), (Some(0), &json!(true)), "{verified:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_byte_in_any_file_of_a_run_is_found_and_named() {
+    let world = World::new(1).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, verified) = world.json(&["runs", "verify"]).await;
+    assert_eq!((code, &verified["findings"]), (Some(0), &json!([])), "{verified:#}");
+    assert!(verified["checked"]["claims"].as_u64().unwrap() > 0, "{verified:#}");
+    let dir = newest(&world);
+    let all = files(&dir);
+    assert!(all.len() > 8, "{all:?}");
+    for file in all {
+        let name = file.strip_prefix(&dir).unwrap().display().to_string();
+        let sound = std::fs::read(&file).unwrap();
+        if sound.is_empty() {
+            continue;
+        }
+        for place in [0, sound.len() / 2, sound.len() - 1] {
+            let mut flipped = sound.clone();
+            flipped[place] ^= 1;
+            agentd::sys::files::write_private(&file, &flipped).unwrap();
+            let (code, verified) = world.json(&["runs", "verify"]).await;
+            let named: Vec<&str> =
+                verified["findings"].as_array().unwrap().iter().filter_map(|f| f["file"].as_str()).collect();
+            assert_eq!(code, Some(1), "{name} at {place}: {verified:#}");
+            assert!(named.contains(&name.as_str()), "{name} at {place}: {verified:#}");
+        }
+        agentd::sys::files::write_private(&file, &sound).unwrap();
+    }
+    agentd::sys::files::write_private(&dir.join("foreign.txt"), b"x").unwrap();
+    let (code, verified) = world.json(&["runs", "verify"]).await;
+    assert_eq!((code, verified["findings"][0]["file"].as_str()), (Some(1), Some("foreign.txt")));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_008_a_claim_whose_commit_is_gone_no_longer_verifies() {
+    let world = World::new(1).await;
+    let (code, _) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let (_, evidence) = world.json(&["runs", "evidence"]).await;
+    assert!(evidence.as_array().is_some_and(|records| !records.is_empty()), "{evidence:#}");
+    // The repository as if the work had never been there.
+    world.git(&world.shop(), &["worktree", "remove", "--force", ".worktrees/issue-7"]).await;
+    world.git(&world.shop(), &["update-ref", "-d", "refs/heads/feature/issue-7"]).await;
+    for name in world.git(&world.shop(), &["for-each-ref", "--format=%(refname)", "refs/agentd", "refs/remotes"]).await.lines() {
+        world.git(&world.shop(), &["update-ref", "-d", name]).await;
+    }
+    world.git(&world.shop(), &["reflog", "expire", "--expire=now", "--all"]).await;
+    world.git(&world.shop(), &["gc", "--prune=now", "-q"]).await;
+    let (code, verified) = world.json(&["runs", "verify"]).await;
+    assert_eq!((code, &verified["ok"]), (Some(1), &json!(false)), "{verified:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_041_a_run_equals_itself_and_differs_from_another_at_a_json_path() {
+    let world = World::new(2).await;
+    for _ in 0..2 {
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+    }
+    let (_, list) = world.json(&["runs", "list"]).await;
+    let (second, first) = (list[0]["run_id"].as_str().unwrap(), list[1]["run_id"].as_str().unwrap());
+    let (code, same) = world.json(&["runs", "compare", first, first]).await;
+    assert_eq!((code, &same["equal"]), (Some(0), &json!(true)), "{same:#}");
+    let (code, other) = world.json(&["runs", "compare", first, second]).await;
+    assert_eq!((code, &other["equal"]), (Some(1), &json!(false)), "{other:#}");
+    assert!(other["differences"][0]["path"].as_str().unwrap().starts_with("$."), "{other:#}");
+    let (_, stats) = world.json(&["runs", "stats"]).await;
+    assert_eq!((&stats["runs"], &stats["success_rate"]), (&json!(2), &json!(1.0)), "{stats:#}");
+    let costs: f64 = list.as_array().unwrap().iter().map(|run| run["cost_usd"].as_f64().unwrap()).sum();
+    assert!((stats["cost_usd"].as_f64().unwrap() - costs).abs() < 1e-9, "{stats:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_26_a_run_that_is_told_to_stop_ends_with_a_report_and_can_be_gone_on_with() {
+    let world = World::new(2).await;
+    world.sim.inject(&delayed(3, 1200)).unwrap();
+    let mut run = start(&world);
+    until(&mut run, || world.sim.model_requests().len() >= 4).await;
+    let (code, told) = world.json(&["runs", "stop", "latest"]).await;
+    assert_eq!((code, told["stop_detail"].as_str()), (Some(0), Some("user_stop")), "{told:#}");
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(1), Some("HUMAN_REQUESTED")), "{output:#}");
+    let stopped = output["run_id"].as_str().unwrap().to_owned();
+    let (code, refused) = world.json(&["runs", "stop", &stopped]).await;
+    assert_eq!(code, Some(4), "{refused:#}");
+    let (code, output) = world.json(&["runs", "resume", &stopped]).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
+    let record: Value =
+        serde_json::from_slice(&std::fs::read(newest(&world).join("run.json")).unwrap()).unwrap();
+    assert_eq!(record["previousRunId"].as_str(), Some(stopped.as_str()));
+    world.assert_one_of_each();
+    let (code, refused) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(4), "a success is not gone on with: {refused:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_from_another_process_ends_a_run_at_once() {
+    let world = World::new(1).await;
+    world.sim.inject(&delayed(1, 30_000)).unwrap();
+    let mut run = start(&world);
+    until(&mut run, || world.sim.model_requests().len() >= 2).await;
+    let asked = std::time::Instant::now();
+    let (code, told) = world.json(&["runs", "stop", "latest", "--abort"]).await;
+    assert_eq!((code, told["stop_detail"].as_str()), (Some(0), Some("user_abort")), "{told:#}");
+    assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
+    world.finish().await;
+}
