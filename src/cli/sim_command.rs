@@ -45,6 +45,7 @@ pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
             line("anthropic base_url", &simulator.model_url_anthropic())?;
             line("openai base_url", &simulator.model_url_openai())?;
             line("state, admin", &format!("{}/_sim", simulator.base_url()))?;
+            context.output.note(pointed(&simulator));
             context.output.note("serving until Ctrl-C");
         }
         shutdown.stopped().await;
@@ -54,6 +55,18 @@ pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
         simulator.shutdown().await;
         Ok(())
     })?
+}
+
+/// Configuration that points a repository at the simulator, for `--config FILE`.
+fn pointed(simulator: &Simulator) -> String {
+    format!(
+        "\nTo point a repository here, for example with --config sim.toml (docs/simulator.md walks through it):\n\n\
+         [github]\napi_url = \"{}\"\ntoken = \"${{GITHUB_TOKEN}}\"\n\
+         [providers.sim]\nkind = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"${{SIM_MODEL_KEY}}\"\n\
+         [[session.targets]]\nprovider = \"sim\"\nmodel = \"sim-model\"\nprice = {{ input = 3.0, output = 15.0 }}\n",
+        simulator.api_url(),
+        simulator.model_url_anthropic(),
+    )
 }
 
 impl From<SimError> for CommandError {
