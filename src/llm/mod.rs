@@ -5,6 +5,7 @@
 //! `calls` and `reasoning` carry what must survive unharmed from a reply to the next request.
 
 pub mod providers;
+pub mod reach;
 mod transport;
 mod failure;
 mod sse;

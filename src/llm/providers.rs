@@ -53,9 +53,9 @@ pub struct Providers {
 }
 
 #[derive(Debug, Clone)]
-struct Provider {
-    kind: ProviderKind,
-    endpoint: Endpoint,
+pub(super) struct Provider {
+    pub kind: ProviderKind,
+    pub endpoint: Endpoint,
 }
 
 impl Providers {
@@ -87,6 +87,10 @@ impl Providers {
             by_name.insert(provider.name, Provider { kind: provider.kind, endpoint });
         }
         Ok(Self { by_name })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Provider> {
+        self.by_name.get(name)
     }
 }
 

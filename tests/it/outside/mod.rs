@@ -5,6 +5,7 @@
 )]
 
 mod bad_input;
+mod doctor;
 mod interruptions;
 mod main_job;
 mod origins;

@@ -1,14 +1,12 @@
-//! `agentd doctor`: looks at everything a run needs, and names a remedy for each problem.
+//! What can be looked at without asking anyone: git, the repository, the configuration, the policy.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, main_checkout};
-use super::error::CommandError;
-use super::output::{Output, Tone};
-use super::remote::Remote;
+use super::Finding;
+use crate::cli::context::{Context, main_checkout};
+use crate::cli::remote::Remote;
 use crate::config::{Config, Credentials};
 use crate::definition::policy_file::{PolicySource, read_policies};
 use crate::sys::process::{self, ProcessSpec};
@@ -16,78 +14,7 @@ use crate::sys::process::{self, ProcessSpec};
 /// Oldest git that knows everything agentd asks of it.
 const MINIMUM_GIT: (u32, u32) = (2, 31);
 
-/// How a check ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Ok,
-    Warning,
-    Problem,
-}
-
-impl State {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Clone)]
-struct Finding {
-    state: State,
-    what: &'static str,
-    told: String,
-    remedy: Option<String>,
-}
-
-impl Finding {
-    fn ok(what: &'static str, told: impl Into<String>) -> Self {
-        Self { state: State::Ok, what, told: told.into(), remedy: None }
-    }
-
-    fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Warning, what, told: told.into(), remedy: Some(remedy.into()) }
-    }
-
-    fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Problem, ..Self::warning(what, told, remedy) }
-    }
-
-    fn document(&self) -> Value {
-        json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy })
-    }
-}
-
-/// Looks at everything; exit 1 if there is a problem.
-pub fn run(context: &Context) -> Result<u8, CommandError> {
-    let findings = context.block_on(look(context))?;
-    let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
-    if context.output.json() {
-        let findings: Vec<Value> = findings.iter().map(Finding::document).collect();
-        context.output.document(&json!({ "ok": problems == 0, "findings": findings }))?;
-    } else {
-        tell(context.output, &findings, problems)?;
-    }
-    Ok(u8::from(problems > 0))
-}
-
-async fn look(context: &Context) -> Vec<Finding> {
-    let mut findings = vec![git(context).await, repository(context).await];
-    match context.config() {
-        Ok(config) => findings.extend(configuration(context, &config)),
-        Err(error) => findings.push(Finding::problem(
-            "configuration",
-            error.message,
-            error.hints.first().cloned().unwrap_or_else(|| "correct it where the message says".to_owned()),
-        )),
-    }
-    findings
-}
-
-async fn git(context: &Context) -> Finding {
+pub async fn git(context: &Context) -> Finding {
     let remedy = format!("install git {}.{} or newer", MINIMUM_GIT.0, MINIMUM_GIT.1);
     let Ok(cwd) = context.base_path() else {
         return Finding::problem(
@@ -114,7 +41,7 @@ async fn git(context: &Context) -> Finding {
     Finding::ok("git", format!("version {version}"))
 }
 
-async fn repository(context: &Context) -> Finding {
+pub async fn repository(context: &Context) -> Finding {
     let what = "repository";
     let here = context.env.working_dir();
     let Some(root) = main_checkout(here) else {
@@ -149,7 +76,7 @@ fn without_user(url: &str) -> String {
     }
 }
 
-fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
+pub fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
     let layers: Vec<String> = config.layers().map(|layer| layer.display().to_string()).collect();
     let mut findings = vec![if layers.is_empty() {
         Finding::warning("configuration", "there is no agentd.toml; defaults are used", "run `agentd init`")
@@ -166,23 +93,6 @@ fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
             error.to_string(),
             "make a token with read and write access to contents, issues and pull requests",
         ),
-    });
-    findings.push(match config.session() {
-        Ok(session) => {
-            let targets: Vec<String> = session
-                .settings
-                .targets
-                .iter()
-                .map(|target| format!("{} of {}", target.model, target.provider))
-                .collect();
-            match session.settings.targets.iter().find_map(|target| config.provider(&target.provider).err()) {
-                None => Finding::ok("models", targets.join(", ")),
-                Some(error) => {
-                    Finding::problem("models", error.to_string(), "set the variable, or another target")
-                }
-            }
-        }
-        Err(error) => Finding::problem("models", error.to_string(), "see [[session.targets]] in README.md"),
     });
     findings.push(policy(context, config));
     if config.verify.commands.is_empty() {
@@ -213,26 +123,5 @@ fn policy(context: &Context, config: &Config) -> Finding {
         Err(error) => {
             Finding::problem("policy", error.to_string(), "correct the rule where the message says")
         }
-    }
-}
-
-fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), CommandError> {
-    for finding in findings {
-        let tone = match finding.state {
-            State::Ok => Tone::Good,
-            State::Warning => Tone::Warn,
-            State::Problem => Tone::Bad,
-        };
-        let word = format!("{:<8}", finding.state.word());
-        let told = finding.told.replace('\n', "\n                       ");
-        output.line(format!("{} {:<13} {told}", output.toned(&word, tone), finding.what))?;
-        if let Some(remedy) = &finding.remedy {
-            output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
-        }
-    }
-    match problems {
-        0 => output.line("\nEverything that was looked at is in order."),
-        1 => output.line("\n1 problem."),
-        n => output.line(format!("\n{n} problems.")),
     }
 }

@@ -1,0 +1,105 @@
+//! `agentd doctor`: looks at everything a run needs, and names a remedy for each problem.
+
+mod local;
+mod site;
+
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::error::CommandError;
+use super::output::{Output, Tone};
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    Warning,
+    Problem,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone)]
+struct Finding {
+    state: State,
+    what: &'static str,
+    told: String,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, told: impl Into<String>) -> Self {
+        Self { state: State::Ok, what, told: told.into(), remedy: None }
+    }
+
+    fn warning(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Warning, what, told: told.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn problem(what: &'static str, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Problem, ..Self::warning(what, told, remedy) }
+    }
+
+    fn document(&self) -> Value {
+        json!({ "state": self.state.word(), "what": self.what, "told": self.told, "remedy": self.remedy })
+    }
+}
+
+/// Looks at everything; exit 1 if there is a problem.
+pub fn run(context: &Context) -> Result<u8, CommandError> {
+    let findings = context.block_on(look(context))?;
+    let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
+    if context.output.json() {
+        let findings: Vec<Value> = findings.iter().map(Finding::document).collect();
+        context.output.document(&json!({ "ok": problems == 0, "findings": findings }))?;
+    } else {
+        tell(context.output, &findings, problems)?;
+    }
+    Ok(u8::from(problems > 0))
+}
+
+async fn look(context: &Context) -> Vec<Finding> {
+    let mut findings = vec![local::git(context).await, local::repository(context).await];
+    match context.config() {
+        Ok(config) => {
+            findings.extend(local::configuration(context, &config));
+            findings.extend(site::look(context, config).await);
+        }
+        Err(error) => findings.push(Finding::problem(
+            "configuration",
+            error.message,
+            error.hints.first().cloned().unwrap_or_else(|| "correct it where the message says".to_owned()),
+        )),
+    }
+    findings
+}
+
+fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), CommandError> {
+    for finding in findings {
+        let tone = match finding.state {
+            State::Ok => Tone::Good,
+            State::Warning => Tone::Warn,
+            State::Problem => Tone::Bad,
+        };
+        let word = format!("{:<8}", finding.state.word());
+        let told = finding.told.replace('\n', "\n                       ");
+        output.line(format!("{} {:<13} {told}", output.toned(&word, tone), finding.what))?;
+        if let Some(remedy) = &finding.remedy {
+            output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
+        }
+    }
+    match problems {
+        0 => output.line("\nEverything that was looked at is in order."),
+        1 => output.line("\n1 problem."),
+        n => output.line(format!("\n{n} problems.")),
+    }
+}

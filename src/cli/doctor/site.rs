@@ -1,0 +1,243 @@
+//! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
+//! models; and the agent that all of it is for. Only reads, and nothing that costs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Finding;
+use crate::cli::context::Context;
+use crate::config::Config;
+use crate::config::config_file::Publish;
+use crate::definition;
+use crate::domain::name::BranchName;
+use crate::domain::policy::ActorPermission;
+use crate::github;
+use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::site::Site;
+use crate::llm::Providers;
+use crate::llm::reach::Reach;
+use crate::sys::clock::Clock;
+
+/// Asks everyone.
+pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
+    let config = Arc::new(config);
+    let mut findings = models(&config).await;
+    let (Ok(base), Ok(state)) = (context.base_path(), context.state_dir()) else { return findings };
+    let opening = Opening {
+        config,
+        base: &base,
+        repo: context.global.repo.as_ref(),
+        state: &state,
+        needs_github: false,
+        env: &context.env,
+        cancel: CancellationToken::new(),
+    };
+    match open(opening).await {
+        Ok(site) => {
+            findings.push(agent(&site).await);
+            if let Some(github) = &site.github {
+                findings.extend(tracker(&site, github).await);
+            }
+            findings.extend(origin(&site).await);
+        }
+        // Where the repository is the problem, it was said before.
+        Err(refusal) => tracing::debug!(%refusal, "the repository cannot be opened"),
+    }
+    findings
+}
+
+async fn agent(site: &Site) -> Finding {
+    let name = site.repository.agent.clone();
+    let project = site.checkout.root().as_path().to_owned();
+    let folder = project.join(".agent").join(&name);
+    if !folder.is_dir() {
+        return Finding::problem(
+            "agent",
+            format!("there is no agent \"{name}\" in .agent/"),
+            format!("agentd init writes one, agentd agents new {name} an empty one"),
+        );
+    }
+    let loaded = tokio::task::spawn_blocking(move || definition::load(&project, &folder, &BTreeSet::new()));
+    match loaded.await {
+        Ok(Ok(loaded)) => {
+            let steps = loaded.definition.flow.steps.len();
+            match loaded.diagnostics.len() {
+                0 => Finding::ok("agent", format!("{name}, {steps} steps")),
+                found => Finding::warning(
+                    "agent",
+                    format!("{name}, {steps} steps, {found} warnings"),
+                    format!("agentd agents check {name} shows them"),
+                ),
+            }
+        }
+        Ok(Err(refused)) => Finding::problem(
+            "agent",
+            format!("{name} cannot be used: {refused}"),
+            format!("correct it; agentd agents check {name} says when it is right"),
+        ),
+        Err(panic) => Finding::problem("agent", panic.to_string(), "this is a defect of agentd; report it"),
+    }
+}
+
+async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
+    let repository = match github.repository(&site.repo).await {
+        Ok(repository) => repository,
+        Err(error) => {
+            let remedy = "check github.api_url, the token, and the repository's name";
+            return vec![Finding::problem("github", error.to_string(), remedy)];
+        }
+    };
+    let who = match github.viewer().await {
+        Ok(viewer) => viewer.actor.login.clone(),
+        Err(_) => "the token".to_owned(),
+    };
+    let mut findings = vec![match repository.permission {
+        _ if repository.archived => Finding::problem(
+            "github",
+            format!("{} is archived: nothing can be written", site.repo),
+            "unarchive it, or name another repository",
+        ),
+        Some(permission) if permission < ActorPermission::Write => Finding::problem(
+            "github",
+            format!(
+                "{who} has the permission \"{}\" on {}: branches cannot be pushed",
+                permission.as_str(),
+                site.repo
+            ),
+            "give it write access, and the token: contents, issues and pull requests, read and write",
+        ),
+        Some(permission) => Finding::ok(
+            "github",
+            format!("{who} has the permission \"{}\" on {}", permission.as_str(), site.repo),
+        ),
+        None => Finding::ok("github", format!("{who} can read {}; GitHub does not say what else", site.repo)),
+    }];
+    if !repository.full_name.eq_ignore_ascii_case(&site.repo.to_string()) {
+        findings.push(Finding::warning(
+            "github",
+            format!("{} is called {} now", site.repo, repository.full_name),
+            "use the new name in the remote's address and in agentd.toml",
+        ));
+    }
+    let trigger = &site.config.github.labels.trigger;
+    findings.push(match github.label_exists(&site.repo, trigger).await {
+        Ok(true) => Finding::ok("labels", format!("\"{trigger}\" starts a run")),
+        Ok(false) => Finding::warning(
+            "labels",
+            format!("{} has no label \"{trigger}\" yet", site.repo),
+            format!("make it, so that people can put it on: gh label create {trigger}"),
+        ),
+        Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
+    });
+    findings
+}
+
+async fn origin(site: &Site) -> Option<Finding> {
+    let what = "origin";
+    if site.remote.is_none() && site.repository.publish != Publish::None {
+        return None;
+    }
+    let Some(branch) = &site.repository.origin_branch else {
+        return Some(Finding::warning(
+            what,
+            "origin_branch is not set: each issue has to name its branch, or its start is refused",
+            "set origin_branch of the repository's entry in agentd.toml",
+        ));
+    };
+    let branch = &match BranchName::parse(branch.strip_prefix("refs/heads/").unwrap_or(branch)) {
+        Ok(branch) => branch,
+        Err(error) => {
+            return Some(Finding::problem(what, error.to_string(), "set origin_branch to a branch's name"));
+        }
+    };
+    let found = match site.authorised_remote().await {
+        Ok(Some(remote)) => {
+            site.checkout.remote_branch(&remote, branch).await.map_err(|error| error.to_string())
+        }
+        Ok(None) => site.checkout.local_branch(branch).await.map_err(|error| error.to_string()),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    Some(match found {
+        Ok(Some(_)) => Finding::ok(what, format!("{branch} is {}", site.origin_place())),
+        Ok(None) => Finding::problem(
+            what,
+            format!("there is no branch {branch} {}", site.origin_place()),
+            "push it, or set origin_branch to one that exists",
+        ),
+        Err(error) => {
+            Finding::problem(what, error, "see that `git ls-remote` works with the same credentials")
+        }
+    })
+}
+
+async fn models(config: &Config) -> Vec<Finding> {
+    let what = "models";
+    let session = match config.session() {
+        Ok(session) => session,
+        Err(error) => {
+            return vec![Finding::problem(what, error.to_string(), "see [[session.targets]] in README.md")];
+        }
+    };
+    let names: BTreeSet<&str> =
+        session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
+    let used = names.iter().map(|name| config.provider(name)).collect::<Result<Vec<_>, _>>();
+    let providers = used
+        .map_err(|error| error.to_string())
+        .and_then(|used| Providers::new(used, &Clock::system()).map_err(|error| error.to_string()));
+    let providers = match providers {
+        Ok(providers) => providers,
+        Err(error) => {
+            return vec![Finding::problem(what, error, "set the variable or the key that is named")];
+        }
+    };
+    let mut findings = Vec::new();
+    for name in names {
+        let models = session.settings.targets.iter().filter(|target| target.provider == name);
+        let models: Vec<&str> = models.map(|target| target.model.as_str()).collect();
+        let url = config.provider(name).map(|provider| provider.base_url).unwrap_or_default();
+        findings.push(match providers.reach(name).await {
+            Some(Reach::Answers(Some(known))) => {
+                match models.iter().find(|model| !known.iter().any(|known| known == **model)) {
+                    None => Finding::ok(what, format!("{} of {name}", models.join(", "))),
+                    Some(model) => Finding::warning(
+                        what,
+                        format!("{name} does not list the model {model}"),
+                        format!(
+                            "check its spelling in [[session.targets]]; {name} lists: {}",
+                            some_of(&known)
+                        ),
+                    ),
+                }
+            }
+            Some(Reach::Answers(None)) | None => Finding::ok(
+                what,
+                format!("{} of {name}, which answers and lists no models", models.join(", ")),
+            ),
+            Some(Reach::RefusesKey(status)) => Finding::problem(
+                what,
+                format!("{name} refuses the key ({status})"),
+                format!("set providers.{name}.api_key to a key that is valid"),
+            ),
+            Some(Reach::Fails(status)) => Finding::warning(
+                what,
+                format!("{name} answers with an error of its own ({status})"),
+                "try again later",
+            ),
+            Some(Reach::Silent(why)) => Finding::problem(
+                what,
+                format!("{name} does not answer at {url}: {why}"),
+                format!("check the network and providers.{name}.base_url"),
+            ),
+        });
+    }
+    findings
+}
+
+/// The first names of a list, so that a line stays a line.
+fn some_of(names: &[String]) -> String {
+    let shown: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
+    let rest = if names.len() > shown.len() { ", …" } else { "" };
+    shown.join(", ") + rest
+}
