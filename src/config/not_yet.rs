@@ -7,8 +7,6 @@ use super::tree::{Tree, leaves_of};
 
 /// Key (`[]` for any index, `*` for any name; a table stands for all below it) and what is missing.
 const NOT_YET: &[(&str, &str)] = &[
-    ("budgets.max_cost_per_day", "runs are not added up by day yet"),
-    ("chat", "chat mode does not exist yet"),
     ("daemon.listen", "the daemon has no HTTP front yet"),
     ("daemon.webhook_secret", "the daemon has no HTTP front yet"),
     ("record.fault_snapshots", "requests are not kept yet"),

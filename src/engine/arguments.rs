@@ -14,7 +14,8 @@ use crate::domain::policy::PolicyPrincipal;
 /// Most problems named in one message.
 const MOST_PROBLEMS: usize = 5;
 
-/// Whose work a session does, and where: what policies are asked about, and what bound parameters are set to.
+/// Whose work a session does, and where: what policies are asked about, and what bound parameters are set to. What a
+/// scope does not have (a chat has no repository, issue, branch and worktree) is the empty word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// On whose behalf; `user_id` is its id.
@@ -41,16 +42,18 @@ impl BoundParameter {
         }
     }
 
-    fn value(self, scope: &Scope) -> Value {
+    /// What the host sets; `None` where the scope has no such thing (a chat has no issue).
+    fn value(self, scope: &Scope) -> Option<Value> {
+        let word = |word: &str| (!word.is_empty()).then(|| Value::from(word));
         match self {
-            Self::UserId => scope.principal.id.to_string().into(),
-            Self::Repo => scope.repo.clone().into(),
+            Self::UserId => Some(scope.principal.id.to_string().into()),
+            Self::Repo => word(&scope.repo),
             Self::Issue => match &scope.issue {
-                IssueKey::Number(number) => (*number).into(),
-                IssueKey::Word(word) => word.clone().into(),
+                IssueKey::Number(number) => Some((*number).into()),
+                IssueKey::Word(key) => word(key),
             },
-            Self::Branch => scope.branch.clone().into(),
-            Self::Worktree => scope.worktree.clone().into(),
+            Self::Branch => word(&scope.branch),
+            Self::Worktree => word(&scope.worktree),
         }
     }
 }
@@ -92,7 +95,7 @@ pub fn bind(
         let Some(declared) = schema.pointer("/properties").and_then(|properties| properties.get(name)) else {
             continue;
         };
-        let mut value = parameter.value(scope);
+        let Some(mut value) = parameter.value(scope) else { continue };
         if declared["type"] == "string"
             && let Value::Number(number) = &value
         {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::context_guard::widest_limit;
+use super::day_cap::{self, Reservation};
 use super::gate::Phase;
 use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt};
@@ -18,6 +19,7 @@ use super::session::Session;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
 use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::money::Money;
 use crate::domain::record::{AccountingKind, CostSource};
 use crate::domain::run::ForcedFinal;
 use crate::domain::target::Target;
@@ -126,7 +128,20 @@ impl Session<'_> {
     }
 
     fn ephemeral_tokens(&self, tail: &[Message]) -> u64 {
-        self.guard.estimate().messages(self.notice().iter().chain(tail))
+        self.guard.estimate().messages(self.aside().iter().chain(&self.notice()).chain(tail))
+    }
+
+    /// The facts of the moment, as a message of their own.
+    fn aside(&self) -> Option<Message> {
+        self.request.aside.clone().map(|content| Message::User { content })
+    }
+
+    /// The conversation as it is sent: facts of the moment before the last opening message, notice and tail at the end.
+    fn composed(&self, tail: &[Message]) -> Vec<Message> {
+        let system = usize::from(!self.request.system.is_empty());
+        let (before, after) = self.messages.split_at(system + self.request.opening.len().saturating_sub(1));
+        let (aside, notice) = (self.aside(), self.notice());
+        before.iter().chain(&aside).chain(after).chain(&notice).chain(tail).cloned().collect()
     }
 
     /// What a final turn is told; sent, never kept.
@@ -158,14 +173,13 @@ impl Session<'_> {
     ) -> Result<(ModelRequest, String, u64), Halt> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
-        let notice = self.notice();
         let mut timeout = settings.llm_timeout.min(self.world.meter.remaining());
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }
         let request = ModelRequest {
             target: target.clone(),
-            messages: self.messages.iter().chain(&notice).chain(tail).cloned().collect(),
+            messages: self.composed(tail),
             tools: self.offered().to_vec(),
             tool_choice: if self.offered().is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
@@ -247,6 +261,7 @@ impl Session<'_> {
         tail: &[Message],
     ) -> Result<Answered, Halt> {
         let (request, request_hash, expected) = self.prepare(target, attempt, tail)?;
+        let mut held = self.reserve(&request).await?;
         let stopping = self.world.stop.asked().is_some();
         let started = Instant::now();
         let timestamp = self.world.clock.now_ms();
@@ -277,6 +292,9 @@ impl Session<'_> {
             }
             Ok(Err(error)) => {
                 self.account(&line, None, Some(error.to_string()), error.status)?;
+                if was_refused(error.class) {
+                    self.settle(held.take(), Money::ZERO).await?;
+                }
                 Ok(Answered::Failed(error))
             }
             Ok(Ok(mut reply)) => {
@@ -292,7 +310,9 @@ impl Session<'_> {
                 let limit = request.target.max_output_tokens;
                 let read = reading::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
-                self.account(&line, Some(&reply), rejected, None)?;
+                if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
+                    self.settle(held.take(), cost).await?;
+                }
                 // The cost is known now, and before any of the reply's tools runs.
                 self.checkpoint()?;
                 let reply = Box::new(reply);
@@ -310,13 +330,34 @@ impl Session<'_> {
         }
     }
 
+    /// Sets the request's worst case aside, where a day has a cap (D87). What is not settled later stays set aside: a
+    /// request whose cost nobody knows counts with its worst case.
+    async fn reserve(&self, request: &ModelRequest) -> Result<Option<Reservation>, Halt> {
+        let Some(day) = &self.world.day_cap else { return Ok(None) };
+        // Without a price there is no worst case; configurations with a day cap and no price are refused.
+        let worst = request
+            .target
+            .price
+            .as_ref()
+            .map_or(Money::from_micros(u64::MAX), |price| day_cap::worst_case(request, price));
+        Ok(Some(day.reserve_for(worst, self.world.clock.now()).await?))
+    }
+
+    async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Halt> {
+        if let (Some(day), Some(held)) = (&self.world.day_cap, held) {
+            day.settle_with(held, cost).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the ledger line of an attempt and gives its cost, where it is known.
     fn account(
         &mut self,
         line: &Line<'_>,
         reply: Option<&ModelReply>,
         error: Option<String>,
         http_status: Option<u16>,
-    ) -> Result<(), Halt> {
+    ) -> Result<Option<Money>, Halt> {
         let target = &line.request.target;
         let tokens = reply.and_then(|reply| reply.usage);
         let estimated = match (reply, tokens) {
@@ -355,7 +396,7 @@ impl Session<'_> {
         });
         self.record.note(Event::LlmAttempted { entry })?;
         if reply.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         self.usage = sum(&self.usage, &tokens.unwrap_or_default());
         self.cost += cost_usd.unwrap_or_default();
@@ -367,7 +408,7 @@ impl Session<'_> {
             );
             self.record.warn("cost_unknown", &text)?;
         }
-        Ok(())
+        Ok(cost_usd)
     }
 }
 
@@ -422,6 +463,19 @@ fn believable(usage: TokenUsage) -> TokenUsage {
 
 fn calls_it(message: &Message, id: &str) -> bool {
     matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.iter().any(|call| call.id == id))
+}
+
+/// Whether the provider itself refused the request, which then costs nothing.
+fn was_refused(class: ModelErrorClass) -> bool {
+    match class {
+        ModelErrorClass::Auth
+        | ModelErrorClass::Quota
+        | ModelErrorClass::RateLimited { .. }
+        | ModelErrorClass::Server
+        | ModelErrorClass::ContextLength
+        | ModelErrorClass::BadRequest => true,
+        ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => false,
+    }
 }
 
 fn failed(class: ModelErrorClass, message: &str) -> ModelError {

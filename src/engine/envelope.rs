@@ -15,6 +15,7 @@ pub const CONTEXT_EXCEEDED: &str = "context window budget exceeded";
 pub struct Answer {
     envelope: ToolResultEnvelope,
     text: String,
+    by_policy: bool,
 }
 
 /// Why a proposal does not run, by no policy's word (the closed list of contracts §3.6).
@@ -134,7 +135,7 @@ impl Answer {
             "publicReason": envelope.public_reason,
             "data": null,
         });
-        Self { envelope, text: text.to_string() }
+        Self { envelope, text: text.to_string(), by_policy: true }
     }
 
     /// Not run, for a reason of the runtime.
@@ -148,6 +149,7 @@ impl Answer {
                 public_reason: Some(reason),
                 data: None,
             },
+            by_policy: false,
         }
     }
 
@@ -165,7 +167,7 @@ impl Answer {
             public_reason: None,
             data: Some(data),
         };
-        Self { envelope, text }
+        Self { envelope, text, by_policy: false }
     }
 
     /// The same answer with its data replaced by a pointer to where it is kept.
@@ -176,6 +178,11 @@ impl Answer {
     /// The envelope.
     pub fn envelope(&self) -> &ToolResultEnvelope {
         &self.envelope
+    }
+
+    /// Whether the policy denied the call (a refusal of the runtime or of the tool is none).
+    pub fn is_policy_denial(&self) -> bool {
+        self.by_policy
     }
 
     /// What the model reads (contracts §3.6).

@@ -95,6 +95,17 @@ pub enum Ruling {
     Protocol,
 }
 
+/// The gate's word on a call that stands alone.
+#[derive(Debug)]
+pub enum SingleRuling {
+    /// It may run.
+    Run(Box<ReadyCall>),
+    /// It cannot run as proposed.
+    Refused(Answer),
+    /// The policy denies it, softly or hard.
+    Denied(Answer),
+}
+
 /// A call that may run.
 #[derive(Debug)]
 pub struct ReadyCall {
@@ -226,7 +237,7 @@ impl Gate {
             match ruling {
                 Ok(ruling) => rulings.push(ruling),
                 // The rest is judged all the same, so that every decision is on the record; the first end counts.
-                Err(Denied::Session(end)) => {
+                Err(Denied::Session(end) | Denied::ByPolicy(_, end)) => {
                     halt.get_or_insert(end);
                 }
                 Err(Denied::Broken(end)) => return Err(end),
@@ -235,6 +246,28 @@ impl Gate {
         match halt {
             Some(halt) => Err(halt),
             None => Ok(rulings),
+        }
+    }
+
+    /// Judges a call that stands alone, outside of a session. A hard denial is an answer here, on the record like a soft
+    /// one: there is no session to end.
+    pub async fn judge_single(&mut self, turn: u32, proposal: &Proposal) -> Result<SingleRuling, Halt> {
+        let parsed = proposal.arguments.as_ref().ok().map(|arguments| Value::Object(arguments.clone()));
+        self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
+        let ruling = match self.first_refusal(proposal, Phase::Open, false, &mut 1) {
+            Some(refusal) => self.refuse(turn, proposal, refusal),
+            None => self.judge_tool(turn, proposal).await,
+        };
+        match ruling {
+            Ok(Ruling::Run(ready)) => Ok(SingleRuling::Run(ready)),
+            Ok(Ruling::Answered(answer)) if answer.is_policy_denial() => {
+                self.record.answer_item(turn, &proposal.call.id, &answer).await?;
+                Ok(SingleRuling::Denied(answer))
+            }
+            Ok(Ruling::Answered(answer)) => Ok(SingleRuling::Refused(answer)),
+            Ok(Ruling::Protocol) => Err(Halt::internal("a single call cannot be a protocol call")),
+            Err(Denied::ByPolicy(answer, _)) => Ok(SingleRuling::Denied(*answer)),
+            Err(denied) => Err(denied.into_halt()),
         }
     }
 
@@ -470,7 +503,8 @@ impl Gate {
         }
         let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
         let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);
-        Err(Denied::Session(Halt::new(detail, error_name, result.public_text(), technical)))
+        let halt = Halt::new(detail, error_name, result.public_text(), technical);
+        Err(Denied::ByPolicy(Box::new(answer), halt))
     }
 }
 
@@ -478,6 +512,8 @@ impl Gate {
 enum Denied {
     /// The session ends when all calls of the reply are judged.
     Session(Halt),
+    /// The same, by a hard denial; its answer is on the record.
+    ByPolicy(Box<Answer>, Halt),
     /// It ends at once: the record cannot be written.
     Broken(Halt),
 }
@@ -485,7 +521,7 @@ enum Denied {
 impl Denied {
     fn into_halt(self) -> Halt {
         match self {
-            Self::Session(halt) | Self::Broken(halt) => halt,
+            Self::Session(halt) | Self::ByPolicy(_, halt) | Self::Broken(halt) => halt,
         }
     }
 }

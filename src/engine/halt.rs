@@ -1,5 +1,6 @@
 //! The early end of a session: why, in one public sentence, and technically for the record.
 
+use super::day_cap::DayCapError;
 use super::journal::JournalError;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SessionFailure;
@@ -49,6 +50,23 @@ impl From<Stop> for Halt {
         };
         let technical = stop.message.clone();
         Self(Box::new(SessionFailure { stop, error_name: name.to_owned(), error_message: technical }))
+    }
+}
+
+impl From<DayCapError> for Halt {
+    fn from(error: DayCapError) -> Self {
+        match &error {
+            DayCapError::UsedUp { cap, .. } => {
+                let message = format!("The budget of {cap} a day does not cover the next request.");
+                Self::new(StopDetail::MaxCost, "BudgetExceeded", &message, error.to_string())
+            }
+            DayCapError::Unknown(_) => Self::new(
+                StopDetail::OutputWriteFailed,
+                "OutputWriteFailed",
+                "What was spent today could not be read or written; check the folder \"spend\" of the state directory.",
+                error.to_string(),
+            ),
+        }
     }
 }
 

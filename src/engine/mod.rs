@@ -9,6 +9,8 @@ pub mod journal;
 pub mod clock;
 pub mod stop;
 pub mod budget;
+mod day_cap_format;
+pub mod day_cap;
 pub mod interrupt;
 pub mod halt;
 pub mod queue;

@@ -15,6 +15,7 @@ use super::arguments::Scope;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
+use super::day_cap::DayCap;
 use super::gate::{Gate, UnfitTool};
 use super::halt::Halt;
 use super::interrupt::Interrupts;
@@ -62,6 +63,9 @@ pub struct SessionRequest {
     pub system: String,
     /// What follows: for a task one user message (D67), for a chat the history. Never empty.
     pub opening: Vec<Message>,
+    /// Facts of the moment (date and time): told to the model on the user side just before the last opening message,
+    /// so that what stands before stays a stable prefix; sent with every request, never kept (S-053, C-19).
+    pub aside: Option<String>,
     /// What the report must be.
     pub report: ReportShape,
     /// Limits and targets.
@@ -100,6 +104,8 @@ pub struct SessionWorld {
     pub redactor: Arc<Redactor>,
     /// The run's budgets.
     pub meter: Arc<Meter>,
+    /// The cap on all runs of a day, where there is one (D87).
+    pub day_cap: Option<Arc<DayCap>>,
     /// The run's stop signal.
     pub stop: StopSignal,
     /// The run's clock.
@@ -411,34 +417,32 @@ impl<'a> Session<'a> {
 
     /// Report, guardrail, conversation, closing event: from here on nothing can keep the outcome from its caller.
     async fn close(mut self, ended: Result<ModelReport, Halt>) -> SessionOutcome {
-        let (model_report, mut failure) = match ended {
-            Ok(report) => (Some(report), None),
-            Err(halt) => (None, Some(halt.into_failure())),
-        };
         // Whoever asked to stop outranks every other end (C-08, C-26).
-        if let Some(stop) = self.world.stop.asked() {
-            failure = Some(Halt::from(stop).into_failure());
-        }
-        if let Some(failure) = &mut failure {
+        let asked = self.world.stop.asked().map(|stop| Halt::from(stop).into_failure());
+        let clean = |mut failure: SessionFailure| {
             failure.error_message = self.record.redact(&failure.error_message);
-        }
+            failure
+        };
         let ts = self.world.clock.now_ms();
         let format = self.request.report.format();
-        let (report, source) = match (&model_report, &failure) {
-            (Some(model), _) => {
+        let (report, source, failure, said) = match ended {
+            Ok(model) => {
                 let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
-                (model.store(format, self.forced, limit.unwrap_or(0), ts), model.source)
+                let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
+                let claims = self.clean_claims(&model.claims);
+                (report, model.source, asked.map(clean), (model.outcome, claims))
             }
-            (None, Some(failure)) => {
-                (report::synthetic(format, failure, &self.facts(), self.forced, ts), ReportSource::Synthetic)
+            Err(halt) => {
+                let failure = clean(asked.unwrap_or_else(|| halt.into_failure()));
+                let report = report::synthetic(format, &failure, &self.facts(), self.forced, ts);
+                (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
             }
-            (None, None) => unreachable!("a session without report has a failure"),
         };
         let (report, leaked) = self.without_secrets(report);
-        let claims = model_report.as_ref().map(|model| self.clean_claims(&model.claims)).unwrap_or_default();
+        let (said_outcome, claims) = said;
         let mut outcome = SessionOutcome {
             source,
-            outcome: model_report.as_ref().and_then(|model| model.outcome),
+            outcome: said_outcome,
             claims,
             failure,
             turns: self.accepted,

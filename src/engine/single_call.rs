@@ -6,7 +6,7 @@ use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::Answer;
 use super::execution::Execution;
-use super::gate::{Gate, Phase, Proposal, ReportCall, Ruling};
+use super::gate::{Gate, Proposal, ReportCall, SingleRuling};
 use super::halt::Halt;
 use super::interrupt::{Interrupt, Interrupts};
 use super::record::{Record, SessionIds};
@@ -18,8 +18,28 @@ use crate::domain::message::ToolCall;
 /// The turn that the call's lines and decisions name.
 const TURN: u32 = 1;
 
-/// Runs one call. Denials, refusals and failures of the tool are answers; a hard denial, a stop, a spent budget and a
-/// record that cannot be written are the error.
+/// How a single call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SingleCall {
+    /// It ran, well or not.
+    Ran(Answer),
+    /// It could not run as proposed.
+    Refused(Answer),
+    /// The policy denied it, softly or hard.
+    Denied(Answer),
+}
+
+impl SingleCall {
+    /// Envelope and text.
+    pub fn answer(&self) -> &Answer {
+        match self {
+            Self::Ran(answer) | Self::Refused(answer) | Self::Denied(answer) => answer,
+        }
+    }
+}
+
+/// Runs one call. Denials, refusals and failures of the tool are answers; a stop, a spent budget, a tool's fatal error
+/// and a record that cannot be written are the error.
 pub async fn call_tool(
     ids: SessionIds,
     scope: Scope,
@@ -27,7 +47,7 @@ pub async fn call_tool(
     tools: &[Arc<dyn Tool>],
     limits: CallLimits,
     world: &SessionWorld,
-) -> Result<Answer, Halt> {
+) -> Result<SingleCall, Halt> {
     let record =
         Record::new(Arc::clone(&world.journal), Arc::clone(&world.redactor), world.clock, ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
@@ -36,34 +56,30 @@ pub async fn call_tool(
     let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
     let proposal =
         Proposal { arguments: arguments::parse(&call.arguments), call: call.clone(), report: ReportCall::No };
-    let judging = gate.judge(TURN, std::slice::from_ref(&proposal), Phase::Open, 1);
-    let ruling = match interrupts.watch(None, judging).await {
-        Ok(rulings) => rulings?.pop(),
-        Err(Interrupt::End(halt)) => return Err(halt),
-        Err(Interrupt::GraceOver) => None,
-    };
-    let answer = match ruling {
-        Some(Ruling::Answered(answer)) => answer,
-        Some(Ruling::Run(ready)) => {
-            let execution = Execution {
-                gate: &mut gate,
-                record: &record,
-                guard: &mut ContextGuard::default(),
-                outputs: &outputs,
-                queues: &world.queues,
-                interrupts: &interrupts,
-                limits,
-                context_limit: u64::MAX,
-                turn: TURN,
-                exclusions: &mut Vec::new(),
-            };
-            let mut answers = execution.run(vec![*ready]).await?;
-            answers.pop().ok_or_else(|| Halt::internal("a call was left without an answer"))?
+    let ready = match interrupts.watch(None, gate.judge_single(TURN, &proposal)).await {
+        Ok(Ok(SingleRuling::Run(ready))) => *ready,
+        Ok(Ok(SingleRuling::Refused(answer))) => {
+            record.answer_item(TURN, &call.id, &answer).await?;
+            return Ok(SingleCall::Refused(answer));
         }
-        Some(Ruling::Protocol) | None => {
-            return Err(Halt::internal("a single call cannot be a protocol call"));
-        }
+        Ok(Ok(SingleRuling::Denied(answer))) => return Ok(SingleCall::Denied(answer)),
+        Ok(Err(halt)) | Err(Interrupt::End(halt)) => return Err(halt),
+        Err(Interrupt::GraceOver) => return Err(Halt::internal("a wait without grace ran out of it")),
     };
+    let execution = Execution {
+        gate: &mut gate,
+        record: &record,
+        guard: &mut ContextGuard::default(),
+        outputs: &outputs,
+        queues: &world.queues,
+        interrupts: &interrupts,
+        limits,
+        context_limit: u64::MAX,
+        turn: TURN,
+        exclusions: &mut Vec::new(),
+    };
+    let mut answers = execution.run(vec![ready]).await?;
+    let answer = answers.pop().ok_or_else(|| Halt::internal("a call was left without an answer"))?;
     record.answer_item(TURN, &call.id, &answer).await?;
-    Ok(answer)
+    Ok(if answer.ran_at_all() { SingleCall::Ran(answer) } else { SingleCall::Refused(answer) })
 }

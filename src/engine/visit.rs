@@ -169,6 +169,7 @@ impl FlowWorld {
             opening: vec![Message::User {
                 content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task),
             }],
+            aside: None,
             report: shape,
             settings: plan.settings.clone(),
             tools: plan.tools.clone(),

@@ -1,10 +1,10 @@
 //! Room 4, instance: everything that fixes how the run will behave is put together, hashed and recorded.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::equipment;
 use super::recovery::Predecessor;
 use super::run::Run;
 use super::site::Site;
@@ -21,7 +21,6 @@ use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::pacing::Backoff;
-use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
 use crate::engine::visit::{FlowPlan, FlowWorld};
 use crate::prompt::template::Values;
@@ -92,9 +91,10 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(Meter::new(plan.budgets.clone(), inherited, run.clock)),
+        day_cap: equipment::day_cap(&site.config, &site.state),
         stop: run.stop(),
         clock: run.clock,
-        queues: Arc::new(queues(&plan.session.queues)),
+        queues: Arc::new(equipment::queues(&plan.session)),
         backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     });
@@ -146,12 +146,6 @@ fn spent(before: &Predecessor) -> Spend {
         cost: earlier.cost + totals.cost,
         cost_unknown: earlier.cost_unknown || totals.cost_unknown,
     }
-}
-
-fn queues(declared: &BTreeMap<String, u32>) -> Queues {
-    let declared = declared.iter().map(|(name, size)| (name.clone(), *size as usize)).collect();
-    let cpus = std::thread::available_parallelism().map_or(2, usize::from);
-    Queues::new(&declared, cpus)
 }
 
 /// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.

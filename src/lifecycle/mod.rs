@@ -2,6 +2,7 @@
 
 pub mod request;
 pub mod refusal;
+pub mod equipment;
 pub mod site;
 pub mod open;
 pub mod issue_file;

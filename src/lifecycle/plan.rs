@@ -1,11 +1,9 @@
 //! Before the rooms: everything that can be refused is refused here, while nothing has been made.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
+use super::equipment::{self, blocking};
 use super::issue_file;
 use super::lease::mapping_of;
 use super::mapping_format::MappingRecord;
@@ -14,7 +12,6 @@ use super::request::{IssueRef, RunRequest};
 use super::site::Site;
 use crate::config::config_file::Publish;
 use crate::config::settings::Session;
-use crate::definition::policy_file::{PolicySource, read_policies};
 use crate::definition::{self, Loaded};
 use crate::domain::budget::Budgets;
 use crate::domain::issue::Issue;
@@ -22,7 +19,6 @@ use crate::domain::mapping::worktree_of;
 use crate::domain::redaction::Redactor;
 use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
-use crate::engine::policy_program::PolicyProgram;
 use crate::github::IssueSnapshot;
 use crate::llm::Providers;
 use crate::prompt::template::Values;
@@ -79,10 +75,10 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let loaded = load_definition(site, &agent, &request).await?;
     supported(&loaded)?;
-    let policy = read_policy(site).await?;
+    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await?;
     let session = site.config.session()?;
-    let providers = providers(site, &session)?;
-    let redactor = redactor(site)?;
+    let providers = equipment::providers(&site.config, &session, &site.clock)?;
+    let redactor = equipment::redactor(&site.config)?;
     let values = values(&loaded, &request)?;
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
@@ -194,42 +190,6 @@ fn values(loaded: &Loaded, request: &RunRequest) -> Result<Values, Refusal> {
     })
 }
 
-async fn read_policy(site: &Site) -> Result<Policy, Refusal> {
-    let files: Vec<PathBuf> =
-        site.config.policy.files.iter().map(|file| site.configured_path(file)).collect();
-    let rules = blocking(move || {
-        let sources = files.iter().map(|file| PolicySource::read(file)).collect::<Result<Vec<_>, _>>()?;
-        read_policies(&sources)
-    })
-    .await?
-    .map_err(|error| {
-        Refusal::new(StopDetail::ConfigInvalid, format!("The policy cannot be used: {error}."))
-    })?;
-    let program = (!site.config.policy.program.is_empty()).then(|| PolicyProgram {
-        argv: site.config.policy.program.clone(),
-        cwd: site.checkout.root().clone(),
-        env: site.child_environment(),
-        timeout: crate::engine::policy_program::TIME_LIMIT,
-    });
-    Ok(Policy::new(rules, program))
-}
-
-fn providers(site: &Site, session: &Session) -> Result<Providers, Refusal> {
-    let names: BTreeSet<&str> =
-        session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
-    let used = names.into_iter().map(|name| site.config.provider(name)).collect::<Result<Vec<_>, _>>()?;
-    Providers::new(used, &site.clock)
-        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
-}
-
-fn redactor(site: &Site) -> Result<Redactor, Refusal> {
-    let mut key = [0; 32];
-    key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
-    key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
-    Redactor::new(key, site.config.secret_values(), &site.config.redaction.patterns)
-        .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("redaction.patterns: {error}.")))
-}
-
 /// `--publish` > the repository's; an issue from a file goes to a branch, or nowhere without a remote (D30).
 async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Publish, Refusal> {
     let wanted = request.publish.unwrap_or(site.repository.publish);
@@ -250,15 +210,5 @@ async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Pub
     Ok(match (has_remote, wanted) {
         (false, _) | (_, Publish::None) => Publish::None,
         (true, _) => Publish::Branch,
-    })
-}
-
-/// Disk work off the runtime's threads.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|panic| {
-        Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.")
-            .technical(panic.to_string())
     })
 }

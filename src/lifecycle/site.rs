@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::equipment;
 use super::refusal::Refusal;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
@@ -17,22 +18,6 @@ use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
-
-/// What a child process inherits of the user's environment; everything else is left out.
-const INHERITED: [&str; 12] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "TERM",
-    "SHELL",
-    "CARGO_HOME",
-    "RUSTUP_HOME",
-];
 
 /// A repository that agentd works for.
 #[derive(Clone)]
@@ -67,10 +52,7 @@ impl Site {
 
     /// The whole environment of a child process: names that name nothing secret.
     pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
-        INHERITED
-            .iter()
-            .filter_map(|name| Some((OsString::from(name), OsString::from(self.env.get(name)?))))
-            .collect()
+        equipment::child_environment(&self.env)
     }
 
     /// The remote with the credentials of the moment: the GitHub token where GitHub's own host serves it, else what the

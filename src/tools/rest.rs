@@ -15,7 +15,7 @@ use crate::config::error::ConfigError;
 use crate::config::tools_file::HttpMethod;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::engine::tool_schema::closed_schema;
 
 /// Longest part of an answer that is read.
@@ -213,6 +213,10 @@ impl Tool for RestTool {
 
     fn queue(&self) -> Option<&str> {
         self.queue.as_deref()
+    }
+
+    fn bound_parameters(&self) -> &[BoundParameter] {
+        &[BoundParameter::UserId, BoundParameter::Issue]
     }
 
     fn call<'a>(

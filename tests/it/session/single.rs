@@ -1,6 +1,7 @@
 //! Single calls and handoffs: the same gate without a session (S-023…S-031, P-003, P-046, C-27).
 
 use agentd::domain::event::Event;
+use agentd::engine::single_call::SingleCall;
 use agentd::engine::tool::BoundParameter;
 use serde_json::{Value, json};
 
@@ -14,15 +15,15 @@ fn world() -> World {
 async fn s_023_s_024_s_025_every_end_of_a_call_is_an_answer() {
     let world = world();
     let done = world.call("echo", "{\"a\":1}").await.unwrap();
-    assert_eq!(done.envelope().data, Some(json!({ "status": "success", "result": "{\"a\":1}" })));
-    let failed = world.call("fail", "{}").await.unwrap().envelope().data.clone().unwrap();
+    assert_eq!(done.answer().envelope().data, Some(json!({ "status": "success", "result": "{\"a\":1}" })));
+    let failed = world.call("fail", "{}").await.unwrap().answer().envelope().data.clone().unwrap();
     assert_eq!((&failed["status"], &failed["message"]), (&"error".into(), &"boom".into()));
     let unknown = world.call("nope", "{}").await.unwrap();
-    assert_eq!(unknown.envelope().code.as_deref(), Some("unknown_tool"), "S-026");
+    assert_eq!(unknown.answer().envelope().code.as_deref(), Some("unknown_tool"), "S-026");
     let wrong = world.call("big", "{\"bytes\":\"x\"}").await.unwrap();
-    assert_eq!(wrong.envelope().code.as_deref(), Some("invalid_arguments"), "S-029");
+    assert_eq!(wrong.answer().envelope().code.as_deref(), Some("invalid_arguments"), "S-029");
     let broken = world.call("big", "{").await.unwrap();
-    assert_eq!(broken.envelope().code.as_deref(), Some("invalid_arguments"));
+    assert_eq!(broken.answer().envelope().code.as_deref(), Some("invalid_arguments"));
     let ledger = world.journal.events.lock().unwrap();
     assert_eq!(ledger.iter().filter(|event| matches!(event, Event::ToolFinished { .. })).count(), 2, "A-077");
 }
@@ -30,8 +31,9 @@ async fn s_023_s_024_s_025_every_end_of_a_call_is_an_answer() {
 #[tokio::test(start_paused = true)]
 async fn s_025_a_denied_call_does_not_run() {
     let world = world().with(|world| world.policy.clear());
-    let halt = world.call("count", "{}").await.unwrap_err();
-    assert_eq!(halt.failure().error_name, "ToolCallPolicyDenied");
+    let denied = world.call("count", "{}").await.unwrap();
+    assert!(matches!(denied, SingleCall::Denied(_)), "{denied:?}");
+    assert_eq!(denied.answer().envelope().code.as_deref(), Some("policy_not_configured"));
     assert_eq!(world.tools["count"].runs(), 0);
 }
 
@@ -40,7 +42,7 @@ async fn s_031_the_principal_is_the_callers_whatever_the_arguments_say() {
     let schema = json!({ "type": "object", "properties": { "user_id": { "type": "string" } } });
     let whoami = TestTool::with_schema("whoami", Does::Echo, schema).bound(&[BoundParameter::UserId]);
     let answer = world().tool(whoami).call("whoami", "{\"user_id\":\"evil\"}").await.unwrap();
-    assert!(!answer.text().contains("evil"), "{}", answer.text());
+    assert!(!answer.answer().text().contains("evil"), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]

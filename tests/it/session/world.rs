@@ -19,6 +19,7 @@ use agentd::domain::target::{OnFatalError, Price, SessionSettings, Target};
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
+use agentd::engine::day_cap::DayCap;
 use agentd::engine::envelope::Answer;
 use agentd::engine::gate::{Gate, HandoffRuling};
 use agentd::engine::halt::Halt;
@@ -32,7 +33,7 @@ use agentd::engine::report::ReportShape;
 use agentd::engine::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
-use agentd::engine::single_call::call_tool;
+use agentd::engine::single_call::{SingleCall, call_tool};
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use chrono::DateTime;
@@ -382,6 +383,8 @@ pub struct World {
     pub queues: BTreeMap<String, usize>,
     pub include_text: bool,
     pub turn_timeout: Option<Duration>,
+    pub aside: Option<String>,
+    pub day_cap: Option<Arc<DayCap>>,
     /// Asked instead of the scripted model.
     pub provider: Option<Arc<dyn Model>>,
     pub stop: Arc<StopHandle>,
@@ -428,6 +431,8 @@ impl World {
             queues: BTreeMap::new(),
             include_text: false,
             turn_timeout: None,
+            aside: None,
+            day_cap: None,
             provider: None,
             stop: Arc::new(stop),
             signal,
@@ -508,6 +513,7 @@ impl World {
             policy: Arc::new(Policy::new(read_policies(&[policy]).unwrap(), None)),
             redactor: redactor(),
             meter: Arc::new(Meter::new(self.budgets.clone(), Spend::default(), clock)),
+            day_cap: self.day_cap.clone(),
             stop: self.signal.clone(),
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
@@ -517,7 +523,7 @@ impl World {
     }
 
     /// One call outside of a session.
-    pub async fn call(&self, name: &str, arguments: &str) -> Result<Answer, Halt> {
+    pub async fn call(&self, name: &str, arguments: &str) -> Result<SingleCall, Halt> {
         let call = ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
         let limits = CallLimits { timeout: Duration::from_secs(5), max_inline_bytes: 12_288 };
         call_tool(self.ids(), self.scope(), call, &self.offered(), limits, &self.session_world()).await
@@ -541,6 +547,7 @@ impl World {
             mode: self.mode,
             system: self.system.clone(),
             opening: self.opening.clone(),
+            aside: self.aside.clone(),
             report: self.report.clone(),
             settings: self.settings.clone(),
             tools: self.offered(),

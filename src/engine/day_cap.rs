@@ -1,0 +1,261 @@
+//! The cap on what all runs of one UTC day may cost, held across processes in the state directory (D87).
+//!
+//! Before a request its worst case is reserved; afterwards the reservation becomes what the request really cost. A process
+//! that dies leaves its reservation standing: the money may have been spent.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDate, Utc};
+use uuid::Uuid;
+
+use super::day_cap_format::{DAY_SPENDING_SCHEMA, DaySpending};
+use super::model::ModelRequest;
+use crate::domain::money::Money;
+use crate::domain::target::Price;
+use crate::sys::files::{self, FileError};
+use crate::sys::lock::Turn;
+
+/// Longest wait for another process that changes the same file.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Tokens that a provider may add to a request: chat templates, its own words about tools.
+const PROVIDER_OVERHEAD: u64 = 2048;
+
+/// The cap and where the day's spending is kept.
+#[derive(Debug, Clone)]
+pub struct DayCap {
+    folder: PathBuf,
+    cap: Money,
+}
+
+/// Money set aside for one request. Dropped without being settled, it stays set aside.
+#[derive(Debug)]
+#[must_use = "a reservation that is not settled counts as spent"]
+pub struct Reservation {
+    day: NaiveDate,
+    id: Uuid,
+    amount: Money,
+}
+
+impl Reservation {
+    /// What is set aside.
+    pub fn amount(&self) -> Money {
+        self.amount
+    }
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DayCapError {
+    /// The day's money does not cover the request's worst case.
+    #[error(
+        "the cap of {cap} a day (UTC) is used up: {left} is left, and the next request may cost up to {wanted}"
+    )]
+    UsedUp {
+        /// `budgets.max_cost_per_day`.
+        cap: Money,
+        /// Not spent and not set aside.
+        left: Money,
+        /// The request's worst case.
+        wanted: Money,
+    },
+    /// What was spent today is not known, so nothing may be.
+    #[error("what was spent today cannot be told: {0}")]
+    Unknown(String),
+}
+
+impl From<FileError> for DayCapError {
+    fn from(error: FileError) -> Self {
+        Self::Unknown(error.to_string())
+    }
+}
+
+impl DayCap {
+    /// A cap whose days are kept in `folder`, one file each.
+    pub fn new(folder: PathBuf, cap: Money) -> Self {
+        Self { folder, cap }
+    }
+
+    /// Sets `worst` aside, or says that the day's money does not cover it. Blocks.
+    pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, DayCapError> {
+        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4(), amount: worst };
+        self.change(reservation.day, |day| {
+            let left = self.cap.saturating_sub(day.total());
+            if worst > left {
+                return Err(DayCapError::UsedUp { cap: self.cap, left, wanted: worst });
+            }
+            day.reserved.insert(reservation.id, worst);
+            Ok(())
+        })?;
+        Ok(reservation)
+    }
+
+    /// Turns a reservation into what the request cost, on the day it was made for. Blocks.
+    pub fn settle(&self, reservation: &Reservation, cost: Money) -> Result<(), DayCapError> {
+        self.change(reservation.day, |day| {
+            day.reserved.remove(&reservation.id);
+            day.spent += cost;
+            Ok(())
+        })
+    }
+
+    /// Spent and set aside on the day of `now`. Blocks.
+    pub fn used(&self, now: DateTime<Utc>) -> Result<Money, DayCapError> {
+        Ok(read(&self.file(now.date_naive()))?.total())
+    }
+
+    /// [`DayCap::reserve`] off the runtime's threads.
+    pub async fn reserve_for(
+        self: &Arc<Self>,
+        worst: Money,
+        now: DateTime<Utc>,
+    ) -> Result<Reservation, DayCapError> {
+        let cap = Arc::clone(self);
+        off_thread(move || cap.reserve(worst, now)).await
+    }
+
+    /// [`DayCap::settle`] off the runtime's threads.
+    pub async fn settle_with(
+        self: &Arc<Self>,
+        reservation: Reservation,
+        cost: Money,
+    ) -> Result<(), DayCapError> {
+        let cap = Arc::clone(self);
+        off_thread(move || cap.settle(&reservation, cost)).await
+    }
+
+    fn file(&self, day: NaiveDate) -> PathBuf {
+        self.folder.join(format!("{day}.json"))
+    }
+
+    /// Reads, changes and writes a day while no other process does.
+    fn change(
+        &self,
+        day: NaiveDate,
+        change: impl FnOnce(&mut DaySpending) -> Result<(), DayCapError>,
+    ) -> Result<(), DayCapError> {
+        files::create_private_dir(&self.folder)?;
+        let turn = Turn::wait(&self.folder.join("lock"), PATIENCE)?;
+        let Some(_turn) = turn else {
+            return Err(DayCapError::Unknown(format!("{} is locked for too long", self.folder.display())));
+        };
+        let path = self.file(day);
+        let mut spending = read(&path)?;
+        change(&mut spending)?;
+        let text = serde_json::to_vec(&spending).map_err(|error| DayCapError::Unknown(error.to_string()))?;
+        Ok(files::write_private(&path, &text)?)
+    }
+}
+
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, DayCapError> + Send + 'static,
+) -> Result<T, DayCapError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(DayCapError::Unknown(panic.to_string())))
+}
+
+/// A day's file; a day without one has no spending yet.
+fn read(path: &Path) -> Result<DaySpending, DayCapError> {
+    let unreadable = |words: String| DayCapError::Unknown(format!("{}: {words}", path.display()));
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DaySpending::default()),
+        Err(error) => return Err(unreadable(error.to_string())),
+    };
+    let day: DaySpending = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    if day.schema_version != DAY_SPENDING_SCHEMA {
+        return Err(unreadable(format!(
+            "its version is {}, which this agentd does not know",
+            day.schema_version
+        )));
+    }
+    Ok(day)
+}
+
+/// The most that a request can cost: a token is at least one byte of what is sent, the window holds no more than it
+/// holds, all of it at the dearest input price, and the longest reply.
+pub fn worst_case(request: &ModelRequest, price: &Price) -> Money {
+    let bytes = |value: serde_json::Result<Vec<u8>>| value.map_or(u64::MAX, |text| text.len() as u64);
+    let sent = bytes(serde_json::to_vec(&request.messages))
+        .saturating_add(bytes(serde_json::to_vec(&request.tools)))
+        .saturating_add(PROVIDER_OVERHEAD);
+    let input = sent.min(request.target.context_window) as f64;
+    let dearest = price.input.max(price.cache_write).max(price.cache_read);
+    let micros = input * dearest + request.target.max_output_tokens as f64 * price.output;
+    Money::from_micros(micros.ceil().max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn noon() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_700_000_000, 0).unwrap()
+    }
+
+    fn cap(folder: &Path, micros: u64) -> DayCap {
+        DayCap::new(folder.to_owned(), Money::from_micros(micros))
+    }
+
+    #[test]
+    fn what_is_set_aside_counts_until_it_is_settled_and_a_day_begins_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let cap = cap(folder.path(), 100);
+        let money = Money::from_micros;
+        let first = cap.reserve(money(60), noon()).unwrap();
+        assert_eq!(
+            cap.reserve(money(50), noon()).unwrap_err(),
+            DayCapError::UsedUp { cap: money(100), left: money(40), wanted: money(50) }
+        );
+        cap.settle(&first, money(10)).unwrap();
+        let dropped = cap.reserve(money(90), noon()).unwrap();
+        drop(dropped);
+        assert_eq!(cap.used(noon()).unwrap(), money(100), "an unsettled reservation stays");
+        let tomorrow = noon() + TimeDelta::days(1);
+        assert!(cap.reserve(money(100), tomorrow).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_stops_spending() {
+        let folder = tempfile::tempdir().unwrap();
+        let cap = cap(folder.path(), 100);
+        files::write_private(&folder.path().join("2023-11-14.json"), b"{").unwrap();
+        let refused = cap.reserve(Money::from_micros(1), noon()).unwrap_err();
+        assert!(matches!(&refused, DayCapError::Unknown(words) if words.contains("2023-11-14")), "{refused}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Each worker stands for a process: it has its own handle, and only the directory is common.
+        #[test]
+        fn parallel_reservations_never_exceed_the_cap(
+            limit in 50_u64..500,
+            workers in prop::collection::vec(prop::collection::vec((1_u64..60, 0_u64..=100), 1..6), 2..6),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let spent: u64 = std::thread::scope(|scope| {
+                let running: Vec<_> = workers.iter().map(|requests| {
+                    let cap = cap(folder.path(), limit);
+                    scope.spawn(move || {
+                        let mut spent = 0;
+                        for (worst, part) in requests {
+                            let Ok(held) = cap.reserve(Money::from_micros(*worst), noon()) else { continue };
+                            assert!(cap.used(noon()).unwrap() <= Money::from_micros(limit));
+                            let cost = worst * part / 100;
+                            cap.settle(&held, Money::from_micros(cost)).unwrap();
+                            spent += cost;
+                        }
+                        spent
+                    })
+                }).collect();
+                running.into_iter().map(|worker| worker.join().unwrap()).sum()
+            });
+            prop_assert!(spent <= limit);
+            prop_assert_eq!(cap(folder.path(), limit).used(noon()).unwrap(), Money::from_micros(spent));
+        }
+    }
+}
