@@ -122,6 +122,12 @@ impl Screen {
             Event::VisitFinished(visit) => {
                 self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary)));
             }
+            Event::ChecksRun(asked) => {
+                for check in &asked.checks {
+                    let word = if check.held { "holds" } else { "does not hold" };
+                    self.say(format!("  check {} {word}", check.validator));
+                }
+            }
             Event::Warned(warning) => self.say(format!("  ! {}", warning.text)),
             Event::BudgetSoftLimit { kind, .. } => {
                 self.say(format!("  ! {} is nearly used up", kind.as_str()));

@@ -10,12 +10,12 @@ use super::generations::{Change, Newest, legacy_entry, newest_agent, newest_regi
 use super::graph::{self, Reach};
 use super::loaded::Loaded;
 use super::position::Position;
+use super::program::AgentPrograms;
 use super::prompt_check::{PromptCheck, in_prompt};
 use super::registry::{self, ReadRegistry};
 use super::schema_file::SchemaFolder;
 use super::source::{Files, Findings, JsonSource, Unreadable, below};
 use super::variables::{Supply, host_variable};
-use crate::domain::completion::Completion;
 use crate::domain::flow::Definition;
 use crate::domain::output_schema::OutputValidator;
 use crate::prompt::PromptError;
@@ -109,6 +109,8 @@ impl Loader<'_> {
             let reach = Reach::of(registry);
             graph::check(registry, agent.completion.as_ref(), &reach, &mut findings);
             check_schemas(registry, &reach, &mut findings);
+            let own = AgentPrograms { folder: self.folder, shown: &self.shown, files: &self.files };
+            own.of_registry(registry, &reach, &mut findings);
             self.prompts(registry, agent, supplied, &reach, &mut findings)
         });
         let list = std::mem::take(&mut findings.list);
@@ -211,7 +213,8 @@ impl Loader<'_> {
                     );
                 }
             }
-            programs(self.folder, agent.completion.as_ref(), &mut findings);
+            let own = AgentPrograms { folder: self.folder, shown: &self.shown, files: &self.files };
+            own.of_completion(agent.completion.as_ref(), &mut findings);
         }
         self.diagnostics.extend(findings.list);
         agent
@@ -435,41 +438,4 @@ fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings
             }
         }
     }
-}
-
-/// Programs that decide completion: inside the agent's folder, there, and executable (N24).
-fn programs(folder: &Path, completion: Option<&Completion>, findings: &mut Findings<'_>) {
-    for program in completion.map(Completion::programs).unwrap_or_default() {
-        let real = below(folder, program).and_then(|path| path.canonicalize().ok());
-        let inside = real
-            .as_ref()
-            .zip(folder.canonicalize().ok())
-            .is_some_and(|(path, folder)| path.starts_with(folder));
-        let problem = match &real {
-            Some(path) if inside && path.is_file() => {
-                (!is_executable(path)).then_some(("AC-VERDICT-006", "is not executable"))
-            }
-            _ => Some(("AC-VERDICT-007", "is no file of the agent's folder")),
-        };
-        if let Some((code, why)) = problem {
-            findings.add(
-                Severity::Error,
-                code,
-                "/runner/verdict/config",
-                format!("handlerPath \"{program}\" {why}"),
-                "name an executable program below the agent's folder; it gets the run's state as JSON on stdin and answers {\"complete\": bool, \"reason\": text}",
-            );
-        }
-    }
-}
-
-#[cfg(unix)]
-fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_executable(_path: &Path) -> bool {
-    true
 }

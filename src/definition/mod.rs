@@ -15,6 +15,7 @@ pub mod registry;
 pub mod variables;
 pub mod graph;
 pub mod loaded;
+pub mod program;
 pub mod prompt_check;
 pub mod load;
 pub mod migration;

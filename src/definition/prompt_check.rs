@@ -11,7 +11,7 @@ use super::registry::ReadRegistry;
 use super::source::Findings;
 use super::steps::ReadStep;
 use super::variables::{Supply, host_variable};
-use crate::domain::flow::{GithubSettings, Step};
+use crate::domain::flow::{GithubSettings, Step, Subprocess};
 use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, Found, PromptLibrary};
@@ -56,11 +56,28 @@ impl PromptCheck<'_> {
         for read in &self.registry.steps {
             self.declared_names(read, findings);
             self.inputs(read, findings);
-            if read.step.runner.is_none() {
-                self.prompt(read, findings);
+            match &read.step.runner {
+                None => self.prompt(read, findings),
+                Some(runner) => self.arguments(read, runner, findings),
             }
         }
         self.retry_prompts(findings);
+    }
+
+    /// The variables that the arguments of a step's program take.
+    fn arguments(&self, read: &ReadStep, runner: &Subprocess, findings: &mut Findings<'_>) {
+        for (index, arg) in runner.args.iter().enumerate() {
+            for name in arg.split("${context.").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)) {
+                let Some((severity, why, fix)) = self.unsupplied(&read.step, name) else { continue };
+                findings.add(
+                    severity,
+                    "PR-RESOLVE-005",
+                    &format!("{}/runner/args/{index}", read.at),
+                    format!("step \"{}\" uses ${{context.{name}}}, {why}", read.step.id),
+                    fix,
+                );
+            }
+        }
     }
 
     /// Retry prompts are optional, but one that is there must be whole.

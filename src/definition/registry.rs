@@ -17,6 +17,7 @@ use super::schema_file::SchemaFolder;
 use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::steps::{ReadStep, StepReader};
+use crate::domain::check_output::{CheckOutput, EXTRACTORS};
 use crate::domain::flow::{
     FailurePattern, Flow, OnFailure, SuccessWhen, ValidationCondition, ValidationStep, Validator,
     ValidatorKind,
@@ -95,7 +96,7 @@ pub fn read(
     let entries = entries(&file, agent, legacy_entry, findings);
     let failure_patterns = failure_patterns(&file.failure_patterns, findings);
     let validators = validators(&file.validators, &file.failure_patterns, findings);
-    let validation_steps = validation_steps(&file.validation_steps, &file.validators, findings);
+    let validation_steps = validation_steps(&file, findings);
     Some(ReadRegistry {
         flow: Flow {
             c1: file.c1.clone().unwrap_or_else(|| "steps".into()),
@@ -283,6 +284,21 @@ fn validators(
                 },
             );
         }
+        for (param, extractor) in &file.extract_params {
+            if CheckOutput::default().extract(extractor).is_none() {
+                let near = shape::nearest(extractor, EXTRACTORS.iter().copied());
+                findings.add(
+                    Severity::Warning,
+                    "SR-REF-004",
+                    &child(&child(&at, "extractParams"), param),
+                    format!("\"{extractor}\" is no extractor; \"{param}\" stays empty"),
+                    match near {
+                        Some(near) => format!("did you mean \"{near}\"?"),
+                        None => format!("write one of {}", EXTRACTORS.join(", ")),
+                    },
+                );
+            }
+        }
         validators.insert(
             name.clone(),
             Validator {
@@ -322,15 +338,26 @@ fn success_when(word: Option<&str>, at: &str, findings: &mut Findings<'_>) -> Su
     SuccessWhen::ExitCode(0)
 }
 
-fn validation_steps(
-    file: &Map<String, Value>,
-    validators: &Map<String, Value>,
-    findings: &mut Findings<'_>,
-) -> Vec<ValidationStep> {
+fn validation_steps(registry: &RegistryFile, findings: &mut Findings<'_>) -> Vec<ValidationStep> {
+    let validators = &registry.validators;
     let mut steps = Vec::new();
-    for (id, value) in file {
+    for (id, value) in &registry.validation_steps {
         let at = child("/validationSteps", id);
         let Ok(file) = serde_json::from_value::<ValidationStepFile>(value.clone()) else { continue };
+        let of_step = registry.steps.get(id);
+        for key in ["outputSchema", "outputSchemaRef"] {
+            // The same schema as the step's is not ignored: the step's output is held to it.
+            let written = value.get(key);
+            if written.is_some() && written != of_step.and_then(|step| step.get(key)) {
+                findings.add(
+                    Severity::Warning,
+                    "SR-IGNORED-001",
+                    &child(&at, key),
+                    format!("\"{key}\" of a validation step is ignored: an output is held to its step's own schema"),
+                    "write it at the step",
+                );
+            }
+        }
         let mut conditions = Vec::new();
         for (index, condition) in file.validation_conditions.into_iter().enumerate() {
             if !validators.contains_key(&condition.validator) {

@@ -14,8 +14,8 @@ use super::record::{AccountingEntry, Artifact};
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::stop::Stop;
 use super::trace::{
-    ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured, RequestPrepared,
-    SessionClosed, SessionOpened, SuspendedProposal,
+    ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
+    RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal,
 };
 
 /// One event; the journal line adds sequence, time, run and hash chain (D40).
@@ -69,6 +69,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
     },
+    /// Checks before a flow may close (E12, E13).
+    ChecksRun(Box<ChecksRun>),
     /// A session begins.
     SessionOpened(Box<SessionOpened>),
     /// A turn's prompt (P-026).
@@ -345,6 +347,8 @@ pub enum Effect {
     Comment,
     /// The labels.
     Labels,
+    /// The labels that the agent's closure asks for.
+    ClosureLabels,
     /// The state.
     Close,
 }
@@ -357,6 +361,7 @@ impl Effect {
             Self::PullRequest => "pull request",
             Self::Comment => "comment",
             Self::Labels => "labels",
+            Self::ClosureLabels => "closure labels",
             Self::Close => "close",
         }
     }

@@ -52,7 +52,8 @@ impl Definition {
     }
 
     /// What the closing step's output asks to do to the issue: model over definition over `close`, clamped to the
-    /// definition (D64); labels of both are united.
+    /// definition (D64). Labels of both are united; a label that only the model names is left out and told, because
+    /// labels set things in motion that nobody allowed it to.
     pub fn closure(&self, output: Option<&Map<String, Value>>) -> Closure {
         let asked = output
             .and_then(|output| {
@@ -61,14 +62,14 @@ impl Definition {
             .and_then(Value::as_str)
             .and_then(ClosureAction::parse);
         let allowed = self.github.default_closure_action;
-        let labels = |path: &str, configured: &[String]| {
+        let mut refused_labels = Vec::new();
+        let mut labels = |path: &str, configured: &[String]| {
             let mut all = configured.to_vec();
-            for word in
-                output.and_then(|output| at(output, path)).and_then(Value::as_array).into_iter().flatten()
-            {
-                if let Some(word) = word.as_str()
-                    && !all.iter().any(|known| known == word)
-                {
+            let wished = output.and_then(|output| at(output, path)).and_then(Value::as_array);
+            for word in wished.into_iter().flatten().filter_map(Value::as_str) {
+                if !self.github.names(word) {
+                    refused_labels.push(word.to_owned());
+                } else if !all.iter().any(|known| known == word) {
                     all.push(word.to_owned());
                 }
             }
@@ -79,6 +80,7 @@ impl Definition {
             asked,
             add_labels: labels("issue.labels.add", &self.github.completion_add),
             remove_labels: labels("issue.labels.remove", &self.github.completion_remove),
+            refused_labels,
             verdict: output
                 .and_then(|output| output.get("verdict"))
                 .and_then(Value::as_str)
@@ -103,6 +105,8 @@ pub struct Closure {
     pub add_labels: Vec<String>,
     /// Labels to take off.
     pub remove_labels: Vec<String>,
+    /// Labels that the model named and the definition does not.
+    pub refused_labels: Vec<String>,
     /// The step's own word on its outcome.
     pub verdict: Option<String>,
 }
@@ -228,6 +232,14 @@ pub struct GithubSettings {
     pub default_closure_action: ClosureAction,
     /// Whether the definition wrote `defaultClosureAction` itself.
     pub closure_action_set: bool,
+}
+
+impl GithubSettings {
+    /// Whether the definition names the label, anywhere.
+    pub fn names(&self, label: &str) -> bool {
+        let listed = self.completion_add.iter().chain(&self.completion_remove);
+        self.labels.values().chain(listed).any(|known| known == label)
+    }
 }
 
 /// `runner.agentd`: keys of ours (D12, D4, D96).

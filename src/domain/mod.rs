@@ -35,6 +35,7 @@ pub mod intent;
 pub mod input_spec;
 pub mod output_schema;
 pub mod completion;
+pub mod check_output;
 pub mod flow;
 pub mod step_context;
 pub mod routing;

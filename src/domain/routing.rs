@@ -226,6 +226,8 @@ impl Flow {
                 Next::Step(target.clone())
             }
             Some(Transition::Target(None)) => Next::Complete,
+            // A closing program that ended well has closed (step-flow §2.5).
+            None if step.runner.is_some() && step.kind == Some(StepKind::Closure) => Next::Complete,
             _ => Next::Step(self.continuation_of(step).unwrap_or_else(|| step.id.clone())),
         }
     }

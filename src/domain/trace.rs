@@ -350,6 +350,55 @@ pub struct SessionFailure {
     pub error_message: String,
 }
 
+/// The checks of a validation step, asked before a step that closes or after one that wants to (E12, E13).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksRun {
+    /// 1-based visit.
+    pub visit: u32,
+    /// The step.
+    pub step_id: String,
+    /// Key of the validation step.
+    pub validation: String,
+    /// When they were asked.
+    pub moment: CheckMoment,
+    /// 1-based; counts on as long as they fail.
+    pub attempt: u32,
+    /// Each check, in order.
+    pub checks: Vec<CheckRun>,
+    /// Prompt files whose words the model will hear of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retry_prompts: Vec<String>,
+}
+
+/// When checks were asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckMoment {
+    /// Before the closing step's own work.
+    Before,
+    /// When the flow wanted to end.
+    After,
+}
+
+/// One check and its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRun {
+    /// Name of the validator.
+    pub validator: String,
+    /// Whether it holds.
+    pub held: bool,
+    /// Of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Over its standard output, redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout_sha256: Option<String>,
+    /// What it found, in a sentence; redacted.
+    pub found: String,
+}
+
 /// The tools of a session, hashed as they are offered.
 pub fn tools_sha256(tools: &[ToolSpec]) -> Result<String, super::canonical::NotCanonical> {
     super::canonical::canonical_sha256(&tools)

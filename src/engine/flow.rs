@@ -7,18 +7,21 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
+use super::checks::{CheckWork, Checked, FailedChecks};
 use super::journal::JournalError;
 use super::variables::{VisitFacts, of_visit};
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
 use crate::domain::event::Event;
-use crate::domain::flow::{Step, StepId};
+use crate::domain::flow::{OnFailure, Step, StepId, StepKind, ValidationStep};
+use crate::domain::message::Message;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::routing::{GateError, Interpreted, Next};
-use crate::domain::run::{VisitRecord, Warning};
+use crate::domain::run::VisitRecord;
 use crate::domain::step_context::StepContext;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::CheckMoment;
 
 /// How a flow ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +66,12 @@ pub struct FlowRun<'a> {
     /// A handoff that lacked an input sent its step back once already.
     sent_back: bool,
     forced_final: bool,
+    /// Words on failed checks that the next visit of that step begins with.
+    retry: Option<(StepId, String)>,
+    /// How often the checks failed in a row.
+    failed_checks: u32,
+    /// The conversation that a repetition of that step goes on from (D4).
+    history: Option<(StepId, Vec<Message>)>,
 }
 
 impl<'a> FlowRun<'a> {
@@ -79,7 +88,18 @@ impl<'a> FlowRun<'a> {
                 None => Position::Ended(completed("the flow reached its end", false)),
             },
         };
-        Self { plan, world, context, position, visits: finished, sent_back: false, forced_final: false }
+        Self {
+            plan,
+            world,
+            context,
+            position,
+            visits: finished,
+            sent_back: false,
+            forced_final: false,
+            retry: None,
+            failed_checks: 0,
+            history: None,
+        }
     }
 
     /// Outputs by step, so far.
@@ -104,13 +124,19 @@ impl<'a> FlowRun<'a> {
         let visit = self.visits.len() as u32 + 1;
         let started_at = self.world.now();
         self.world.record(Event::VisitStarted { visit, step_id: step_id.clone() })?;
-        let (result, decided) = match self.work(step, visit).await? {
-            Ok(result) => {
-                let decided = self.decide(step, visit, &result).await?;
+        let worked = match self.checked_before(step, visit).await? {
+            Ok(retry) => self.work(step, visit, retry.as_deref()).await?,
+            Err(stop) => Err((Box::default(), stop)),
+        };
+        let (result, decided) = match worked {
+            Ok(mut result) => {
+                let decided = self.decide(step, visit, &mut result).await?;
                 (result, decided)
             }
             Err((result, stop)) => (*result, Decided::failed(stop)),
         };
+        let repeats = decided.position == Position::At(step_id.clone());
+        self.history = (repeats && !result.history.is_empty()).then(|| (step_id, result.history.clone()));
         let record = self.close_visit(step, visit, started_at, result, &decided)?;
         self.position = decided.position;
         Ok(Progress::Visited(Box::new(record)))
@@ -136,7 +162,12 @@ impl<'a> FlowRun<'a> {
     }
 
     /// Variables, prompt, session or program. `Err` inside: the visit failed, and with it the flow.
-    async fn work(&self, step: &Step, visit: u32) -> Result<Result<StepResult, Failed>, JournalError> {
+    async fn work(
+        &self,
+        step: &Step,
+        visit: u32,
+        retry: Option<&str>,
+    ) -> Result<Result<StepResult, Failed>, JournalError> {
         let step_visit = 1 + self.visits.iter().filter(|done| done.step_id == step.id).count() as u32;
         let previous = self.visits.last().map(|done| done.summary.as_str());
         let max_steps = self.world.max_steps();
@@ -151,7 +182,93 @@ impl<'a> FlowRun<'a> {
                 return Ok(Err((Box::default(), stop)));
             }
         };
-        self.world.run_step(self.plan, StepWork { step, visit, values: &values }).await
+        let history =
+            self.history.as_ref().filter(|(of, _)| *of == step.id).map_or(&[][..], |(_, kept)| kept);
+        self.world.run_step(self.plan, StepWork { step, visit, values: &values, retry, history }).await
+    }
+
+    /// What must hold before this step may end the flow.
+    fn validation(&self, step: &Step) -> Option<&'a ValidationStep> {
+        let definition = self.plan.definition();
+        definition.flow.validation_for(step, &definition.completion)
+    }
+
+    /// The checks before a closing step's own work. Gives the words that its prompt begins with when they fail: a
+    /// failure reaches the model, which can repair it (E12).
+    async fn checked_before(
+        &mut self,
+        step: &Step,
+        visit: u32,
+    ) -> Result<Result<Option<String>, Stop>, JournalError> {
+        if let Some((of, words)) = self.retry.take()
+            && of == step.id
+        {
+            return Ok(Ok(Some(words)));
+        }
+        let Some(validation) = self.validation(step).filter(|_| step.kind == Some(StepKind::Closure)) else {
+            return Ok(Ok(None));
+        };
+        self.check(step, visit, validation, CheckMoment::Before, None).await
+    }
+
+    /// Asks the checks. `Ok(None)`: they hold, or their failure is to be skipped. `Ok(Some)`: the words for another try.
+    async fn check(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        validation: &ValidationStep,
+        moment: CheckMoment,
+        output: Option<&Map<String, Value>>,
+    ) -> Result<Result<Option<String>, Stop>, JournalError> {
+        let attempt = self.failed_checks + 1;
+        let work = CheckWork { step, visit, validation, moment, attempt, output };
+        let failed = match self.world.check(self.plan, work).await? {
+            Err(stop) => return Ok(Err(stop)),
+            Ok(Checked::Held) => {
+                self.failed_checks = 0;
+                return Ok(Ok(None));
+            }
+            Ok(Checked::Failed(failed)) => failed,
+        };
+        self.failed_checks = attempt;
+        if let Some(why) = &failed.beyond_repair {
+            return Ok(Err(validation_abort(why)));
+        }
+        match validation.on_failure {
+            OnFailure::Skip => {
+                self.world.warn("validation_skipped", &failed.sentences.join(" "))?;
+                Ok(Ok(None))
+            }
+            OnFailure::Abort => Ok(Err(validation_abort(&failed.sentences.join(" ")))),
+            OnFailure::Retry if step.runner.is_some() && moment == CheckMoment::Before => {
+                let why =
+                    format!("{} A program does this step and cannot repair it.", failed.sentences.join(" "));
+                Ok(Err(validation_abort(&why)))
+            }
+            OnFailure::Retry if attempt >= validation.max_attempts => {
+                Ok(Err(out_of_attempts(attempt, &failed)))
+            }
+            OnFailure::Retry => Ok(Ok(Some(failed.prompt))),
+        }
+    }
+
+    /// The checks when a flow wants to end: it ends when they hold, else its last step is visited again.
+    async fn checked_after(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        result: &StepResult,
+        decided: Decided,
+    ) -> Result<Decided, JournalError> {
+        let Some(validation) = self.validation(step) else { return Ok(decided) };
+        match self.check(step, visit, validation, CheckMoment::After, Some(&result.output)).await? {
+            Ok(None) => Ok(decided),
+            Ok(Some(words)) => {
+                self.retry = Some((step.id.clone(), words));
+                Ok(Decided { position: Position::At(step.id.clone()), ..decided })
+            }
+            Err(stop) => Ok(Decided::failed(stop).said(decided.verdict)),
+        }
     }
 
     /// Where the flow goes after a visit: intent, route, handoff through the gate, completion.
@@ -159,7 +276,7 @@ impl<'a> FlowRun<'a> {
         &mut self,
         step: &Step,
         visit: u32,
-        result: &StepResult,
+        result: &mut StepResult,
     ) -> Result<Decided, JournalError> {
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
@@ -167,10 +284,14 @@ impl<'a> FlowRun<'a> {
             Some(_) => match flow.interpret(step, &result.output) {
                 Ok(interpreted) => {
                     for warning in &interpreted.warnings {
-                        self.warn("intent_assumed", warning)?;
+                        self.world.warn("intent_assumed", warning)?;
                     }
                     let next = flow.route(step, &interpreted, &result.output);
                     (interpreted.intent.as_str().to_owned(), Some(interpreted), next)
+                }
+                // A program that ended well is done; only a model has to say where to go.
+                Err(GateError::NoIntent { .. }) if step.runner.is_some() => {
+                    ("next".to_owned(), None, Ok(flow.after_linear(step)))
                 }
                 Err(GateError::NoIntent { .. }) => {
                     ("none".to_owned(), None, flow.without_intent(step, visit))
@@ -191,6 +312,9 @@ impl<'a> FlowRun<'a> {
         };
         self.forced_final |= result.forced_final.is_some();
         let closing = next == Next::Complete;
+        if !closing && let Err(stop) = self.world.ask_completion(self.plan, &step.id, visit, result).await? {
+            return Ok(Decided::failed(stop).said(verdict));
+        }
         let done = self.completion(step, visit, result, closing);
         let position = match next {
             Next::Aborted { reason } => {
@@ -207,7 +331,8 @@ impl<'a> FlowRun<'a> {
             Next::Complete => Position::Ended(completed("the flow reached its end", self.forced_final)),
             Next::Step(target) => return self.hand_over(step, visit, &target, verdict, result).await,
         };
-        Ok(Decided { verdict, position })
+        let decided = Decided { verdict, position };
+        if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
     }
 
     fn kept_output(&self, interpreted: Option<&Interpreted>, result: &StepResult) -> Map<String, Value> {
@@ -250,7 +375,7 @@ impl<'a> FlowRun<'a> {
                 return Ok(Decided::failed(Stop::new(StopDetail::SchemaInvalid, message)).said(verdict));
             }
             self.sent_back = true;
-            self.warn("handoff_incomplete", &format!("\"{}\" is visited again: {missing}", step.id))?;
+            self.world.warn("handoff_incomplete", &format!("\"{}\" is visited again: {missing}", step.id))?;
             return Ok(Decided { verdict, position: Position::At(step.id.clone()) });
         }
         self.sent_back = false;
@@ -261,7 +386,7 @@ impl<'a> FlowRun<'a> {
             // A soft denial goes back to the step, which hears of it; max_steps bounds how often.
             Ok(envelope) => {
                 let public = envelope.public_reason.unwrap_or_else(|| "Action not allowed.".to_owned());
-                self.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
+                self.world.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
                 Ok(Decided { verdict, position: Position::At(step.id.clone()) })
             }
             Err(halt) => Ok(Decided::failed(halt.into_failure().stop).said(verdict)),
@@ -271,11 +396,6 @@ impl<'a> FlowRun<'a> {
     fn missing_input(&self, target: &str) -> Option<String> {
         let step = self.plan.definition().flow.step(target)?;
         self.context.to_uv_variables(&step.inputs).err().map(|missing| missing.to_string())
-    }
-
-    fn warn(&self, code: &str, text: &str) -> Result<(), JournalError> {
-        let at = self.world.now().timestamp_millis();
-        self.world.record(Event::Warned(Warning { code: code.to_owned(), at, text: text.to_owned() }))
     }
 
     fn close_visit(
@@ -330,6 +450,21 @@ impl Decided {
     fn said(self, verdict: String) -> Self {
         Self { verdict, ..self }
     }
+
+    /// Whether the flow ends here, and well.
+    fn completes(&self) -> bool {
+        matches!(&self.position, Position::Ended(end) if end.stop.success())
+    }
+}
+
+/// The end of a run whose checks cannot hold (E13, E14).
+fn validation_abort(why: &str) -> Stop {
+    Stop::new(StopDetail::AgentAborted, format!("AGENT_VALIDATION_ABORT: {why}"))
+}
+
+fn out_of_attempts(attempts: u32, failed: &FailedChecks) -> Stop {
+    let tries = if attempts == 1 { "attempt" } else { "attempts" };
+    validation_abort(&format!("{} That was the last of {attempts} {tries}.", failed.sentences.join(" ")))
 }
 
 fn completed(reason: &str, forced_final: bool) -> FlowEnd {

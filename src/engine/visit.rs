@@ -1,6 +1,6 @@
 //! One visit of a step: its prompt, then a session or a program, then its output.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -16,6 +16,7 @@ use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
 use super::tool::Tool;
+use super::workplace::Workplace;
 use crate::definition::Loaded;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
@@ -26,7 +27,7 @@ use crate::domain::output_schema::{OutputValidator, extract};
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::record::Artifact;
 use crate::domain::report::ReportFormat;
-use crate::domain::run::{ForcedFinal, RunId};
+use crate::domain::run::{ForcedFinal, RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::target::SessionSettings;
 use crate::prompt::library::ResolvedPrompt;
@@ -55,6 +56,8 @@ pub struct FlowPlan {
     pub include_prompt_text: bool,
     /// For whom and where.
     pub scope: Scope,
+    /// Where the definition's own programs run.
+    pub workplace: Workplace,
     /// The run.
     pub run_id: RunId,
 }
@@ -78,6 +81,10 @@ pub(super) struct StepWork<'a> {
     pub visit: u32,
     /// Variables of its prompt.
     pub values: &'a Values,
+    /// What goes before its prompt: the words on checks that failed.
+    pub retry: Option<&'a str>,
+    /// The conversation that it goes on from; empty = a new one (D4).
+    pub history: &'a [Message],
 }
 
 /// What came of a visit.
@@ -101,6 +108,8 @@ pub(super) struct StepResult {
     pub conversation: Option<Artifact>,
     /// Answers of completion programs.
     pub programs: Vec<(String, CompletionResult)>,
+    /// The conversation, for a visit that goes on from here; kept only where the definition asks for it (D4).
+    pub history: Vec<Message>,
 }
 
 /// A visit that failed, with what is known of it.
@@ -113,6 +122,12 @@ impl FlowWorld {
 
     pub(super) fn record(&self, event: Event) -> Result<(), JournalError> {
         self.0.journal.append(event)
+    }
+
+    /// A note for people.
+    pub(super) fn warn(&self, code: &str, text: &str) -> Result<(), JournalError> {
+        let at = self.now().timestamp_millis();
+        self.record(Event::Warned(Warning { code: code.to_owned(), at, text: text.to_owned() }))
     }
 
     pub(super) fn max_steps(&self) -> u32 {
@@ -139,13 +154,20 @@ impl FlowWorld {
         plan: &FlowPlan,
         work: StepWork<'_>,
     ) -> Result<Result<StepResult, Failed>, JournalError> {
-        let resolved = match plan.loaded.resolve_prompt(work.step, None, work.values) {
+        if let Some(program) = &work.step.runner {
+            return self.run_program(plan, work, program).await;
+        }
+        let mut resolved = match plan.loaded.resolve_prompt(work.step, None, work.values) {
             Ok(resolved) => resolved,
             Err(error) => {
                 let message = format!("The prompt of the step \"{}\" cannot be made: {error}.", work.step.id);
                 return Ok(Err((Box::default(), Stop::new(StopDetail::ConfigInvalid, message))));
             }
         };
+        if let Some(retry) = work.retry {
+            resolved.text = format!("{retry}\n\n{}", resolved.text);
+            resolved.text_sha256 = sha256_hex(resolved.text.as_bytes());
+        }
         let system = plan.loaded.system_prompt();
         let identity = identity(plan, &system, &resolved);
         self.record(Event::PromptResolved {
@@ -157,18 +179,19 @@ impl FlowWorld {
             template_hash: identity.template_hash.clone(),
             text: plan.include_prompt_text.then(|| resolved.text.clone()),
         })?;
-        let shape = match shape(plan, work.step) {
+        let notes = Notes::default();
+        let shape = match shape(plan, work.step, &notes) {
             Ok(shape) => shape,
             Err(stop) => return Ok(Err((Box::default(), stop))),
         };
+        let mut opening = work.history.to_vec();
+        opening.push(Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) });
         let request = SessionRequest {
             ids: self.ids(plan, work.step, work.visit),
             scope: plan.scope.clone(),
             mode: SessionMode::Task,
             system: system.text,
-            opening: vec![Message::User {
-                content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task),
-            }],
+            opening,
             aside: None,
             report: shape,
             settings: plan.settings.clone(),
@@ -176,20 +199,25 @@ impl FlowWorld {
             prompt: identity,
             turn_timeout: None,
         };
-        let outcome = run_session(request, &self.session_world(plan, work.step)).await;
+        let mode = plan.definition().permission_mode(work.step);
+        let outcome = run_session(request, &self.session_world(plan, mode)).await;
+        let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        if !notes.is_empty() {
+            self.warn("output_normalised", &format!("\"{}\": {}", work.step.id, notes.join("; ")))?;
+        }
         Ok(read_outcome(plan, work, resolved.text, outcome))
     }
 
     /// A planning step's policy is narrower (D78).
-    fn session_world(&self, plan: &FlowPlan, step: &Step) -> SessionWorld {
+    pub(super) fn session_world(&self, plan: &FlowPlan, mode: PermissionMode) -> SessionWorld {
         let mut world = self.0.clone();
-        if plan.definition().permission_mode(step) == PermissionMode::Plan {
+        if mode == PermissionMode::Plan {
             world.policy = Arc::new(world.policy.as_ref().clone().planning(&plan.verify_commands));
         }
         world
     }
 
-    fn ids(&self, plan: &FlowPlan, step: &Step, visit: u32) -> SessionIds {
+    pub(super) fn ids(&self, plan: &FlowPlan, step: &Step, visit: u32) -> SessionIds {
         SessionIds {
             run: plan.run_id,
             session: Uuid::now_v7(),
@@ -198,6 +226,12 @@ impl FlowWorld {
             agent: plan.definition().name.clone(),
             call_path: format!("issue-{}:{}", plan.scope.issue, step.id),
         }
+    }
+
+    /// Writes for a visit outside of its sessions.
+    pub(super) fn record_of(&self, plan: &FlowPlan, step: &Step, visit: u32) -> Record {
+        let ids = self.ids(plan, step, visit);
+        Record::new(Arc::clone(&self.0.journal), Arc::clone(&self.0.redactor), self.0.clock, ids)
     }
 
     /// Asks the gate for a transition. A hard denial is the error; a soft one is in the envelope.
@@ -209,12 +243,7 @@ impl FlowWorld {
         to: &str,
         payload: &Map<String, Value>,
     ) -> Result<ToolResultEnvelope, Halt> {
-        let record = Record::new(
-            Arc::clone(&self.0.journal),
-            Arc::clone(&self.0.redactor),
-            self.0.clock,
-            self.ids(plan, from, visit),
-        );
+        let record = self.record_of(plan, from, visit);
         let gate = Gate::new(Arc::clone(&self.0.policy), record, plan.scope.clone(), &[], &self.0.queues)
             .map_err(|error| Halt::internal(error.to_string()))?;
         let payload = Value::Object(payload.clone());
@@ -235,17 +264,23 @@ fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -
     }
 }
 
+/// What was replaced in an output before its schema saw it (D21).
+type Notes = Arc<Mutex<Vec<String>>>;
+
 /// What the step's report must be; its output is brought into canonical words before it is checked (D21, D74).
-fn shape(plan: &FlowPlan, step: &Step) -> Result<ReportShape, Stop> {
+fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Stop> {
     let schema = step.output_schema.as_ref().map(|schema| schema.json.clone());
     let shape = ReportShape::new(plan.format, schema).map_err(|error| {
         Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id))
     })?;
-    let (loaded, id) = (Arc::clone(&plan.loaded), step.id.clone());
+    let (loaded, id, notes) = (Arc::clone(&plan.loaded), step.id.clone(), Arc::clone(notes));
     Ok(shape.prepared_by(Arc::new(move |output| {
         let flow = &loaded.definition.flow;
         if let Some(step) = flow.step(&id) {
-            flow.normalise(step, output);
+            let replaced = flow.normalise(step, output);
+            let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.extend(replaced.into_iter().filter(|note| !note.is_empty()));
+            notes.dedup();
         }
     })))
 }
@@ -266,6 +301,9 @@ fn read_outcome(
         conversation: outcome.conversation.clone(),
         ..StepResult::default()
     };
+    if plan.definition().agentd.continue_session {
+        result.history = outcome.history();
+    }
     result.summary = summary(&result.output, &text);
     result.text = text;
     if let Some(failure) = outcome.failure {
@@ -287,7 +325,7 @@ fn read_outcome(
 }
 
 /// What the next visit hears of this one.
-fn summary(output: &Map<String, Value>, text: &str) -> String {
+pub(super) fn summary(output: &Map<String, Value>, text: &str) -> String {
     let said = ["summary", "next_action.reason", "message"]
         .iter()
         .find_map(|path| crate::domain::dot_path::at(output, path)?.as_str())

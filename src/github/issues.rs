@@ -1,5 +1,8 @@
 //! Issues: one at a time, and who last put a label on.
 
+use http::Method;
+use serde_json::json;
+
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::listing_format::{FieldValue, IssueSnapshot};
@@ -56,6 +59,16 @@ impl Client {
             return Err(Error::malformed(&doing, "the issue has no title or no state"));
         }
         Ok(Fetched::Fresh(snapshot(repo, wire), reply.etag()))
+    }
+
+    /// Closes an issue as completed; one that is closed stays as it is.
+    pub async fn close_issue(&self, repo: &RepoName, number: u64) -> Result<(), Error> {
+        let doing = format!("closing issue {number} of {repo}");
+        let body = json!({"state": "closed", "state_reason": "completed"});
+        let url = self.url(&format!("/repos/{repo}/issues/{number}"));
+        // Closing twice is closing once.
+        let ask = Ask::write(Method::PATCH, url, Some(body), doing, "issues: write").repeatable();
+        self.send(ask).await.map(drop)
     }
 
     /// Who put `label` on the issue last; `None` = nobody is known to have.

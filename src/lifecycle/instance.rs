@@ -23,6 +23,7 @@ use crate::engine::journal::{Journal, JournalError};
 use crate::engine::pacing::Backoff;
 use crate::engine::session::SessionWorld;
 use crate::engine::visit::{FlowPlan, FlowWorld};
+use crate::engine::workplace::Workplace;
 use crate::prompt::template::Values;
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -70,12 +71,6 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             parameters: plan.request.parameters.clone(),
         },
     })))?;
-    if !plan.loaded.definition.flow.validation_steps.is_empty() {
-        run.warn(
-            "validation_not_run",
-            "the definition's validation steps are not run yet; the verify commands are",
-        );
-    }
     let finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
     for visit in &finished {
@@ -113,6 +108,12 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             issue: plan.issue.key.clone(),
             branch: run.lease.mapping.branch.to_string(),
             worktree: plan.worktree_shown(site),
+        },
+        workplace: Workplace {
+            root,
+            agent_folder: plan.loaded.folder.clone(),
+            environment: site.child_environment(),
+            time_limit: site.config.verify.timeout.0,
         },
         run_id: run.lease.run_id,
     };

@@ -27,5 +27,6 @@ pub mod seal;
 pub mod recovery;
 pub mod control;
 pub mod verification;
+pub mod closure;
 pub mod publish;
 pub mod walk;

@@ -163,20 +163,13 @@ async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Resu
 /// What a definition may ask for and this version cannot do yet is refused, never left out in silence.
 fn supported(loaded: &Loaded) -> Result<(), Refusal> {
     let definition = &loaded.definition;
-    let missing = if let Some(backend) = &definition.agentd.backend {
-        format!("the backend \"{backend}\"")
-    } else if definition.agentd.continue_session {
-        "continueSession".to_owned()
-    } else if let Some(step) = definition.flow.steps.iter().find(|step| step.runner.is_some()) {
-        format!("a program in place of a model (step \"{}\")", step.id)
-    } else if let Some(program) = definition.completion.programs().first() {
-        format!("a completion program ({program})")
-    } else {
-        return Ok(());
-    };
+    let Some(backend) = &definition.agentd.backend else { return Ok(()) };
     Err(Refusal::new(
         StopDetail::ConfigInvalid,
-        format!("The agent \"{}\" asks for {missing}, which is not available yet.", definition.name),
+        format!(
+            "The agent \"{}\" asks for the backend \"{backend}\", which is not available yet.",
+            definition.name
+        ),
     )
     .hint("leave it out of the definition, or use another agent"))
 }

@@ -1,6 +1,7 @@
 //! Room 7, publish: push, pull request, comment, labels. Each effect is planned in the journal, found or created by a
 //! stable key, then noted as done; trying again finds what is there.
 
+use super::closure;
 use super::evidence;
 use super::page::{self, Links};
 use super::refusal::Refusal;
@@ -49,12 +50,17 @@ pub async fn publish(
     }
     if reach == Reach::PullRequest && end.detail != StopDetail::GitError {
         links.draft_reason = draft_reason(run, &facts, &stop);
-        let closing = facts.visits.last().map(|visit| &visit.output);
-        links.closes_issue = run.plan.loaded.definition.closure(closing).action.closes();
+        links.closes_issue = closure::closes_by_merge(run, &facts);
         match pull_request(run, site, &stop, &mut links).await? {
             Ok(()) => {}
             Err(stop) => end = worse(end, stop),
         }
+    }
+    if end.success()
+        && let Some(asked) = closure::of(run, &facts, &end)
+        && let Err(stop) = closure::settle(run, site, &facts, &asked).await?
+    {
+        end = worse(end, stop);
     }
     settle_issue(run, site, &end, &links).await?;
     Ok(end)

@@ -206,8 +206,17 @@ fn nobody() -> crate::domain::run::Principal {
 
 /// The closing visit's report (D89), else the last one, else a synthetic one from agentd's own facts.
 fn final_report(facts: &RunFacts, stop: &Stop) -> FinalReport {
+    // A check's own session ("step#check") reports on the work, not for it.
+    let checks: Vec<Uuid> = facts
+        .other
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::SessionOpened(session) if session.step_id.contains('#') => Some(session.session),
+            _ => None,
+        })
+        .collect();
     let captured = facts.other.iter().rev().find_map(|(_, event)| match event {
-        Event::ReportCaptured(captured) => captured.report.clone(),
+        Event::ReportCaptured(captured) if !checks.contains(&captured.session) => captured.report.clone(),
         _ => None,
     });
     captured.unwrap_or_else(|| {

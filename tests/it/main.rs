@@ -25,3 +25,5 @@ mod clauses;
 mod config;
 mod git;
 mod definition;
+mod flow;
+mod step_flow_cases;

@@ -11,4 +11,4 @@ mod single;
 mod tools;
 mod turns;
 mod wires;
-mod world;
+pub mod world;

@@ -489,7 +489,7 @@ impl World {
         }
     }
 
-    fn scope(&self) -> Scope {
+    pub fn scope(&self) -> Scope {
         let principal = Principal::new(PrincipalSource::Local, "1000@host", None);
         Scope {
             principal: PolicyPrincipal::new(&principal, None),
@@ -504,7 +504,7 @@ impl World {
         self.order.iter().map(|name| Arc::clone(&self.tools[name]) as Arc<dyn Tool>).collect()
     }
 
-    fn session_world(&self) -> SessionWorld {
+    pub fn session_world(&self) -> SessionWorld {
         let clock = RunClock::starting(DateTime::from_timestamp_millis(1_700_000_000_000).unwrap());
         let policy = PolicySource { name: "policy.toml".into(), text: self.policy.clone() };
         SessionWorld {

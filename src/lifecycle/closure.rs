@@ -1,0 +1,90 @@
+//! What the agent's closure does to the issue: its labels, and its state where no pull request will close it.
+
+use super::run::Run;
+use super::site::Site;
+use crate::domain::event::Effect;
+use crate::domain::facts::RunFacts;
+use crate::domain::flow::{Closure, StepKind};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
+
+/// The closure of a run that ended well in a closing step; `None` = the agent may not touch the issue, or nothing closed.
+pub fn of(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Closure> {
+    let definition = &run.plan.loaded.definition;
+    let last = facts.visits.last()?;
+    let closing = definition.flow.step(&last.step_id)?.kind == Some(StepKind::Closure);
+    (closing && stop.success() && definition.github.enabled).then(|| definition.closure(Some(&last.output)))
+}
+
+/// Whether merging the pull request closes the issue (D81).
+pub fn closes_by_merge(run: &Run<'_>, facts: &RunFacts) -> bool {
+    let definition = &run.plan.loaded.definition;
+    let output = facts.visits.last().map(|visit| &visit.output);
+    definition.github.enabled && definition.closure(output).action.closes()
+}
+
+/// Whether the issue is closed without a pull request: nothing was changed, and closing is what was asked for. An agent
+/// that was to change something and has not leaves the issue open unless its closing step says otherwise (D12).
+fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
+    let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
+    let works = run.plan.loaded.definition.flow.steps.iter().any(|step| step.kind == Some(StepKind::Work));
+    !changed && closure.action.closes() && (!works || closure.asked.is_some_and(|asked| asked.closes()))
+}
+
+/// Does it. `Err` inside: GitHub did not take it, so the run is no clean success (E22); trying again finds what is there.
+pub async fn settle(
+    run: &Run<'_>,
+    site: &Site,
+    facts: &RunFacts,
+    closure: &Closure,
+) -> Result<Result<(), Stop>, JournalError> {
+    let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return Ok(Ok(())) };
+    if !closure.refused_labels.is_empty() {
+        let names = closure.refused_labels.join(", ");
+        run.warn(
+            "closure_label_refused",
+            format!("The agent asked for labels that its definition does not name: {names}."),
+        );
+    }
+    if let Some(asked) = closure.asked.filter(|asked| *asked != closure.action) {
+        run.warn(
+            "closure_clamped",
+            format!(
+                "The agent asked for \"{}\"; its definition allows \"{}\".",
+                asked.as_str(),
+                closure.action.as_str()
+            ),
+        );
+    }
+    if !(closure.add_labels.is_empty() && closure.remove_labels.is_empty()) {
+        run.plan_effect(Effect::ClosureLabels).await?;
+        let add: Vec<&str> = closure.add_labels.iter().map(String::as_str).collect();
+        let mut settled = github.add_labels(&site.repo, number, &add).await;
+        for name in &closure.remove_labels {
+            if settled.is_ok() {
+                settled = github.remove_label(&site.repo, number, name).await;
+            }
+        }
+        if let Err(error) = settled {
+            return failed(run, Effect::ClosureLabels, &error.to_string());
+        }
+        let told = format!("+[{}] -[{}]", closure.add_labels.join(", "), closure.remove_labels.join(", "));
+        run.effect_done(Effect::ClosureLabels, &told)?;
+    }
+    if closes_now(run, facts, closure) {
+        run.plan_effect(Effect::Close).await?;
+        if let Err(error) = github.close_issue(&site.repo, number).await {
+            return failed(run, Effect::Close, &error.to_string());
+        }
+        run.effect_done(Effect::Close, "closed")?;
+    }
+    Ok(Ok(()))
+}
+
+fn failed(run: &Run<'_>, effect: Effect, message: &str) -> Result<Result<(), Stop>, JournalError> {
+    run.effect_failed(effect, message)?;
+    Ok(Err(Stop::new(
+        StopDetail::GithubError,
+        format!("The work is done, but the issue could not be settled ({}): {message}.", effect.as_str()),
+    )))
+}

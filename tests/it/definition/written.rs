@@ -1,0 +1,42 @@
+//! Definitions that agentd writes: new agents and migrated ones.
+
+use std::collections::BTreeSet;
+
+use agentd::definition::load;
+
+use super::project::{Project, codes};
+
+#[test]
+fn a_new_agent_loads_without_a_diagnostic_and_never_overwrites() {
+    use agentd::definition::scaffold::{ScaffoldError, new_agent};
+    let project = tempfile::tempdir().unwrap();
+    let files = new_agent(project.path(), "helper-2").unwrap();
+    assert_eq!(files.len(), 8);
+    let folder = project.path().join(".agent/helper-2");
+    let loaded = load(project.path(), &folder, &BTreeSet::new()).unwrap();
+    assert_eq!(loaded.diagnostics, []);
+    assert_eq!(loaded.definition.name, "helper-2");
+    assert!(matches!(new_agent(project.path(), "helper-2"), Err(ScaffoldError::Exists(_))));
+    assert!(matches!(new_agent(project.path(), "../x"), Err(ScaffoldError::Name(_))));
+}
+
+#[test]
+fn migrate_writes_the_newest_form_once() {
+    use agentd::definition::migration::{apply, plan};
+    for (fixture, agent) in [("oldest", "worker"), ("middle", "keeper"), ("f0", "f0")] {
+        let project = Project::new(fixture, agent);
+        let before = project.loaded().definition;
+        let migrations = plan(&project.agent).unwrap();
+        assert_eq!(migrations.is_empty(), fixture == "f0");
+        apply(&migrations).unwrap();
+        assert_eq!(plan(&project.agent).unwrap(), [], "{fixture}: idempotent");
+        let after = project.loaded();
+        let mut after_definition = after.definition.clone();
+        // Where a schema was written inside the registry its place is part of it, and may move.
+        for (step, old) in after_definition.flow.steps.iter_mut().zip(&before.flow.steps) {
+            step.output_schema.clone_from(&old.output_schema);
+        }
+        assert_eq!(after_definition, before, "{fixture}: the same definition");
+        assert!(!codes(&after.diagnostics).contains(&"AC-DEPRECATED-001"), "{fixture}");
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine's cases (step-flow §6.6): scripted replies in, the visited steps and the end out.
+
+mod checks;
+mod completion;
+mod outside;
+mod programs;
+mod routes;
+mod sessions;
+pub mod world;
