@@ -30,6 +30,7 @@ use error::CommandError;
 use output::Output;
 
 use crate::config::Env;
+use crate::sys::process;
 
 /// The whole program: reads the process's arguments and environment, does what they say, gives its exit code.
 pub fn main() -> ExitCode {
@@ -52,6 +53,8 @@ pub fn main() -> ExitCode {
     let told = Told { output, ..told };
     // A defect of agentd ends with a documented exit code, too; the panic itself was told on stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
+    // Nothing that was started outlives the program, whatever ended it.
+    process::kill_all();
     match done.unwrap_or_else(|_| Err(CommandError::failed("a defect of agentd ended the command"))) {
         Ok(code) => ExitCode::from(code),
         Err(error) => told.failure(&error),

@@ -20,19 +20,34 @@ use crate::store::journal_format::JournalLine;
 pub struct View {
     output: Output,
     stream: bool,
+    bar: Option<ProgressBar>,
     following: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl View {
     /// A view that follows nothing yet.
     pub fn new(output: Output, stream: bool) -> Self {
-        Self { output, stream, following: Arc::default() }
+        let bar = output.is_live().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { output, stream, bar, following: Arc::default() }
+    }
+
+    /// Says something that does not come from the journal, without disturbing the live line.
+    pub fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.output.note(text)),
+            None => self.output.note(text),
+        }
     }
 
     /// Shows the lines of a run's journal until it ends.
     pub fn follow(&self, lines: Lines) {
-        let (output, stream) = (self.output, self.stream);
-        let following = tokio::spawn(show(output, stream, lines));
+        let following = tokio::spawn(show(self.clone(), lines));
         *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
     }
 
@@ -47,8 +62,9 @@ impl View {
     }
 }
 
-async fn show(output: Output, stream: bool, mut lines: Lines) {
-    let mut screen = Screen::new(output);
+async fn show(view: View, mut lines: Lines) {
+    let (output, stream) = (view.output, view.stream);
+    let mut screen = Screen::new(view);
     loop {
         let line = match lines.recv().await {
             Ok(line) => line,
@@ -70,8 +86,7 @@ async fn show(output: Output, stream: bool, mut lines: Lines) {
 
 /// What is on the screen.
 struct Screen {
-    output: Output,
-    bar: Option<ProgressBar>,
+    view: View,
     step: String,
     turn: u32,
     cost: Money,
@@ -79,16 +94,11 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(output: Output) -> Self {
-        let bar = output.is_live().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
-                bar.set_style(style);
-            }
+    fn new(view: View) -> Self {
+        if let Some(bar) = &view.bar {
             bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
-        Self { output, bar, step: String::new(), turn: 0, cost: Money::ZERO, tokens: 0 }
+        }
+        Self { view, step: String::new(), turn: 0, cost: Money::ZERO, tokens: 0 }
     }
 
     fn take(&mut self, line: &JournalLine) {
@@ -172,23 +182,20 @@ impl Screen {
 
     /// Something happened: stays on the screen.
     fn say(&self, text: String) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| self.output.note(&text)),
-            None => self.output.note(&text),
-        }
+        self.view.say(&text);
         self.now(String::new());
     }
 
     /// Something is happening: goes with the next thing.
     fn now(&self, what: String) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.view.bar {
             let turn = if self.turn > 0 { format!(", turn {}", self.turn) } else { String::new() };
             bar.set_message(format!("{}{turn} · {} tokens · {} · {what}", self.step, self.tokens, self.cost));
         }
     }
 
     fn close(&self) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.view.bar {
             bar.finish_and_clear();
         }
     }

@@ -1,5 +1,6 @@
 //! `agentd run`: one issue, now, in the foreground.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -114,13 +115,14 @@ async fn walked(
     let listening = async {
         shutdown.stopped().await;
         watch.stop().ask(Stop::new(StopDetail::Shutdown, "The program was told to stop."));
+        view.say("stopping after one last report; once more ends everything at once");
         shutdown.aborted().await;
         watch.stop().abort(Stop::new(StopDetail::UserAbort, "The program was told to stop at once."));
-        std::future::pending::<()>().await;
+        std::future::pending::<Infallible>().await
     };
     let walked = tokio::select! {
         walked = walk::walk(request, site, &watch) => walked,
-        () = listening => unreachable!("it never ends"),
+        never = listening => match never {},
     };
     view.finish().await;
     walked

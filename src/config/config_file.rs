@@ -184,7 +184,7 @@ pub struct GithubTable {
     /// Project field that names the origin branch.
     pub project_field: String,
     /// Least permission of whoever triggers a run.
-    pub min_permission: Permission,
+    pub min_permission: ActorPermission,
     /// Names of the labels.
     pub labels: LabelsTable,
 }
@@ -198,7 +198,7 @@ impl Default for GithubTable {
             app: None,
             issue_field: "base_branch".to_owned(),
             project_field: "Target Branch".to_owned(),
-            min_permission: Permission::Write,
+            min_permission: ActorPermission::Write,
             labels: LabelsTable::default(),
         }
     }
@@ -214,37 +214,6 @@ pub struct AppTable {
     pub installation_id: u64,
     /// Placeholder of the private key (PEM).
     pub private_key: String,
-}
-
-/// A permission on a repository, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Permission {
-    /// None at all.
-    None,
-    /// May read.
-    Read,
-    /// May label and close.
-    Triage,
-    /// May push.
-    Write,
-    /// May change settings.
-    Maintain,
-    /// May do everything.
-    Admin,
-}
-
-impl From<Permission> for ActorPermission {
-    fn from(level: Permission) -> Self {
-        match level {
-            Permission::None => Self::None,
-            Permission::Read => Self::Read,
-            Permission::Triage => Self::Triage,
-            Permission::Write => Self::Write,
-            Permission::Maintain => Self::Maintain,
-            Permission::Admin => Self::Admin,
-        }
-    }
 }
 
 /// `[github.labels]`.

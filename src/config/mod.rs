@@ -23,7 +23,7 @@ mod not_yet;
 mod secret;
 mod tree;
 
-pub use config_file::{Auto, Permission, ProviderKind, Publish};
+pub use config_file::{Auto, ProviderKind, Publish};
 pub use duration::Span;
 pub use env::Env;
 pub use error::ConfigError;

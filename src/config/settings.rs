@@ -8,8 +8,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, LabelsTable, LoopGuardTable, Permission, PolicyTable, ProviderKind,
-    Publish, RecordTable, RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
+    ChatTable, CommitTable, ConfigFile, LabelsTable, LoopGuardTable, PolicyTable, ProviderKind, Publish,
+    RecordTable, RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -19,6 +19,7 @@ use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
 use crate::domain::budget::Budgets;
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
 use crate::domain::target::SessionSettings;
 
@@ -106,7 +107,7 @@ pub struct Github {
     /// Project field that names the origin branch.
     pub project_field: String,
     /// Least permission of whoever triggers a run.
-    pub min_permission: Permission,
+    pub min_permission: ActorPermission,
     /// Names of the labels.
     pub labels: LabelsTable,
 }

@@ -53,7 +53,9 @@ fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
             Item::HandoffItem { from, to, output, .. } => {
                 handoffs.push(json!({ "from": from, "to": to, "output": output }));
             }
-            Item::Message { role: super::trace::ItemRole::Assistant, content } => messages.push(json!(content)),
+            Item::Message { role: super::trace::ItemRole::Assistant, content } => {
+                messages.push(json!(content))
+            }
             // What the host says has the date in it; the prompts' templates are compared below.
             Item::Message { .. } => {}
         }
@@ -169,7 +171,8 @@ mod tests {
 
     #[test]
     fn p_041_times_ids_and_latencies_are_levelled_and_nothing_else() {
-        let one = "run 0199b1d2-0000-7000-8000-00000000000a at 2026-01-02T03:04:05.678Z took 12.5 ms (42 tests)";
+        let one =
+            "run 0199b1d2-0000-7000-8000-00000000000a at 2026-01-02T03:04:05.678Z took 12.5 ms (42 tests)";
         let two = "run 0199ffff-1111-7222-8333-44444444444b at 2026-05-06 07:08:09Z took 9 ms (42 tests)";
         assert_eq!(levelled(one), levelled(two));
         assert_ne!(levelled(one), levelled(&two.replace("42", "43")));

@@ -8,11 +8,7 @@ use super::name::BranchName;
 
 /// Branch of an issue: `feature/issue-N`.
 pub fn branch_of(issue: &IssueKey) -> BranchName {
-    // An issue key is digits or lower-case letters and digits, so the name is valid by construction.
-    match BranchName::parse(&format!("feature/issue-{issue}")) {
-        Ok(name) => name,
-        Err(error) => unreachable!("{error}"),
-    }
+    BranchName::by_construction(format!("feature/issue-{issue}"))
 }
 
 /// Folder name of an issue's worktree below the worktree root: `issue-N`.

@@ -75,6 +75,11 @@ impl From<RepoName> for String {
 pub struct BranchName(String);
 
 impl BranchName {
+    /// A name made of parts that allow no other: `feature/issue-` with digits, or with lower-case letters and digits.
+    pub(super) fn by_construction(name: String) -> Self {
+        Self(name)
+    }
+
     /// Takes a short or full (`refs/heads/x`) name, trims it, and checks git's rules (`git check-ref-format --branch`).
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let trimmed = text.trim();

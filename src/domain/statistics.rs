@@ -45,7 +45,8 @@ impl Statistics {
             *by_stop_reason.entry(run.stop_reason.to_string()).or_insert(0) += 1;
         }
         let cost: Money = runs.iter().filter_map(|run| run.totals.cost_usd).sum();
-        let verified_claims = runs.iter().flat_map(|run| &run.claims).filter(|claim| claim.is_verified()).count();
+        let verified_claims =
+            runs.iter().flat_map(|run| &run.claims).filter(|claim| claim.is_verified()).count();
         let budgeted = runs.iter().filter(|run| run.budgets.max_wall_time_ms > 0);
         Self {
             runs: runs.len(),
@@ -57,9 +58,8 @@ impl Statistics {
             ),
             median_wall_time_ms: median(runs.iter().map(|run| run.budgets.wall_time_used_ms as f64)),
             median_wall_time_used_ratio: median(
-                budgeted.map(|run| {
-                    run.budgets.wall_time_used_ms as f64 / run.budgets.max_wall_time_ms as f64
-                }),
+                budgeted
+                    .map(|run| run.budgets.wall_time_used_ms as f64 / run.budgets.max_wall_time_ms as f64),
             ),
             cost_usd: cost,
             runs_of_unknown_cost: runs.iter().filter(|run| run.totals.cost_usd.is_none()).count(),

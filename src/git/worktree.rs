@@ -286,23 +286,22 @@ impl Checkout {
     pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
         let (tree, path) = (Oid::from_str(tree)?, PathBuf::from(path));
         self.library(move |repository| {
-                let tree = repository.find_tree(tree)?;
-                let entry = match tree.get_path(&path) {
-                    Ok(entry) => entry,
-                    Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                };
-                let blob = repository.find_blob(entry.id()).ok();
-                Ok(blob.map(|blob| (blob.id().to_string(), blob.content().to_vec())))
-            })
-            .await
+            let tree = repository.find_tree(tree)?;
+            let entry = match tree.get_path(&path) {
+                Ok(entry) => entry,
+                Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let blob = repository.find_blob(entry.id()).ok();
+            Ok(blob.map(|blob| (blob.id().to_string(), blob.content().to_vec())))
+        })
+        .await
     }
 
     /// The tree of a commit, for comparing with [`Worktree::tree`].
     pub async fn tree_of_commit(&self, commit: &CommitId) -> Result<String, GitError> {
         let commit = commit.clone();
-        self.library(move |repository| Ok(repository.find_commit(oid(&commit)?)?.tree_id().to_string()))
-            .await
+        self.library(move |repository| Ok(repository.find_commit(oid(&commit)?)?.tree_id().to_string())).await
     }
 
     /// What differs between two commits, as a unified diff of at most `cap` bytes.

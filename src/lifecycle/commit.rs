@@ -174,7 +174,7 @@ async fn run_command(
         argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
     let spec = ProcessSpec::new(program, worktree.path())
         .args(args)
-        .envs(site.child_environment())
+        .envs(run.child_environment())
         .timeout(site.config.verify.timeout.0)
         .output_cap(OUTPUT_CAP);
     let cancel = CancellationToken::new();

@@ -11,6 +11,7 @@ use super::origin::Resolved;
 use super::plan::Plan;
 use super::recovery::{self, Predecessor};
 use super::refusal::Refusal;
+use super::run::RUN_MARK;
 use super::site::Site;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
@@ -20,6 +21,7 @@ use crate::engine::journal::Journal as _;
 use crate::store::journal_file::FileJournal;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{Lock, LockError};
+use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
 const MOST_SUCCESSORS: u32 = 2;
@@ -75,6 +77,9 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         (None, Some(last)) => recovery::predecessor(site, last.run_id).await,
         (None, None) => None,
     };
+    if let Some(dead) = &predecessor {
+        end_strays(dead.run_id).await;
+    }
     let continues = predecessor.is_some()
         && (resumed.is_some() || last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS));
     let run_id = RunId(Uuid::now_v7());
@@ -96,12 +101,17 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     Ok(Lease { run_id, instance, mapping, journal, predecessor, lock })
 }
 
+/// What a killed run left running would write into the worktree that is ours now.
+async fn end_strays(run_id: RunId) {
+    let ended =
+        tokio::task::spawn_blocking(move || process::kill_strays(RUN_MARK, &run_id.to_string())).await;
+    if let Ok(count @ 1..) = ended {
+        tracing::warn!(count, %run_id, "processes that a killed run left running were ended");
+    }
+}
+
 /// The run that a person wants to go on with. The lease is held, so nobody else writes about this issue.
-async fn resumable(
-    site: &Site,
-    run_id: RunId,
-    last: Option<&MappingRecord>,
-) -> Result<Predecessor, Refusal> {
+async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> Result<Predecessor, Refusal> {
     let invalid = |message: String| Refusal::new(StopDetail::InvalidInput, message);
     if let Some(last) = last
         && last.run_id != run_id
@@ -111,8 +121,10 @@ async fn resumable(
     }
     match recovery::resumed(site, run_id).await {
         Ok(Some(predecessor)) => Ok(predecessor),
-        Ok(None) => Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))
-            .hint("agentd run --issue N starts the next run on the same branch")),
+        Ok(None) => {
+            Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))
+                .hint("agentd run --issue N starts the next run on the same branch"))
+        }
         Err(error) => Err(invalid(format!("Run {run_id} cannot be gone on with: {error}."))),
     }
 }
@@ -147,12 +159,7 @@ async fn open_journal(
         origin: mapping.origin.clone(),
         branch: mapping.branch.clone(),
         worktree: plan.worktree_shown(site),
-        lease_file: site
-            .checkout
-            .lease_file(&worktree_of(&plan.issue.key))
-            .as_path()
-            .display()
-            .to_string(),
+        lease_file: site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().display().to_string(),
         checkout: site.checkout.root().as_path().display().to_string(),
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -136,8 +136,8 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
         return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
     };
     // What is in the journal was redacted when it was written; the end adds nothing secret.
-    let redactor = Redactor::new([0; 32], Vec::new(), &[])
-        .map_err(|error| failed(&dir.events(), error.to_string()))?;
+    let redactor =
+        Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| failed(&dir.events(), error.to_string()))?;
     let journal = FileJournal::open(dir.clone(), clock.clone(), Arc::new(redactor))?;
     let known = journal.facts();
     if known.end.is_none() {

@@ -47,8 +47,15 @@ pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop,
     if let Err(failed) = commit::commit(run, site, &summary).await? {
         return Ok(if stop.success() { failed } else { stop });
     }
-    commit::verify(run, site).await?;
+    // Whoever asked to stop waits; nothing of such a run is offered for merging (D66).
+    if !stopped_by_a_person(&stop) {
+        commit::verify(run, site).await?;
+    }
     evidence::judge(run, site, stop).await
+}
+
+fn stopped_by_a_person(stop: &Stop) -> bool {
+    matches!(stop.detail, StopDetail::Shutdown | StopDetail::UserStop | StopDetail::UserAbort)
 }
 
 /// Writes what a run leaves, from its journal alone; gives the run output.

@@ -1,5 +1,6 @@
 //! A run that has its lease: what every later room works with, and how it writes to the journal.
 
+use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
 use super::lease::Lease;
@@ -18,6 +19,9 @@ use crate::engine::journal::{Journal, JournalError};
 use crate::engine::stop::StopSignal;
 use crate::git::worktree::Worktree;
 use crate::store::journal_file::FileJournal;
+
+/// Variable in the environment of each process that a run starts; its value is the run's id.
+pub const RUN_MARK: &str = "AGENTD_RUN";
 
 /// One run under way.
 pub struct Run<'a> {
@@ -42,6 +46,14 @@ impl<'a> Run<'a> {
     /// The journal.
     pub fn journal(&self) -> &Arc<FileJournal> {
         &self.lease.journal
+    }
+
+    /// The environment of a process of this run: what children inherit, and the mark by which a successor finds what a
+    /// killed run left running.
+    pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
+        let mut environment = self.site.child_environment();
+        environment.push((RUN_MARK.into(), self.lease.run_id.to_string().into()));
+        environment
     }
 
     /// Whether someone asked to stop.

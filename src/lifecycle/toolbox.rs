@@ -36,7 +36,7 @@ impl Toolbox {
         let cancel = CancellationToken::new();
         let mut all = tools::worktree_tools(ToolWorld {
             root: root.clone(),
-            environment: site.child_environment(),
+            environment: run.child_environment(),
             clock: site.clock.clone(),
             cancel: cancel.clone(),
         });
@@ -44,7 +44,7 @@ impl Toolbox {
         let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
         let configs =
             servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
-        let servers = McpServers::connect(configs, worktree.path(), &site.child_environment())
+        let servers = McpServers::connect(configs, worktree.path(), &run.child_environment())
             .await
             .map_err(|error| stop_of(&error))?;
         for warning in servers.warnings() {

@@ -162,11 +162,7 @@ fn totals(inspection: &mut Inspection, output: &RunOutput, dir: &RunDir) {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(
-    inspection: &mut Inspection,
-    path: &Path,
-    name: &str,
-) -> Option<T> {
+fn read<T: serde::de::DeserializeOwned>(inspection: &mut Inspection, path: &Path, name: &str) -> Option<T> {
     let read = std::fs::read(path).map_err(|error| error.to_string());
     match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string())) {
         Ok(value) => Some(value),
@@ -206,7 +202,8 @@ async fn of_claims(
     for claim in verified() {
         for id in &claim.evidence_ids {
             let Some(record) = output.evidence.iter().find(|record| record.evidence_id == *id) else {
-                inspection.found("result.json", format!("claim {} names {id}, which is not there", claim.claim_id));
+                inspection
+                    .found("result.json", format!("claim {} names {id}, which is not there", claim.claim_id));
                 continue;
             };
             if let Err(problem) = evidence::recheck(record, checkout, &dir.path).await {

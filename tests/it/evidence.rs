@@ -266,7 +266,11 @@ async fn p_031_quotes_are_redacted_and_can_still_be_compared() {
     let text = serde_json::to_string(&judged).unwrap();
     assert!(!text.contains(SECRET) && text.contains("[redacted:token:"), "{text}");
     for record in &judged.evidence {
-        assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()), "{record:?}");
+        assert_eq!(
+            recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await,
+            Ok(()),
+            "{record:?}"
+        );
     }
 }
 
@@ -287,7 +291,10 @@ async fn x_008_tests_pass_by_agentd_s_own_run_and_not_by_the_agent_s() {
     assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()));
     stage.keeps("verify/0.txt", "$ cargo test\nok. 4 passed\n");
     assert!(
-        recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await.unwrap_err().contains("something else")
+        recheck(record, stage.worktree.checkout(), stage.run_dir.path())
+            .await
+            .unwrap_err()
+            .contains("something else")
     );
 
     stage.verified(&["cargo", "clippy"], 1, "$ cargo clippy\nerror\n");

@@ -22,8 +22,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, Comman
         RunsCommand::List => done(listing::list(context)),
         RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
         RunsCommand::Report(run) => done(
-            find(context, &run.run)
-                .and_then(|dir| listing::print(context, &dir, &dir.report(), "report")),
+            find(context, &run.run).and_then(|dir| listing::print(context, &dir, &dir.report(), "report")),
         ),
         RunsCommand::Evidence(run) => done(
             find(context, &run.run)
@@ -45,9 +44,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, Comman
         RunsCommand::Stop { run, abort } => {
             done(find(context, run).and_then(|dir| control::stop(context, &dir, *abort)))
         }
-        RunsCommand::Resume(run) => {
-            find(context, &run.run).and_then(|dir| control::resume(context, &dir))
-        }
+        RunsCommand::Resume(run) => find(context, &run.run).and_then(|dir| control::resume(context, &dir)),
         _ => return None,
     })
 }

@@ -1,5 +1,6 @@
 //! A run that is stopped, killed, doubled, or has no room to write: one branch, one pull request, one comment.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
@@ -16,7 +17,8 @@ fn delayed(skip: u32, delay_ms: u64) -> FaultFile {
 }
 
 fn start(world: &World) -> Child {
-    world.command_in(&["--json", "run", "--issue", "7"]).stdout(std::process::Stdio::piped()).spawn().unwrap()
+    let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
 }
 
 /// Until something is so; the child must live so long.
@@ -30,6 +32,16 @@ async fn until(child: &mut Child, so: impl Fn() -> bool) {
 async fn ended(child: Child) -> (Option<i32>, Value) {
     let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+}
+
+/// Twice, the second time when the first was heard: two of the same signal at once are one.
+fn interrupt_twice(child: &mut Child) {
+    interrupt(child);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("once more"))).unwrap().unwrap();
+    interrupt(child);
+    // Nobody may wait for a reader.
+    std::thread::spawn(move || lines.count());
 }
 
 fn interrupt(child: &Child) {
@@ -81,9 +93,9 @@ async fn d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_run_ag
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_second_signal_kills_every_process_of_the_run() {
-    let world = World::of(1, |scenario| {
+/// A world whose tests never end, and leave a detached process behind; its process ids are in two files.
+async fn endless(rounds: usize) -> World {
+    World::of(rounds, |scenario| {
         let files = &mut scenario.repositories[0].commits[0].files;
         let script = "setsid sleep 1000 & echo $! > setsid.pid; echo $$ > sh.pid; sleep 1000\n";
         files.insert("tests/run.sh".to_owned(), serde_json::from_value(json!(script)).unwrap());
@@ -94,19 +106,53 @@ async fn the_second_signal_kills_every_process_of_the_run() {
             });
         }
     })
-    .await;
-    let mut run = start(&world);
-    let pid_file = world.shop().join(".worktrees/issue-7/sh.pid");
-    until(&mut run, || pid_file.exists()).await;
-    interrupt(&run);
-    interrupt(&run);
-    let (code, output) = ended(run).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
-    for name in ["sh.pid", "setsid.pid"] {
-        let pid = std::fs::read_to_string(world.shop().join(".worktrees/issue-7").join(name)).unwrap();
-        let alive = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    .await
+}
+
+fn assert_ended(pids: &[(&str, String)]) {
+    for (name, pid) in pids {
+        let alive = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         assert!(alive.is_err() || alive.is_ok_and(|stat| stat.contains(") Z ")), "{name} {pid} lives");
     }
+}
+
+async fn pids(world: &World, run: &mut Child) -> Vec<(&'static str, String)> {
+    let read = |name: &'static str| {
+        let text = std::fs::read_to_string(world.shop().join(".worktrees/issue-7").join(name));
+        (name, text.unwrap_or_default().trim().to_owned())
+    };
+    until(run, || !read("sh.pid").1.is_empty()).await;
+    vec![read("sh.pid"), read("setsid.pid")]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_signal_kills_every_process_of_the_run() {
+    let world = endless(1).await;
+    let mut run = start(&world);
+    let pids = pids(&world, &mut run).await;
+    interrupt_twice(&mut run);
+    let (code, output) = ended(run).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
+    assert_ended(&pids);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_run_left_running_is_ended_before_the_next_one_works() {
+    let world = endless(2).await;
+    let mut run = start(&world);
+    let pids = pids(&world, &mut run).await;
+    run.kill().unwrap();
+    run.wait().unwrap();
+    // The command itself dies with agentd; what it detached does not.
+    assert!(std::path::Path::new(&format!("/proc/{}", pids[1].1)).exists(), "nothing was left running");
+    let mut next = start(&world);
+    let asked = world.sim.model_requests().len();
+    until(&mut next, || world.sim.model_requests().len() > asked).await;
+    assert_ended(&pids);
+    interrupt_twice(&mut next);
+    let (code, output) = ended(next).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
     world.finish().await;
 }
 

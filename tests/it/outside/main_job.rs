@@ -14,6 +14,11 @@ async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
     assert_eq!(world.labels(), ["agentd:done"]);
     let pull = &world.sim.pulls("demo/shop")[0];
     assert!(pull.pull.as_ref().is_some_and(|pull| pull.base == "develop"), "{pull:?}");
+    let (code, second) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{second:#}");
+    assert_ne!(first["run_id"], second["run_id"]);
+    assert_eq!(second["mapping"]["branch"], first["mapping"]["branch"]);
+    world.assert_one_of_each();
     let main = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
     assert_eq!(main, "", "the main checkout is not touched");
     world.finish().await;

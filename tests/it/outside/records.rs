@@ -113,7 +113,11 @@ async fn x_008_a_claim_whose_commit_is_gone_no_longer_verifies() {
     // The repository as if the work had never been there.
     world.git(&world.shop(), &["worktree", "remove", "--force", ".worktrees/issue-7"]).await;
     world.git(&world.shop(), &["update-ref", "-d", "refs/heads/feature/issue-7"]).await;
-    for name in world.git(&world.shop(), &["for-each-ref", "--format=%(refname)", "refs/agentd", "refs/remotes"]).await.lines() {
+    for name in world
+        .git(&world.shop(), &["for-each-ref", "--format=%(refname)", "refs/agentd", "refs/remotes"])
+        .await
+        .lines()
+    {
         world.git(&world.shop(), &["update-ref", "-d", name]).await;
     }
     world.git(&world.shop(), &["reflog", "expire", "--expire=now", "--all"]).await;
