@@ -105,18 +105,10 @@ pub enum Command {
     /// Resolve a prompt exactly as a step would see it.
     Prompt(PromptArgs),
     /// The tools as a host sees them.
-    #[command(subcommand, subcommand_required = true, hide = true)]
+    #[command(subcommand, subcommand_required = true)]
     Tools(ToolsCommand),
     /// Answer a conversation (run_agent).
-    #[command(hide = true)]
-    Chat {
-        /// On whose behalf.
-        #[arg(long, value_name = "UUID")]
-        user: uuid::Uuid,
-        /// JSON list of messages.
-        #[arg(long, value_name = "FILE")]
-        messages: PathBuf,
-    },
+    Chat(ChatArgs),
     /// Ask the policy.
     #[command(subcommand, subcommand_required = true)]
     Policy(PolicyCommand),
@@ -335,9 +327,9 @@ pub struct PromptArgs {
 pub enum ToolsCommand {
     /// List the tools (bind_mcp_tools).
     List {
-        /// Form of the list.
-        #[arg(long, value_parser = ["openai"], default_value = "openai")]
-        format: String,
+        /// Print function definitions as JSON, as chat completions take them.
+        #[arg(long, value_name = "FORMAT", value_parser = ["openai"])]
+        format: Option<String>,
     },
     /// Call a tool (execute_tool_call).
     Call {
@@ -346,10 +338,27 @@ pub enum ToolsCommand {
         /// Arguments as JSON.
         #[arg(long, value_name = "JSON")]
         args: String,
-        /// On whose behalf.
+        /// On whose behalf: set as `user_id` whatever the arguments say.
         #[arg(long, value_name = "UUID")]
-        user: uuid::Uuid,
+        user: String,
     },
+}
+
+/// `agentd chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// On whose behalf.
+    #[arg(long, value_name = "UUID")]
+    pub user: String,
+    /// JSON list of messages, `{"role": "user" | "assistant", "content": "…"}`; `-` reads stdin.
+    #[arg(long, value_name = "FILE")]
+    pub messages: PathBuf,
+    /// Turns with tools, instead of chat.max_iterations.
+    #[arg(long, value_name = "N")]
+    pub max_iterations: Option<u32>,
+    /// Ask only this one of the configured models.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
 }
 
 /// `agentd policy …`.

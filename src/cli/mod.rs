@@ -5,6 +5,7 @@ pub mod error;
 pub mod output;
 
 mod agents_command;
+mod chat_command;
 mod config_command;
 mod context;
 mod doctor;
@@ -16,6 +17,7 @@ mod remote;
 mod run_command;
 mod runs;
 mod sim_command;
+mod tools_command;
 mod demo;
 mod daemon_command;
 
@@ -103,8 +105,13 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
-    let daemon = matches!(cli.command, Command::Daemon(_) | Command::Sim(_));
-    logging::start(&cli.global, output, if daemon { "info" } else { "warn" })?;
+    let told = match cli.command {
+        Command::Daemon(_) | Command::Sim(_) => "info",
+        // Iterations and calls are told as they happen (S-034); the libraries below stay quiet.
+        Command::Chat(_) | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
+        _ => "warn",
+    };
+    logging::start(&cli.global, output, told)?;
     let context = Context::new(env, cli.global, output);
     match &cli.command {
         Command::Config(command) => config_command::run(&context, command),
@@ -119,6 +126,11 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Why { issue } => daemon_command::why(&context, *issue),
         Command::Sim(args) => sim_command::run(&context, args),
         Command::Agents(command) => return agents_command::agents(&context, command),
+        Command::Tools(ToolsCommand::List { format }) => tools_command::list(&context, format.is_some()),
+        Command::Tools(ToolsCommand::Call { name, args, user }) => {
+            return tools_command::call(&context, name, args, user);
+        }
+        Command::Chat(args) => return chat_command::run(&context, args),
         Command::Prompt(args) => agents_command::prompt(&context, args),
         Command::Runs(asked) => {
             return runs::run(&context, asked)
@@ -168,7 +180,7 @@ fn name_of(command: &Command) -> String {
         Command::Prompt(_) => "prompt",
         Command::Tools(ToolsCommand::List { .. }) => "tools list",
         Command::Tools(ToolsCommand::Call { .. }) => "tools call",
-        Command::Chat { .. } => "chat",
+        Command::Chat(_) => "chat",
         Command::Worktrees(WorktreesCommand::List) => "worktrees list",
         Command::Worktrees(WorktreesCommand::Prune) => "worktrees prune",
         Command::Sim(_) => "sim",

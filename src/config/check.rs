@@ -338,7 +338,11 @@ impl Checker<'_> {
             );
         }
         let chat = &file.chat;
-        self.at_least_one(chat.max_iterations.into(), "chat.max_iterations");
+        self.require(
+            (1..=50).contains(&chat.max_iterations),
+            "chat.max_iterations",
+            format!("must be between 1 and 50, but is {}", chat.max_iterations),
+        );
         self.at_least_one(chat.max_output_tokens, "chat.max_output_tokens");
         self.positive(chat.turn_timeout, "chat.turn_timeout");
     }

@@ -53,8 +53,17 @@ impl Config {
             schema_repair_attempts: table.schema_repair_attempts,
             read_page_lines: table.read_page_lines,
             inline_payload_max_bytes: table.inline_payload_max_bytes,
-            queues: queues(table),
         })
+    }
+
+    /// The tool queues and how many calls run in each at a time; holds `default` always.
+    pub fn queues(&self) -> BTreeMap<String, u32> {
+        queues(&self.file.session)
+    }
+
+    /// Longest time of one tool call.
+    pub fn tool_timeout(&self) -> std::time::Duration {
+        self.file.session.tool_timeout.0
     }
 
     fn target(&self, session: &SessionTable, table: &TargetTable, key: &str) -> Result<Target, ConfigError> {

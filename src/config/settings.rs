@@ -160,8 +160,6 @@ pub struct Session {
     pub read_page_lines: u32,
     /// Longest payload written into a prompt, in bytes.
     pub inline_payload_max_bytes: u64,
-    /// Calls that run at a time, by queue; holds `default` always.
-    pub queues: BTreeMap<String, u32>,
 }
 
 /// A provider, ready to use; see [`Config::provider`].

@@ -82,6 +82,11 @@ pub fn incoming(text: &str, longest: usize) -> Incoming {
     Incoming { text: clean, taken_out }
 }
 
+/// The text as a screen shows it: without hidden characters and escape sequences, otherwise whole.
+pub fn visible(text: &str) -> String {
+    without_hidden(&text.replace("\r\n", "\n").replace('\r', "\n"), &mut TakenOut::default())
+}
+
 /// The same for a title: one line.
 pub fn incoming_line(text: &str, longest: usize) -> Incoming {
     let mut cleaned = incoming(text, longest);

@@ -366,11 +366,13 @@ fn fatal(error: &ModelError) -> Halt {
 }
 
 fn unavailable(error: &ModelError) -> Halt {
-    let message = match error.class {
-        ModelErrorClass::RateLimited { .. } => "The model provider is limiting requests.",
-        ModelErrorClass::Timeout => "The model provider did not answer in time.",
-        ModelErrorClass::ContextLength => "The conversation does not fit the model's context window.",
-        _ => "No model target gave an answer.",
+    let (name, message) = match error.class {
+        ModelErrorClass::RateLimited { .. } => ("RateLimited", "The model provider is limiting requests."),
+        ModelErrorClass::Timeout => ("ModelTimeout", "The model provider did not answer in time."),
+        ModelErrorClass::ContextLength => {
+            ("ModelUnavailable", "The conversation does not fit the model's context window.")
+        }
+        _ => ("ModelUnavailable", "No model target gave an answer."),
     };
-    Halt::new(StopDetail::LlmUnavailable, "ModelUnavailable", message, error.to_string())
+    Halt::new(StopDetail::LlmUnavailable, name, message, error.to_string())
 }

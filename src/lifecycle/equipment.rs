@@ -86,8 +86,8 @@ pub fn redactor(config: &Config) -> Result<Redactor, Refusal> {
 }
 
 /// The tool queues of this process.
-pub fn queues(session: &Session) -> Queues {
-    let declared = session.queues.iter().map(|(name, size)| (name.clone(), *size as usize)).collect();
+pub fn queues(config: &Config) -> Queues {
+    let declared = config.queues().iter().map(|(name, size)| (name.clone(), *size as usize)).collect();
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
     Queues::new(&declared, cpus)
 }

@@ -89,7 +89,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         day_cap: equipment::day_cap(&site.config, &site.state),
         stop: run.stop(),
         clock: run.clock,
-        queues: Arc::new(equipment::queues(&plan.session)),
+        queues: Arc::new(equipment::queues(&site.config)),
         backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     });

@@ -62,7 +62,8 @@ impl Toolbox {
     }
 }
 
-fn stop_of(error: &McpError) -> Stop {
+/// Why a server that cannot be used ends a start.
+pub fn stop_of(error: &McpError) -> Stop {
     let detail = match error {
         McpError::Unavailable { .. } => StopDetail::McpUnavailable,
         McpError::Schema { .. } => StopDetail::SchemaInvalid,
@@ -71,7 +72,8 @@ fn stop_of(error: &McpError) -> Stop {
     Stop::new(detail, format!("{error}."))
 }
 
-fn unfit(error: &RestError) -> Stop {
+/// Why a REST tool that cannot be offered ends a start.
+pub fn unfit(error: &RestError) -> Stop {
     let detail = match error {
         RestError::Schema { .. } => StopDetail::SchemaInvalid,
         RestError::Config(_) | RestError::Invalid { .. } => StopDetail::ConfigInvalid,

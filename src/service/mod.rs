@@ -1,1 +1,23 @@
-//! The host-facing library calls: run_agent, bind_mcp_tools, execute_tool_call.
+//! The host-facing library calls: [`run_agent`], [`bind_mcp_tools`], [`execute_tool_call`] (S-001…S-055).
+//!
+//! A host opens a [`Service`] once, from a directory with an `agentd.toml`, and calls it for any number of users at a
+//! time. The same gate, record and budgets stand behind it as behind a run; `examples/` shows each call.
+
+mod agent;
+mod chat_format;
+mod chat_settings;
+mod error_text;
+mod event_log;
+mod history;
+mod host;
+mod tool_calls;
+mod tool_format;
+
+pub use agent::run_agent;
+pub use chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, ResponseMeta, ShownMessage};
+pub use chat_settings::AgentConfig;
+pub use error_text::ErrorClass;
+pub use history::{InvalidRequest, messages_of, user};
+pub use host::{Service, Setup};
+pub use tool_calls::{bind_mcp_tools, execute_tool_call};
+pub use tool_format::{FunctionDefinition, FunctionTool, ToolCallResult};

@@ -1,0 +1,214 @@
+//! `run_agent`: one turn of a conversation with a user, tools included (S-001…S-017, S-052…S-054).
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, ResponseMeta, ShownMessage};
+use super::chat_settings::AgentConfig;
+use super::error_text::ErrorClass;
+use super::history::{self, InvalidRequest};
+use super::host::{self, Opened, Service};
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::Event;
+use crate::domain::message::Message;
+use crate::domain::report::ReportFormat;
+use crate::domain::run::{ForcedFinal, Principal, Warning};
+use crate::domain::stop::StopDetail;
+use crate::domain::trace::SessionFailure;
+use crate::engine::halt::Halt;
+use crate::engine::report::ReportShape;
+use crate::engine::session::{
+    PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session,
+};
+use crate::sys::clock::Stopwatch;
+
+/// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
+const SYSTEM: &str = include_str!("../../prompts/chat/system.md");
+/// Code of the journal's note that holds an error's technical words.
+pub(super) const ERROR_CODE: &str = "agent_error";
+
+/// Answers a conversation for a user: asks the model, runs the tools it calls, until it answers in text or the iterations
+/// are used up, then asks for a summary. `config` is the service's own unless given.
+///
+/// # Errors
+/// Only a request that is wrong in itself, before anything was asked or made; everything else is told in the response.
+pub async fn run_agent(
+    service: &Service,
+    history: &[ChatMessage],
+    user: &Principal,
+    config: Option<AgentConfig>,
+) -> Result<AgentResponse, InvalidRequest> {
+    let watch = Stopwatch::start();
+    history::check(history)?;
+    let config = config.unwrap_or_else(|| service.agent_config());
+    let opening: Vec<Message> = history.iter().map(message).collect();
+    let untold = |failure: &SessionFailure| {
+        let told = Told::new(failure);
+        tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
+        let messages = opening.iter().filter_map(|message| ShownMessage::of(message, str::to_owned)).collect();
+        told.response(messages, 0, Uuid::now_v7(), watch)
+    };
+    let settings = match &service.models {
+        Ok(models) => config.apply(&models.session.settings)?,
+        Err(refusal) => {
+            let (stop, words) = (&refusal.stop, refusal.stop.message.clone());
+            return Ok(untold(Halt::new(stop.detail, "ConfigurationError", &words, words.clone()).failure()));
+        }
+    };
+    let opened = match service.begin(user).await {
+        Ok(opened) => opened,
+        Err(error) => return Ok(untold(Halt::from(error).failure())),
+    };
+    let system = system_prompt(user, config.own_instructions());
+    let shape = match ReportShape::new(ReportFormat::Markdown, None) {
+        Ok(shape) => shape,
+        Err(error) => return Ok(untold(Halt::internal(error.to_string()).failure())),
+    };
+    let request = SessionRequest {
+        ids: host::ids(opened.run, "chat"),
+        scope: host::scope(user),
+        mode: SessionMode::Chat,
+        prompt: PromptIdentity {
+            prompt_hash: sha256_hex(system.as_bytes()),
+            template_hash: sha256_hex(SYSTEM.as_bytes()),
+            version: None,
+            include_text: service.config.record.include_prompt_text,
+        },
+        system,
+        aside: Some(time_of(service.clock.now())),
+        opening,
+        report: shape,
+        settings,
+        tools: service.tools.clone(),
+        turn_timeout: Some(config.timeout()),
+    };
+    let outcome = run_session(request, &opened.world).await;
+    Ok(response(service, &config, history.len(), &opened, outcome, watch).await)
+}
+
+/// A message of the history as the model gets it (S-050).
+fn message(said: &ChatMessage) -> Message {
+    let content = history::sanitised(said);
+    match said.role {
+        ChatRole::User => Message::User { content },
+        ChatRole::Assistant => Message::Assistant { content, reasoning: None, tool_calls: Vec::new() },
+    }
+}
+
+fn system_prompt(user: &Principal, own: Option<&str>) -> String {
+    let system = SYSTEM.replace("{uv-user_id}", &user.id.to_string());
+    match own {
+        Some(own) => format!("{}\n\n# Instructions of the host\n\n{}\n", system.trim_end(), own.trim()),
+        None => system,
+    }
+}
+
+/// Told on the user side: the system prompt has no clock (S-053, C-19).
+fn time_of(now: DateTime<Utc>) -> String {
+    format!("(From the host, for words such as \"today\": it is {}.)", now.format("%A, %Y-%m-%d, %H:%M UTC"))
+}
+
+async fn response(
+    service: &Service,
+    config: &AgentConfig,
+    history: usize,
+    opened: &Opened,
+    outcome: SessionOutcome,
+    watch: Stopwatch,
+) -> AgentResponse {
+    let clean = |text: &str| {
+        service.redactor.redact(text).map_or_else(|_| String::new(), std::borrow::Cow::into_owned)
+    };
+    let messages = outcome.messages.iter().filter_map(|message| ShownMessage::of(message, clean)).collect();
+    let iterations = outcome.turns.min(config.iterations());
+    let run_id = opened.run.0;
+    let mut response = match &outcome.failure {
+        Some(failure) => {
+            let told = Told::new(failure);
+            told.record(opened).await;
+            told.response(messages, iterations, run_id, watch)
+        }
+        None => AgentResponse {
+            status: AgentStatus::Completed,
+            final_response: outcome.report.content.clone().unwrap_or_default(),
+            messages,
+            iterations,
+            finish_reason: "completed".to_owned(),
+            error: None,
+            warning: None,
+            meta: ResponseMeta { run_id, execution_time_ms: millis(watch), error_id: None, error_type: None },
+        },
+    };
+    let mut warnings: Vec<String> = config.history_warning(history).into_iter().collect();
+    match outcome.forced_final {
+        Some(ForcedFinal::MaxTurns) if outcome.failure.is_none() => {
+            response.status = AgentStatus::MaxIterationsReached;
+            response.finish_reason = "max_iterations_reached".to_owned();
+            warnings.push(format!("All {} iterations were used; the response sums up.", config.iterations()));
+        }
+        Some(ForcedFinal::Context) => {
+            warnings.push("The conversation nearly filled the model's context window.".to_owned());
+        }
+        Some(ForcedFinal::RetryExhaustion) => {
+            warnings.push("The model's replies could not be used more than once.".to_owned());
+        }
+        _ => {}
+    }
+    response.warning = (!warnings.is_empty()).then(|| warnings.join(" "));
+    if let Err(error) = opened.journal.flush().await {
+        tracing::error!(%error, "the conversation's record is not on disk");
+    }
+    response
+}
+
+/// An error on its way to the user: fixed words, and an id that finds the technical ones (S-016, S-017).
+struct Told<'a> {
+    id: Uuid,
+    class: ErrorClass,
+    failure: &'a SessionFailure,
+}
+
+impl<'a> Told<'a> {
+    fn new(failure: &'a SessionFailure) -> Self {
+        Self { id: Uuid::now_v7(), class: ErrorClass::of(failure), failure }
+    }
+
+    async fn record(&self, opened: &Opened) {
+        let text = format!("error {}: {}: {}", self.id, self.failure.error_name, self.failure.error_message);
+        let note = Warning { code: ERROR_CODE.to_owned(), at: opened.world.clock.now_ms(), text };
+        if let Err(error) = opened.journal.append(Event::Warned(note)) {
+            tracing::error!(error_id = %self.id, %error, "an error is not in the journal");
+        }
+    }
+
+    fn response(
+        self,
+        messages: Vec<ShownMessage>,
+        iterations: u32,
+        run_id: Uuid,
+        watch: Stopwatch,
+    ) -> AgentResponse {
+        let text = self.class.text().to_owned();
+        let used_up = self.failure.stop.detail == StopDetail::MaxTurnsExhausted;
+        let status = if used_up { AgentStatus::MaxIterationsReached } else { AgentStatus::Error };
+        AgentResponse {
+            status,
+            final_response: text.clone(),
+            messages,
+            iterations,
+            finish_reason: self.failure.stop.detail.as_str().to_owned(),
+            error: Some(text),
+            warning: None,
+            meta: ResponseMeta {
+                run_id,
+                execution_time_ms: millis(watch),
+                error_id: Some(self.id),
+                error_type: Some(self.class.error_type().to_owned()),
+            },
+        }
+    }
+}
+
+fn millis(watch: Stopwatch) -> u64 {
+    u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
