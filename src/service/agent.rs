@@ -17,9 +17,7 @@ use crate::domain::stop::StopDetail;
 use crate::domain::trace::SessionFailure;
 use crate::engine::halt::Halt;
 use crate::engine::report::ReportShape;
-use crate::engine::session::{
-    PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session,
-};
+use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
@@ -45,7 +43,8 @@ pub async fn run_agent(
     let untold = |failure: &SessionFailure| {
         let told = Told::new(failure);
         tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
-        let messages = opening.iter().filter_map(|message| ShownMessage::of(message, str::to_owned)).collect();
+        let messages =
+            opening.iter().filter_map(|message| ShownMessage::of(message, str::to_owned)).collect();
         told.response(messages, 0, Uuid::now_v7(), watch)
     };
     let settings = match &service.models {

@@ -68,9 +68,7 @@ fn entry(event: &Event) -> Option<(Level, String)> {
             (Level::WARN, format!("budget {}: {used} of {cap} is used", kind.as_str()))
         }
         Event::SessionClosed(closed) => match &closed.failure {
-            Some(failure) => {
-                (Level::ERROR, format!("{}: {}", failure.error_name, failure.error_message))
-            }
+            Some(failure) => (Level::ERROR, format!("{}: {}", failure.error_name, failure.error_message)),
             None => (Level::INFO, format!("done after {} turns", closed.turns)),
         },
         Event::ReplyRejected { reason, attempt, .. } => {

@@ -101,6 +101,9 @@ mod tests {
     fn s_050_hidden_text_is_taken_out_and_nothing_is_expanded() {
         let message = ChatMessage::user("a\u{1b}[31mb\u{202e}c {uv-x} ${GITHUB_TOKEN}\0 <!-- d -->");
         assert_eq!(sanitised(&message), "abc {uv-x} ${GITHUB_TOKEN} <!-- d -->");
-        assert_eq!(messages_of(&json!({ "messages": [{ "role": "user", "content": "x" }] })).unwrap().len(), 1);
+        assert_eq!(
+            messages_of(&json!({ "messages": [{ "role": "user", "content": "x" }] })).unwrap().len(),
+            1
+        );
     }
 }

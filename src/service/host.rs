@@ -61,16 +61,12 @@ impl Setup {
     /// The directory or the configuration cannot be used.
     pub fn in_directory(directory: &Path) -> Result<Self, Refusal> {
         let invalid = |words: String| Refusal::new(StopDetail::ConfigInvalid, words);
-        let env = Env::capture().map_err(|error| invalid(format!("The environment cannot be read: {error}.")))?;
-        let base = AbsPath::new(env.working_dir().join(directory)).map_err(|error| invalid(error.to_string()))?;
-        let request = Request {
-            explicit: None,
-            base: base.as_path(),
-            repo: None,
-            agent: None,
-            flags: &[],
-            env: &env,
-        };
+        let env =
+            Env::capture().map_err(|error| invalid(format!("The environment cannot be read: {error}.")))?;
+        let base =
+            AbsPath::new(env.working_dir().join(directory)).map_err(|error| invalid(error.to_string()))?;
+        let request =
+            Request { explicit: None, base: base.as_path(), repo: None, agent: None, flags: &[], env: &env };
         let config = Arc::new(Config::load(request)?);
         let state = env.state_dir(None).ok_or_else(|| invalid("There is no state directory.".to_owned()))?;
         let state = AbsPath::new(state).map_err(|error| invalid(error.to_string()))?;
@@ -180,7 +176,8 @@ impl Service {
     /// Opens the record of one conversation or call of a user. Nobody else's is in reach of it (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
-        let path = self.state.path().join("users").join(user.id.to_string()).join("runs").join(run.to_string());
+        let path =
+            self.state.path().join("users").join(user.id.to_string()).join("runs").join(run.to_string());
         let unopened = |message: String| JournalError { path: path.display().to_string(), message };
         // A run directory names a repository; a conversation has none.
         let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;

@@ -5,9 +5,12 @@
 )]
 
 mod bad_input;
+mod chat;
+mod desk;
 mod doctor;
 mod interruptions;
 mod main_job;
 mod origins;
 mod records;
+mod tool_calls;
 mod world;
