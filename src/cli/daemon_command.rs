@@ -8,7 +8,8 @@ use super::output::Tone;
 use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, explain, gather, walks,
+    Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, abandons, explain, gather,
+    unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
@@ -179,6 +180,7 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
     let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
         CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
     })?;
+    let unfinished = unfinished(&sites).await;
     let repositories = sites.iter().map(|site| Watched::of(site.repo.clone(), &site.repository)).collect();
     Ok(Parts {
         client,
@@ -191,6 +193,8 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),
+        unfinished,
+        abandon: abandons(&sites),
         start: walks(sites, |_| Watch::silent()),
     })
 }

@@ -21,8 +21,8 @@ impl Admission {
         let repo = &of.issue.repo;
         let number = of.issue.key.number().unwrap_or_default();
         let labeller = match label {
-            Some(label) if of.has_label(label) => client.last_labeler(repo, number, label).await?,
-            _ => None,
+            Some(label) => client.last_labeler(repo, number, label).await?,
+            None => None,
         };
         let author = of.issue.author.as_ref().map(|login| Actor {
             login: login.clone(),

@@ -111,6 +111,8 @@ pub enum Selection {
     Trigger,
     /// A sweep that lists it.
     Sweep,
+    /// A killed run that has to be brought to its end.
+    Recovery,
 }
 
 /// Who works on the issue already.

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
+use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{RunControl, RunRequest, Start};
+use super::supervise::{Abandon, RunControl, RunRequest, Start, Unfinished};
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
+use crate::lifecycle::lease;
+use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
 use crate::lifecycle::site::Site;
 use crate::lifecycle::walk::{Walked, walk};
@@ -36,6 +40,35 @@ pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Syn
         }
         .boxed()
     })
+}
+
+/// Finalises killed runs in these sites.
+pub fn abandons(sites: &[Site]) -> Abandon {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
+        sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
+    Arc::new(move |issue: board::IssueRef| {
+        let site = sites.get(&issue.repo).cloned();
+        async move {
+            match site {
+                Some(site) => lease::abandon(&IssueKey::Number(issue.number), &site).await,
+                None => false,
+            }
+        }
+        .boxed()
+    })
+}
+
+/// What dead processes left in these sites; looked at once, before the daemon starts.
+pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
+    let mut found = Vec::new();
+    for site in sites {
+        let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
+            issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
+            settling: left.settling,
+        });
+        found.extend(left);
+    }
+    found
 }
 
 async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {

@@ -27,6 +27,8 @@ pub(super) struct Watch {
     /// The list of the last poll that succeeded; empty before the first.
     pub listing: Vec<IssueSnapshot>,
     pub health: Health,
+    /// Issues whose run was killed while it wrote its labels: to be ended, whatever labels are on.
+    pub recovering: Vec<IssueSnapshot>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -59,7 +61,14 @@ pub(super) struct Frame<'a> {
 
 impl Watch {
     pub fn new(watched: Watched, state: RepositoryState) -> Self {
-        Self { watched, state, listing: Vec::new(), health: Health::default(), known: BTreeMap::new() }
+        Self {
+            watched,
+            state,
+            listing: Vec::new(),
+            health: Health::default(),
+            recovering: Vec::new(),
+            known: BTreeMap::new(),
+        }
     }
 
     /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
@@ -111,12 +120,18 @@ impl Watch {
         self.health.failing_since.is_none() && self.health.polled_at.is_some()
     }
 
-    /// Everything that is asked for: the labelled issues, then what a sweep listed beside them.
+    /// Everything that is asked for: the labelled issues, what a killed run left, then what a sweep listed beside them.
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
+        let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);
+        let left = self.recovering.iter().filter(move |issue| !among(&self.listing, issue.id));
         let swept =
-            self.state.sweeping.iter().filter(|issue| !self.listing.iter().any(|other| other.id == issue.id));
+            self.state.sweeping.iter().filter(move |issue| {
+                !among(&self.listing, issue.id) && !among(&self.recovering, issue.id)
+            });
         let labelled = self.listing.iter().map(|issue| (issue, Selection::Trigger));
-        labelled.chain(swept.map(|issue| (issue, Selection::Sweep)))
+        labelled
+            .chain(left.map(|issue| (issue, Selection::Recovery)))
+            .chain(swept.map(|issue| (issue, Selection::Sweep)))
     }
 
     /// A candidate by number.
@@ -185,7 +200,8 @@ impl Watch {
     pub fn refresh(&mut self, wanted: u64, fresh: &IssueSnapshot) -> bool {
         let mut listed = fresh.clone();
         listed.issue.body = String::new();
-        let places = self.listing.iter_mut().chain(&mut self.state.sweeping);
+        let places =
+            self.listing.iter_mut().chain(&mut self.recovering).chain(&mut self.state.sweeping);
         let mut same = true;
         for place in places.filter(|place| number(place) == Some(wanted)) {
             same &= place.issue.open == listed.issue.open
@@ -208,6 +224,7 @@ impl Watch {
 
     /// Takes an issue out of the sweep's rest.
     pub fn drop_swept(&mut self, wanted: u64) {
+        self.recovering.retain(|issue| number(issue) != Some(wanted));
         self.state.sweeping.retain(|issue| number(issue) != Some(wanted));
     }
 }
@@ -220,7 +237,8 @@ impl Known {
     }
 }
 
-/// The label whose last labeller asks for the run: the trigger where it is on, else the first that the sweep filters by.
+/// The label whose last labeller asks for the run: the trigger where it is on or was when the run began, else the first
+/// that the sweep filters by.
 pub(super) fn asking_label<'a>(
     of: &IssueSnapshot,
     selection: &Selection,
@@ -228,6 +246,7 @@ pub(super) fn asking_label<'a>(
     sweep_labels: &'a [String],
 ) -> Option<&'a str> {
     match selection {
+        Selection::Recovery => Some(trigger),
         _ if of.has_label(trigger) => Some(trigger),
         Selection::Trigger => None,
         Selection::Sweep => sweep_labels.first().map(String::as_str),

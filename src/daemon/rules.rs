@@ -239,6 +239,7 @@ fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
         return Ok(format!("the label \"{trigger}\" is on it"));
     }
     match facts.selection {
+        Selection::Recovery => Ok("a killed run of it is to be brought to its end".to_owned()),
         Selection::Trigger => Err(Reason::NoTrigger(trigger.clone())),
         Selection::Sweep => {
             let labels = &facts.labels;

@@ -3,7 +3,7 @@
 use super::board::IssueRef;
 use super::state_format::Settling;
 use crate::config::config_file::LabelsTable;
-use crate::github::{Client, Error, ErrorKind};
+use crate::github::{Client, Error, ErrorKind, IssueState};
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn settle(
@@ -23,8 +23,12 @@ pub(super) async fn settle(
     };
     if let Some(why) = &wanted.refusal {
         let marker = format!("<!-- agentd:issue-{}:refusal -->", issue.number);
+        let headline = match wanted.state {
+            IssueState::Failed => "agentd did not finish its work on this issue.",
+            _ => "agentd did not start on this issue.",
+        };
         let text = format!(
-            "**agentd did not start on this issue.**\n\n{why}\n\nWhen that is settled, put the label `{}` on again.",
+            "**{headline}**\n\n{why}\n\nWhen that is settled, put the label `{}` on again.",
             labels.trigger
         );
         client.settle_comment(&issue.repo, issue.number, &marker, &text).await?;

@@ -19,6 +19,18 @@ use crate::sys::shutdown::Shutdown;
 /// Starts a run of the walk; given by the roof.
 pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
 
+/// Finalises the killed run of an issue that is not to be gone on with; false = there is none. Given by the roof.
+pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// A run of an earlier daemon whose process died before its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its issue.
+    pub issue: IssueRef,
+    /// Whether agentd itself had begun to write the issue's labels, so that a missing trigger is nobody's wish.
+    pub settling: bool,
+}
+
 /// A run to be made.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
@@ -72,8 +84,10 @@ pub(super) struct Supervisor {
 pub(super) struct Live {
     pub control: RunControl,
     pub since: DateTime<Utc>,
-    /// Started by a sweep, without the trigger label.
-    pub swept: bool,
+    /// Started without the trigger label: by a sweep, or to end what a killed run had begun.
+    pub unlabelled: bool,
+    /// Tag of the issue as last read, for those in no list.
+    pub etag: Option<String>,
 }
 
 impl Supervisor {
@@ -86,16 +100,20 @@ impl Supervisor {
         issue: IssueRef,
         control: RunControl,
         since: DateTime<Utc>,
-        swept: bool,
+        unlabelled: bool,
         run: impl Future<Output = RunSummary> + Send + 'static,
     ) {
         let handle = self.tasks.spawn(run);
         self.ids.push((handle.id(), issue.clone()));
-        self.runs.insert(issue, Live { control, since, swept });
+        self.runs.insert(issue, Live { control, since, unlabelled, etag: None });
     }
 
     pub fn runs(&self) -> impl Iterator<Item = (&IssueRef, &Live)> {
         self.runs.iter()
+    }
+
+    pub fn runs_mut(&mut self) -> impl Iterator<Item = (&IssueRef, &mut Live)> {
+        self.runs.iter_mut()
     }
 
     pub fn issues(&self) -> Vec<IssueRef> {

@@ -17,14 +17,14 @@ use super::poll::{Frame, Watch};
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
 use super::state_format::DaemonState;
-use super::supervise::{RunControl, RunRequest, Start, Supervisor};
+use super::supervise::{Abandon, RunControl, RunRequest, Start, Supervisor, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
-use crate::github::{Client, ErrorKind, IssueState};
+use crate::github::{Client, ErrorKind, Fetched, IssueState};
 use crate::sys::clock::Clock;
 use crate::sys::files::FileError;
 use crate::sys::holder_format::Holder;
@@ -80,6 +80,10 @@ pub struct Parts {
     pub shutdown: Shutdown,
     /// How a run is made.
     pub start: Start,
+    /// How a killed run is finalised that is not to be gone on with.
+    pub abandon: Abandon,
+    /// What the processes before this one left unfinished.
+    pub unfinished: Vec<Unfinished>,
 }
 
 /// Why a daemon cannot start.
@@ -120,6 +124,8 @@ pub struct Daemon {
     /// Running issues that were closed or lost their label.
     gone: BTreeMap<IssueRef, StopDetail>,
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
+    /// What earlier processes left and was not looked at yet.
+    pub(super) unfinished: Vec<Unfinished>,
     saved: DaemonState,
     wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -169,6 +175,7 @@ impl Daemon {
             waiting: Vec::new(),
             gone: BTreeMap::new(),
             ended: Vec::new(),
+            unfinished: parts.unfinished.clone(),
             saved,
             wake: Arc::default(),
             lock,
@@ -226,6 +233,7 @@ impl Daemon {
         let now = self.parts.clock.now();
         let (client, interval) = (self.quick_client(), self.parts.poll_interval);
         let trigger = self.parts.labels.trigger.clone();
+        self.recover().await;
         let polls = self.watches.iter_mut().map(|watch| watch.poll(&client, &trigger, interval, now));
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<bool>>().await;
         self.start_due_sweeps(now).await;
@@ -243,16 +251,32 @@ impl Daemon {
         self.parts.client.patient(Duration::from_secs(1))
     }
 
-    /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41).
-    async fn find_gone(&self) -> BTreeMap<IssueRef, StopDetail> {
+    /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
+    /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
+    async fn find_gone(&mut self) -> BTreeMap<IssueRef, StopDetail> {
         let mut gone = BTreeMap::new();
+        let client = self.quick_client();
+        for (issue, live) in self.supervisor.runs_mut() {
+            if !live.unlabelled || live.control.shutdown.stopping() {
+                continue;
+            }
+            match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
+                Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => {
+                    gone.insert(issue.clone(), StopDetail::IssueClosed);
+                }
+                Ok(Fetched::Fresh(_, etag)) => live.etag = etag,
+                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => {
+                    gone.insert(issue.clone(), StopDetail::IssueClosed);
+                }
+                _ => {}
+            }
+        }
         for (issue, live) in self.supervisor.runs() {
             let Some(watch) = self.watches.iter().find(|watch| watch.watched.name == issue.repo) else {
                 continue;
             };
             let listed = watch.candidate(issue.number).is_some();
-            // What a sweep started carries no trigger label; that it is closed shows at its own end.
-            if listed || !watch.is_fresh() || live.control.shutdown.stopping() || live.swept {
+            if listed || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
                 continue;
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
@@ -367,7 +391,8 @@ impl Daemon {
         if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
             memory.parked = None;
         }
-        let swept = selection == Selection::Sweep && !fresh.has_label(&trigger);
+        let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
+        let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunControl::below(&self.parts.shutdown);
         let run = (self.parts.start)(RunRequest {
@@ -378,7 +403,7 @@ impl Daemon {
             control: control.clone(),
         });
         tracing::info!(%issue, source = ?source, "starting a run");
-        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), swept, run);
+        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), unlabelled, run);
         true
     }
 

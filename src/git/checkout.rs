@@ -121,6 +121,14 @@ impl Checkout {
         self.common.join("agentd").join(format!("{worktree_name}.json"))
     }
 
+    /// Lease files that were ever made here.
+    pub fn lease_files(&self) -> Vec<PathBuf> {
+        let folder = self.common.join("agentd");
+        let files = std::fs::read_dir(folder.as_path()).into_iter().flatten().flatten();
+        let files = files.map(|entry| entry.path());
+        files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+    }
+
     /// Whether the repository's own hooks run.
     pub(super) fn hooks(&self) -> bool {
         self.hooks

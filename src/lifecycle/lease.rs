@@ -14,6 +14,7 @@ use super::refusal::Refusal;
 use super::run::RUN_MARK;
 use super::site::Site;
 use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
@@ -72,16 +73,28 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     };
     let last = lock.record().and_then(mapping_of);
     let resumed = plan.request.resume;
+    let daemon = plan.request.source != ObjectiveSource::Cli;
     let predecessor = match (resumed, &last) {
         (Some(run_id), last) => Some(resumable(site, run_id, last.as_ref()).await?),
-        (None, Some(last)) => recovery::predecessor(site, last.run_id).await,
-        (None, None) => None,
+        (None, Some(last)) if !last.given_up => recovery::predecessor(site, last.run_id, daemon).await,
+        (None, _) => None,
     };
     if let Some(dead) = &predecessor {
         end_strays(dead.run_id).await;
     }
-    let continues = predecessor.is_some()
-        && (resumed.is_some() || last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS));
+    // A run that a shutdown stopped was not killed: going on with it does not count.
+    let killed = predecessor
+        .as_ref()
+        .is_some_and(|before| before.facts.end.as_ref().is_none_or(|end| end.detail != StopDetail::Shutdown));
+    let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
+    if let (Some(last), true, false, true) = (&last, predecessor.is_some(), continues, daemon) {
+        return Err(given_up(&mut lock, last));
+    }
+    let successors = match &last {
+        Some(last) if continues => last.successors + u32::from(killed),
+        _ => 0,
+    };
     let run_id = RunId(Uuid::now_v7());
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
@@ -89,7 +102,8 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         origin: resolved.origin.clone(),
         run_id,
         instance: instance.clone(),
-        successors: if continues { last.map_or(0, |last| last.successors) + 1 } else { 0 },
+        successors,
+        given_up: false,
     };
     let predecessor = predecessor.filter(|_| continues);
     let journal = open_journal(plan, site, &mapping, predecessor.as_ref()).await?;
@@ -127,6 +141,40 @@ async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> 
         }
         Err(error) => Err(invalid(format!("Run {run_id} cannot be gone on with: {error}."))),
     }
+}
+
+/// Finalises the killed run of an issue that is not to be worked on any more (D37): closed, or its label taken off while
+/// nobody was there. False = there is none, or somebody holds the lease.
+pub async fn abandon(key: &IssueKey, site: &Site) -> bool {
+    let now = site.clock.now();
+    let path = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let instance = InstanceId::new(key, now);
+    let holder = Holder::here(&site.host, instance.as_str(), now, now + TimeDelta::minutes(GRACE_MINUTES));
+    let host = site.host.clone();
+    let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
+    let Ok(Ok(mut lock)) = locked else { return false };
+    let Some(last) = lock.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
+    if recovery::predecessor(site, last.run_id, false).await.is_none() {
+        return false;
+    }
+    given_up(&mut lock, &last);
+    true
+}
+
+/// The run of `last` was killed once too often: the next one that a person asks for begins anew (D37, D61).
+fn given_up(lock: &mut Lock, last: &MappingRecord) -> Refusal {
+    let record = MappingRecord { given_up: true, ..last.clone() };
+    if let Err(error) = lock.set_record(serde_json::to_value(&record).unwrap_or_default()) {
+        tracing::warn!(%error, "that a run is given up could not be written into its lease");
+    }
+    Refusal::new(
+        StopDetail::Interrupted,
+        format!(
+            "The process was killed in the middle of this issue's run, and in {} more that continued it. \
+             What was committed is on the branch {}.",
+            last.successors, last.branch
+        ),
+    )
 }
 
 /// What a lease file's record says; `None` for one of a newer agentd.

@@ -23,6 +23,9 @@ pub struct MappingRecord {
     pub run_id: RunId,
     /// How many killed runs in a row this run succeeds (D61).
     pub successors: u32,
+    /// Whether the daemon has given up continuing that run (D37): the next one begins anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// The instance of that run; later ones sort after it (D94).
     pub instance: InstanceId,
 }

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lease::mapping_of;
 use super::site::Site;
 use super::{report, seal};
-use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::RunFacts;
+use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
@@ -56,18 +58,22 @@ pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, 
         }
         facts(&dir)
     });
-    let mut facts =
+    let facts =
         work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })??;
     let Some(end) = &facts.end else { return Ok(None) };
     if end.success() {
         return Ok(None);
     }
-    if end.detail != StopDetail::Interrupted {
-        facts.flow_end = None;
-        let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
-        facts.visits.truncate(going);
-    }
+    let facts = if end.detail == StopDetail::Interrupted { facts } else { reopened(facts) };
     Ok(Some(Predecessor { run_id, facts }))
+}
+
+/// Takes back the end of a run that ended in order: the visits that led to another stay.
+fn reopened(mut facts: RunFacts) -> RunFacts {
+    facts.flow_end = None;
+    let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
+    facts.visits.truncate(going);
+    facts
 }
 
 /// What a reader does with a run: one whose process is gone gets the end and the files that it could not write itself;
@@ -96,9 +102,10 @@ fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
     })
 }
 
-/// The run that held the lease last, if its process died before its end; finalised on the way. The caller holds the
-/// lease, so nobody writes that journal any more.
-pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
+/// The run that held the lease last, if its process died before its end; finalised on the way. With `shut_down` also one
+/// that a shutdown ended: the next daemon goes on with it. The caller holds the lease, so nobody writes that journal any
+/// more.
+pub async fn predecessor(site: &Site, run_id: RunId, shut_down: bool) -> Option<Predecessor> {
     let dir = site.state.run(&site.repo, run_id);
     let clock = site.clock.clone();
     let found = tokio::task::spawn_blocking(move || {
@@ -110,6 +117,9 @@ pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
             }
             Some(end) => end.detail == StopDetail::Interrupted,
         };
+        if shut_down && facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown) {
+            return Ok(Some(reopened(facts)));
+        }
         Ok::<_, JournalError>(interrupted.then_some(facts))
     })
     .await;
@@ -124,6 +134,50 @@ pub async fn predecessor(site: &Site, run_id: RunId) -> Option<Predecessor> {
             None
         }
     }
+}
+
+/// A run that the daemon started, whose process died, and that nobody has gone on with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The issue.
+    pub number: u64,
+    /// Whether it had begun to write the issue's labels: then it was agentd that took the trigger off.
+    pub settling: bool,
+}
+
+/// What dead processes left of a repository's runs: their ends are written, and those that can be gone on with
+/// are given back.
+pub async fn tidy(site: &Site) -> Vec<Unfinished> {
+    let site = site.clone();
+    let tidied = tokio::task::spawn_blocking(move || {
+        for dir in site.state.runs(Some(&site.repo)).unwrap_or_default() {
+            if !dir.result().exists()
+                && let Err(error) = settle(&dir, &site.clock, &site.host)
+            {
+                tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
+            }
+        }
+        let leases = site.checkout.lease_files();
+        leases.iter().filter_map(|path| unfinished(&site, path)).collect()
+    });
+    tidied.await.unwrap_or_default()
+}
+
+fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
+    let lease = lock::peek(lease_file)?;
+    let now = site.clock.now();
+    if lease.holder.is_some_and(|holder| holder.liveness(&site.host, now) != Liveness::Dead) {
+        return None;
+    }
+    let last = mapping_of(&lease.record?).filter(|last| !last.given_up)?;
+    let facts = facts(&site.state.run(&site.repo, last.run_id)).ok()?;
+    let began = facts.lease.as_ref()?;
+    let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
+    if !killed || began.source == ObjectiveSource::Cli {
+        return None;
+    }
+    let settling = facts.effects.iter().any(|(effect, _)| *effect == Effect::Labels);
+    Some(Unfinished { number: began.issue.key.number()?, settling })
 }
 
 /// Ends a dead run: `interrupted` where it has no end of its own, with result and report folded from what its journal

@@ -109,6 +109,8 @@ impl Yard {
             host: Host::current(),
             shutdown: self.shutdown.clone(),
             start,
+            abandon: Arc::new(|_| std::future::ready(true).boxed()),
+            unfinished: vec![],
         }
     }
 

@@ -1,0 +1,47 @@
+//! Recovery: what a killed daemon left is gone on with where its label is still on, ended where agentd itself had taken it
+//! off, and finalised where a person has (D37, D61).
+
+use super::board::IssueRef;
+use super::outcome::RunSummary;
+use super::supervise::Unfinished;
+use super::watch::Daemon;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::github::ErrorKind;
+
+impl Daemon {
+    /// Looks at each unfinished run once GitHub says how its issue stands; what cannot be asked now is asked next time.
+    pub(super) async fn recover(&mut self) {
+        let client = self.quick_client();
+        let trigger = self.parts.labels.trigger.clone();
+        for left in std::mem::take(&mut self.unfinished) {
+            let Unfinished { issue, settling } = left.clone();
+            let Some(watch) = self.watch_of(&issue.repo) else { continue };
+            if watch.candidate(issue.number).is_some() {
+                continue;
+            }
+            match client.issue(&issue.repo, issue.number).await {
+                // The poll lists it.
+                Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
+                Ok(mut fresh) if fresh.issue.open && settling => {
+                    tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
+                    fresh.issue.body = String::new();
+                    watch.recovering.push(fresh);
+                }
+                Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
+                    tracing::warn!(%issue, %error, "a killed run's issue could not be read yet");
+                    self.unfinished.push(left);
+                }
+                _ => self.give_up(issue).await,
+            }
+        }
+    }
+
+    async fn give_up(&mut self, issue: IssueRef) {
+        if (self.parts.abandon)(issue.clone()).await {
+            let message = "The process was killed in the middle of the run, and when agentd was back the issue was \
+                           closed or its trigger label was off.";
+            let stop = Stop::new(StopDetail::Interrupted, message);
+            self.take_end((issue, RunSummary { run_id: None, stop, pull_request: None }));
+        }
+    }
+}
