@@ -116,7 +116,7 @@ pub enum Command {
     #[command(subcommand, subcommand_required = true)]
     Config(ConfigCommand),
     /// Worktrees of issues.
-    #[command(subcommand, subcommand_required = true, hide = true)]
+    #[command(subcommand, subcommand_required = true)]
     Worktrees(WorktreesCommand),
     /// Write a configuration, an agent and a policy into this repository; overwrites nothing.
     Init(InitArgs),
@@ -397,7 +397,11 @@ pub enum WorktreesCommand {
     /// List them.
     List,
     /// Remove those that hold nothing of value; say what was kept and why.
-    Prune,
+    Prune {
+        /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// `agentd init`.

@@ -9,7 +9,7 @@ use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, abandons, explain, gather,
-    unfinished, walks,
+    retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
@@ -125,7 +125,7 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
             .filter(|holder| holder.liveness(&site.host, now) != crate::sys::holder_format::Liveness::Dead)
             .map(|holder| crate::daemon::Holder::Elsewhere(holder.to_string()));
         let around = Surroundings {
-            watched: Watched::of(site.repo.clone(), &site.repository),
+            watched: watched(&site).await,
             labels: config.github.labels.clone(),
             min_permission: config.github.min_permission.into(),
             holder,
@@ -181,7 +181,10 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
         CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
     })?;
     let unfinished = unfinished(&sites).await;
-    let repositories = sites.iter().map(|site| Watched::of(site.repo.clone(), &site.repository)).collect();
+    let mut repositories = Vec::new();
+    for site in &sites {
+        repositories.push(watched(site).await);
+    }
     Ok(Parts {
         client,
         repositories,
@@ -194,9 +197,15 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
         host: Host::current(),
         shutdown: shutdown.clone(),
         unfinished,
+        retire: Some(retires(&sites)),
         abandon: abandons(&sites),
         start: walks(sites, |_| Watch::silent()),
     })
+}
+
+async fn watched(site: &Site) -> Watched {
+    let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
+    Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
 }
 
 fn limits(config: &Config) -> Limits {

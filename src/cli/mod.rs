@@ -20,6 +20,7 @@ mod sim_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
+mod worktrees_command;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -124,6 +125,10 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Sweep => return daemon_command::sweep(&context),
         Command::Status => daemon_command::status(&context),
         Command::Why { issue } => daemon_command::why(&context, *issue),
+        Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
+        Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
+            worktrees_command::prune(&context, *dry_run)
+        }
         Command::Sim(args) => sim_command::run(&context, args),
         Command::Agents(command) => return agents_command::agents(&context, command),
         Command::Tools(ToolsCommand::List { format }) => tools_command::list(&context, format.is_some()),
@@ -182,7 +187,7 @@ fn name_of(command: &Command) -> String {
         Command::Tools(ToolsCommand::Call { .. }) => "tools call",
         Command::Chat(_) => "chat",
         Command::Worktrees(WorktreesCommand::List) => "worktrees list",
-        Command::Worktrees(WorktreesCommand::Prune) => "worktrees prune",
+        Command::Worktrees(WorktreesCommand::Prune { .. }) => "worktrees prune",
         Command::Sim(_) => "sim",
         Command::Demo(_) => "demo",
         Command::Mcp => "mcp",

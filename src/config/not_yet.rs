@@ -16,11 +16,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("session.loop_guard", "the loop guard's numbers are fixed"),
     ("session.read_page_lines", "pages are fixed at 500 lines"),
     ("session.schema_repair_attempts", "attempts are those of session.max_retries"),
-    ("worktree.copy", "untracked files are not copied yet"),
-    ("worktree.retention", "worktrees are not removed by age yet"),
-    ("worktree.setup", "worktrees have no setup commands yet"),
-    ("worktree.setup_timeout", "worktrees have no setup commands yet"),
-    ("worktree.sparse", "checkouts are whole"),
 ];
 
 /// Every set key that is in the table.

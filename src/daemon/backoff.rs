@@ -19,14 +19,14 @@ impl BackOff {
             return None;
         }
         let pause = (FIRST * (1 << (attempts - 1).min(16))).min(LONGEST);
-        Some(Self { attempts, until: now + pause, why: why.into() })
+        Some(Self { attempts, until: now + pause, why: why.into(), held: false })
     }
 
     /// A pause that is nobody's failure: somebody else holds the branch. Never escalates.
     pub fn held(previous: Option<&Self>, now: DateTime<Utc>, why: impl Into<String>) -> Self {
         let attempts = previous.map_or(0, |previous| previous.attempts).min(MOST - 1);
         let pause = (FIRST * (1 << attempts.min(16))).min(LONGEST);
-        Self { attempts: (attempts + 1).min(MOST - 1), until: now + pause, why: why.into() }
+        Self { attempts: (attempts + 1).min(MOST - 1), until: now + pause, why: why.into(), held: true }
     }
 }
 

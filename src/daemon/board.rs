@@ -149,6 +149,8 @@ pub struct Facts {
     pub dependencies: Asked<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
+    /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
+    pub disk: Option<(u64, u64)>,
     /// The time at which it is asked.
     pub now: DateTime<Utc>,
 }

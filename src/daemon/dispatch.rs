@@ -7,15 +7,17 @@ use futures::FutureExt as _;
 
 use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, RunControl, RunRequest, Start, Unfinished};
+use super::supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
+use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::lease;
 use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
+use crate::lifecycle::retire;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::walk::{Walked, walk};
 use crate::lifecycle::watch::Watch;
@@ -56,6 +58,41 @@ pub fn abandons(sites: &[Site]) -> Abandon {
         }
         .boxed()
     })
+}
+
+/// Retires merged worktrees in these sites after the time that the configuration keeps them.
+pub fn retires(sites: &[Site]) -> Retire {
+    let sites: Arc<[Site]> = sites.to_vec().into();
+    Arc::new(move || {
+        let sites = Arc::clone(&sites);
+        async move {
+            for site in sites.iter() {
+                let retention = site.config.worktree.retention.0;
+                match retire::retire(site, retention, false).await {
+                    Ok(pruned) => told(site, &pruned),
+                    Err(refusal) => {
+                        tracing::warn!(repo = %site.repo, %refusal, "merged worktrees were not looked for");
+                    }
+                }
+            }
+        }
+        .boxed()
+    })
+}
+
+/// The log of what went and what stays (I2).
+fn told(site: &Site, pruned: &[Pruned]) {
+    for one in pruned {
+        match &one.outcome {
+            PruneOutcome::Removed { files, bytes, kept_as } => {
+                tracing::info!(repo = %site.repo, worktree = one.name, files, bytes, kept_as, "a merged worktree was removed");
+            }
+            PruneOutcome::Kept { reason } => {
+                tracing::debug!(repo = %site.repo, worktree = one.name, reason, "a worktree stays");
+            }
+            PruneOutcome::WouldRemove => {}
+        }
+    }
 }
 
 /// What dead processes left in these sites; looked at once, before the daemon starts.

@@ -12,10 +12,13 @@ use super::watch::Watched;
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::ActorPermission;
+use crate::sys::files;
 use crate::github::{Client, Dependency, Error, ErrorKind, IssueSnapshot};
 
 /// Longest pause between polls of a repository whose polls fail.
 const LONGEST: Duration = Duration::from_secs(600);
+/// Bytes that stay free beside a new worktree: for records, indexes, and what the work itself writes.
+pub(super) const HEADROOM: u64 = 256 * 1024 * 1024;
 /// An answer that could not be had is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
@@ -145,6 +148,8 @@ impl Watch {
             None => Poll::Fresh,
             Some(why) => Poll::Failed(why.clone()),
         };
+        let place = self.watched.place.as_ref().filter(|_| self.candidates().next().is_some());
+        let disk = place.and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM)));
         let of = |(snapshot, selection): (&IssueSnapshot, Selection)| {
             let number = number(snapshot)?;
             let issue = IssueRef { repo: self.watched.name.clone(), number };
@@ -161,6 +166,7 @@ impl Watch {
                 min_permission: frame.min_permission,
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
+                disk,
                 now: frame.now,
                 issue,
             })

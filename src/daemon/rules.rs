@@ -56,6 +56,13 @@ pub enum Reason {
         /// Starts that failed.
         attempts: u32,
     },
+    /// The disk has no room for another worktree.
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes it takes.
+        needs: u64,
+    },
     /// The daemon is being stopped.
     Stopping,
     /// No slot in the repository.
@@ -86,6 +93,7 @@ impl Reason {
             Self::Blocked(_) => "blocked_by_open",
             Self::SubIssuesOpen(_) => "sub_issues_open",
             Self::BackingOff { .. } => "backing_off",
+            Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
             Self::RepositoryFull(_) => "repository_slots_full",
             Self::Full(_) => "slots_full",
@@ -99,6 +107,7 @@ impl Reason {
             Self::Blocked(_)
                 | Self::SubIssuesOpen(_)
                 | Self::BackingOff { .. }
+                | Self::DiskFull { .. }
                 | Self::RepositoryFull(_)
                 | Self::Full(_)
         )
@@ -140,6 +149,12 @@ impl std::fmt::Display for Reason {
             Self::BackingOff { why, until, attempts } => {
                 write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
             }
+            Self::DiskFull { free, needs } => write!(
+                f,
+                "the disk has {} left, and a worktree takes {}; make room (agentd worktrees prune)",
+                mebibytes(*free),
+                mebibytes(*needs)
+            ),
             Self::Stopping => f.write_str("the daemon is being stopped"),
             Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
             Self::Full(max) => write!(f, "all {max} slots are taken"),
@@ -185,6 +200,7 @@ const RULES: &[Rule] = &[
     ("start_not_failed_lately", not_backing_off),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
+    ("disk_has_room", disk_has_room),
     ("daemon_goes_on", not_stopping),
     ("slot_in_repository", repository_slot),
     ("slot", slot),
@@ -270,6 +286,7 @@ fn not_running(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.back_off {
+        Some(pause) if pause.held && pause.until > facts.now => Err(Reason::RunningElsewhere(pause.why.clone())),
         Some(pause) if pause.until > facts.now => Err(Reason::BackingOff {
             why: pause.why.clone(),
             until: pause.until.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -314,6 +331,18 @@ fn free_of_dependencies(facts: &Facts, _: Slots) -> Result<String, Reason> {
         return Err(Reason::SubIssuesOpen(subs));
     }
     Ok("no open issue blocks it".to_owned())
+}
+
+fn disk_has_room(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match facts.disk {
+        Some((free, needs)) if free < needs => Err(Reason::DiskFull { free, needs }),
+        Some((free, _)) => Ok(format!("{} are free for its worktree", mebibytes(free))),
+        None => Ok("the disk is not looked at".to_owned()),
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes / (1024 * 1024))
 }
 
 fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {

@@ -74,6 +74,9 @@ pub struct BackOff {
     pub until: DateTime<Utc>,
     /// The last failure; public.
     pub why: String,
+    /// Nobody's failure: somebody else works on the issue, and its labels are theirs to write.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 /// Labels (and a word to people) still to be written.

@@ -22,6 +22,9 @@ pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send
 /// Finalises the killed run of an issue that is not to be gone on with; false = there is none. Given by the roof.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
 
+/// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
+pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// A run of an earlier daemon whose process died before its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {

@@ -17,7 +17,7 @@ use super::poll::{Frame, Watch};
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
 use super::state_format::DaemonState;
-use super::supervise::{Abandon, RunControl, RunRequest, Start, Supervisor, Unfinished};
+use super::supervise::{Abandon, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue::ObjectiveSource;
@@ -34,6 +34,8 @@ use crate::sys::shutdown::Shutdown;
 
 /// Repositories polled at the same time.
 const POLLED_AT_ONCE: usize = 8;
+/// Merged worktrees are looked for this often.
+const RETIRE_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
 const LAST_GRACE: Duration = Duration::from_secs(10);
 
@@ -46,12 +48,14 @@ pub struct Watched {
     pub depends: bool,
     /// Sweeps.
     pub sweep: Sweep,
+    /// Where its worktrees are made, and the bytes that one takes; `None` = starts do not look at the disk.
+    pub place: Option<(PathBuf, u64)>,
 }
 
 impl Watched {
     /// What the configuration says of a repository whose name is known.
     pub fn of(name: RepoName, entry: &Repository) -> Self {
-        Self { name, depends: entry.depends, sweep: entry.sweep.clone() }
+        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None }
     }
 }
 
@@ -82,6 +86,8 @@ pub struct Parts {
     pub start: Start,
     /// How a killed run is finalised that is not to be gone on with.
     pub abandon: Abandon,
+    /// How merged worktrees are retired, in the background (I5); `None` = they are not.
+    pub retire: Option<Retire>,
     /// What the processes before this one left unfinished.
     pub unfinished: Vec<Unfinished>,
 }
@@ -130,6 +136,14 @@ pub struct Daemon {
     wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl std::fmt::Debug for Daemon {
@@ -190,6 +204,15 @@ impl Daemon {
 
     /// Ticks until it is told to stop, then waits for the runs.
     pub async fn run(&mut self) -> DaemonReport {
+        let retiring = self.parts.retire.clone().map(|retire| {
+            tokio::spawn(async move {
+                loop {
+                    retire().await;
+                    tokio::time::sleep(RETIRE_EACH).await;
+                }
+            })
+        });
+        let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
         while !self.parts.shutdown.stopping() {
             self.unless_stopped(Self::tick).await;
             let next = Instant::now() + self.parts.poll_interval;

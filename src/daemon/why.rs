@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use super::admission::Admission;
 use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
 use super::loading::{DaemonFiles, StateError};
-use super::poll::{asking_label, seen};
+use super::poll::{HEADROOM, asking_label, seen};
 use super::watch::Watched;
 use crate::config::config_file::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, ErrorKind};
+use crate::sys::files;
 
 /// What the caller knows beside GitHub.
 #[derive(Debug, Clone)]
@@ -56,6 +57,7 @@ pub async fn gather(
         min_permission: around.min_permission,
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
+        disk: around.watched.place.as_ref().and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM))),
         now: around.now,
     };
     let snapshot = match client.issue(&repo, number).await {

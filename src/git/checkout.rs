@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -303,6 +303,15 @@ impl Checkout {
     /// Removes a ref if it is at `at`.
     pub async fn delete_ref(&self, full: &str, at: &CommitId) -> Result<(), GitError> {
         self.call(["update-ref", "-d", full, at.as_str()]).await?.done().await
+    }
+
+    /// Bytes of the files that the main checkout's index knows: about what a worktree takes. 0 where it cannot be told.
+    pub async fn tracked_bytes(&self) -> u64 {
+        let sum = self.library(|repository| {
+            let index = repository.index()?;
+            Ok(index.iter().map(|entry| u64::from(entry.file_size)).sum())
+        });
+        sum.await.unwrap_or_default()
     }
 
     /// A file of a commit: its bytes, or `None` where the commit has no file there.

@@ -9,17 +9,19 @@ use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Population {
     /// Fill submodules, where the commit has some.
     pub submodules: bool,
     /// Fill in files under Git LFS, where the program is installed.
     pub lfs: bool,
+    /// Folders of a sparse checkout (`worktree.sparse`); empty = all, or what the main checkout has.
+    pub sparse: Vec<String>,
 }
 
 impl Default for Population {
     fn default() -> Self {
-        Self { submodules: true, lfs: true }
+        Self { submodules: true, lfs: true, sparse: Vec::new() }
     }
 }
 
@@ -81,7 +83,7 @@ impl Checkout {
 
 impl Worktree {
     /// Fills submodules and says what stays incomplete, as warnings for people.
-    pub(super) async fn populate(&self, wants: Population) -> Result<Vec<String>, GitError> {
+    pub(super) async fn populate(&self, wants: &Population) -> Result<Vec<String>, GitError> {
         let mut warnings = Vec::new();
         if self.path().join(".gitmodules").as_path().is_file() {
             if wants.submodules {
@@ -106,6 +108,17 @@ impl Worktree {
             }
         }
         Ok(warnings)
+    }
+
+    /// Leaves out what is in none of the folders; under the lock, because it writes the shared configuration.
+    pub(super) async fn narrow(&self, folders: &[String]) -> Result<(), GitError> {
+        if folders.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.checkout().turn().await?;
+        let mut args = vec!["sparse-checkout", "set", "--cone", "--no-sparse-index"];
+        args.extend(folders.iter().map(String::as_str));
+        self.call(args).await?.done().await
     }
 
     /// Registers submodules under the lock (it writes the shared configuration), then fetches them outside it.

@@ -161,7 +161,7 @@ impl Checkout {
         let lfs = plan.population.lfs && self.has_lfs().await?;
         let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
         worktree.clear_stale_locks()?;
-        worktree.finish_checkout(plan.population, &mut warnings).await?;
+        worktree.finish_checkout(&plan.population, &mut warnings).await?;
         if let Some(tip) = &remote_tip {
             worktree.follow_remote(tip, &mut warnings).await?;
         }
@@ -429,7 +429,7 @@ impl Worktree {
     /// Checks the files out where that was not done, or not finished. Work that is there is never written over.
     async fn finish_checkout(
         &self,
-        population: Population,
+        population: &Population,
         warnings: &mut Vec<String>,
     ) -> Result<(), WorktreeError> {
         let marker = self.git_dir().join(PREPARING);
@@ -441,6 +441,7 @@ impl Worktree {
         if marker.as_path().exists() || (!index.as_path().exists() && bare()) {
             files::write_private(marker.as_path(), b"")?;
             let hooks = self.checkout().hooks();
+            self.narrow(&population.sparse).await?;
             self.call(["reset", "--hard", "--quiet"]).await?.with_hooks(hooks).done().await?;
             warnings.extend(self.populate(population).await?);
             files::remove_file(marker.as_path())?;

@@ -11,6 +11,7 @@ use super::error::GitError;
 use super::needs;
 use super::program::Call;
 use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
 /// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
@@ -134,6 +135,19 @@ impl Worktree {
     ) -> Result<Call, GitError> {
         let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?;
         Ok(if self.lfs { call.config(needs::lfs_driver()) } else { call })
+    }
+
+    /// Whether git ignores a path of it (relative, with `/`).
+    pub async fn ignores(&self, path: &str) -> Result<bool, GitError> {
+        Ok(self.call(["check-ignore", "--quiet", "--", path]).await?.exit().await?.success())
+    }
+
+    /// Keeps a path out of every commit made here, for this repository alone; tracked files are not touched by it.
+    pub async fn keep_out(&self, path: &str) -> Result<(), GitError> {
+        let _turn = self.checkout.turn().await?;
+        let exclude = self.checkout.common_dir().join("info").join("exclude");
+        files::ensure_line(exclude.as_path(), &format!("/{path}"))?;
+        Ok(())
     }
 
     /// The ref that HEAD names, or the commit it is detached at.

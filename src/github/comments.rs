@@ -68,16 +68,19 @@ impl Client {
         number: u64,
         marker: &str,
     ) -> Result<Option<Comment>, Error> {
+        let mut marked = self.comments(repo, number, None).await?;
+        marked.retain(|comment| comment.body.trim_start().starts_with(marker));
+        if marked.is_empty() {
+            return Ok(None);
+        }
         let login = &self.viewer().await?.actor.login;
-        let comments = self.comments(repo, number, None).await?;
         let ours = |comment: &Comment| {
-            let by_login =
-                comment.author.as_ref().is_some_and(|author| author.login.eq_ignore_ascii_case(login));
+            // Where it cannot be told who we are, nor who wrote it, the marker alone has to do.
+            let by_login = login.is_empty()
+                || comment.author.as_ref().is_none_or(|author| author.login.eq_ignore_ascii_case(login));
             by_login || (comment.app.is_some() && comment.app == self.app_id())
         };
-        Ok(comments
-            .into_iter()
-            .find(|comment| comment.body.trim_start().starts_with(marker) && ours(comment)))
+        Ok(marked.into_iter().find(ours))
     }
 
     /// Brings our comment with `marker` to `text`, whose first line is the marker's: writes it where there is none, edits

@@ -29,7 +29,7 @@ impl From<UserWire> for Actor {
 /// Who the credentials are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Viewer {
-    /// The account.
+    /// The account; an empty login where GitHub does not say.
     pub actor: Actor,
     /// Scopes of a classic token; `None` = the token is of another kind.
     pub scopes: Option<Vec<String>>,
@@ -72,8 +72,14 @@ impl Client {
         let reply = match self.send(Ask::get(self.url("/user"), doing, "a user's token")).await {
             Ok(reply) => reply,
             // An installation token, as workflows get it, has no user; GraphQL still knows whose it is.
-            Err(error) if matches!(error.kind, ErrorKind::Forbidden { .. }) => {
-                return self.ask_viewer_by_graphql().await;
+            Err(error) if matches!(error.kind, ErrorKind::Forbidden { .. } | ErrorKind::NotFound) => {
+                return match self.ask_viewer_by_graphql().await {
+                    Err(error) if !error.is_transient() => {
+                        tracing::info!(%error, "GitHub does not say whose credentials these are");
+                        Ok(Viewer { actor: Actor { login: String::new(), id: 0, bot: false }, scopes: None })
+                    }
+                    other => other,
+                };
             }
             Err(error) => return Err(error),
         };

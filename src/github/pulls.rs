@@ -11,7 +11,7 @@ use super::graphql::Query;
 use super::listing::encode;
 use super::people::Actor;
 use super::rest_wire::PullWire;
-use crate::domain::name::{BranchName, RepoName};
+use crate::domain::name::{BranchName, CommitId, RepoName};
 
 const NEEDS: &str = "pull requests: write";
 
@@ -100,16 +100,20 @@ impl Client {
         let path = format!("/repos/{repo}/pulls?state=open&head={}:{name}&per_page=100", repo.owner());
         let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
         // GitHub ignores a head filter it does not understand and lists everything, forks' branches too.
-        let own = wires.into_iter().filter(|wire| {
-            wire.head.as_ref().is_some_and(|side| {
-                let here =
-                    side.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()));
-                side.name == head.as_str() && here
-            })
-        });
+        let own = wires.into_iter().filter(|wire| is_of(wire, repo, head));
         let mut found: Vec<Pull> = own.map(pull).collect();
         found.sort_by_key(|pull| (base.is_some_and(|base| base.as_str() == pull.base), pull.number));
         Ok(found.pop())
+    }
+
+    /// Heads of the branch's pull requests that were merged, however they were: squashed ones are in nobody's history.
+    pub async fn merged_heads(&self, repo: &RepoName, head: &BranchName) -> Result<Vec<CommitId>, Error> {
+        let doing = format!("looking for merged pull requests of {head} in {repo}");
+        let name = encode(head.as_str());
+        let path = format!("/repos/{repo}/pulls?state=closed&head={}:{name}&per_page=100", repo.owner());
+        let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
+        let merged = wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).filter(|pull| pull.merged);
+        Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
     }
 
     /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be.
@@ -196,7 +200,10 @@ impl Client {
     pub async fn set_draft(&self, repo: &RepoName, of: &Pull, draft: bool) -> Result<bool, Error> {
         let word = if draft { "a draft" } else { "ready" };
         let doing = format!("making pull request {} of {repo} {word}", of.number);
-        let Some(id) = &of.node_id else { return Err(Error::malformed(&doing, "it has no node id")) };
+        let Some(id) = &of.node_id else {
+            tracing::warn!(%repo, pull = of.number, "it has no node id, so it cannot be made {word}");
+            return Ok(false);
+        };
         let mutation = if draft { "convertPullRequestToDraft" } else { "markPullRequestReadyForReview" };
         let text = format!(
             "mutation($id: ID!) {{ {mutation}(input: {{pullRequestId: $id}}) {{ pullRequest {{ isDraft }} }} }}"
@@ -207,6 +214,21 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a pull request is of this branch of this repository. Where its head's repository is not said (a deleted fork, or
+/// a lean answer), the filter that was asked for is believed unless the head's owner is another.
+fn is_of(wire: &PullWire, repo: &RepoName, head: &BranchName) -> bool {
+    wire.head.as_ref().is_some_and(|side| {
+        let here = match (&side.repo, &side.label) {
+            (Some(at), _) => at.full_name.eq_ignore_ascii_case(&repo.to_string()),
+            (None, Some(label)) => {
+                label.split_once(':').is_none_or(|(owner, _)| owner.eq_ignore_ascii_case(repo.owner()))
+            }
+            (None, None) => true,
+        };
+        side.name == head.as_str() && here
+    })
 }
 
 /// Private repositories of some plans have no draft pull requests.

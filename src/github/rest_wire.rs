@@ -195,6 +195,8 @@ pub(super) struct SideWire {
     pub name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub sha: String,
+    /// `owner:branch`.
+    pub label: Option<String>,
     pub repo: Option<RepositoryWire>,
 }
 

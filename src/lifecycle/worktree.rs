@@ -1,6 +1,7 @@
 //! Room 3, worktree: the branch and its files, apart from everybody else's. What fits is used again; what does
 //! not fit is never deleted.
 
+use super::furnish;
 use super::plan::Plan;
 use super::recovery::Predecessor;
 use super::refusal::Refusal;
@@ -57,6 +58,7 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
         population: Population {
             submodules: settings.submodules == Auto::Auto,
             lfs: settings.lfs == Auto::Auto,
+            sparse: settings.sparse.clone(),
         },
     };
     let prepared = match site.checkout.prepare_worktree(&plan).await {
@@ -69,6 +71,9 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
     if let Some(predecessor) = &run.lease.predecessor
         && let Err(stop) = bring_back(run, &prepared.worktree, predecessor).await
     {
+        return Ok(Err(stop));
+    }
+    if let Err(stop) = furnish::furnish(run, site, &prepared.worktree).await {
         return Ok(Err(stop));
     }
     run.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;

@@ -190,6 +190,26 @@ pub fn copy_with_time(from: &Path, to: &Path) -> Result<(), FileError> {
     target.set_modified(time).map_err(|error| FileError::new("write", to, error))
 }
 
+/// Copies a file with its mode, unless something is there already. False: something is, and it stays as it is.
+pub fn copy_new(from: &Path, to: &Path) -> Result<bool, FileError> {
+    let failed = |source| FileError::new("copy", from, source);
+    if to.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    if let Some(folder) = to.parent() {
+        create_dir(folder)?;
+    }
+    let mut source = File::open(from).map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    private_mode(&mut options);
+    let mut target = options.open(to).map_err(|error| FileError::new("write", to, error))?;
+    io::copy(&mut source, &mut target).map_err(failed)?;
+    let mode = source.metadata().map_err(failed)?.permissions();
+    target.set_permissions(mode).map_err(|error| FileError::new("write", to, error))?;
+    Ok(true)
+}
+
 /// Renames within a file system.
 pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that renames")]

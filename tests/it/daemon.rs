@@ -84,7 +84,7 @@ impl Yard {
     }
 
     fn watched(&self) -> Watched {
-        Watched { name: RepoName::parse(REPO).unwrap(), depends: true, sweep: self.sweep.clone() }
+        Watched { name: RepoName::parse(REPO).unwrap(), depends: true, sweep: self.sweep.clone(), place: None }
     }
 
     /// Parts whose runs are what `walk` makes of the request.
@@ -110,6 +110,7 @@ impl Yard {
             shutdown: self.shutdown.clone(),
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
+            retire: None,
             unfinished: vec![],
         }
     }
@@ -536,7 +537,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         (IssueRef { repo: yard.watched().name, number: 1 }, report.waiting[0].1.clone())
     );
     assert_eq!(report.waiting[0].1.code(), "blocked_by_open");
-    assert_eq!(verdicts.len(), 11, "all are asked");
+    assert_eq!(verdicts.len(), 12, "all are asked");
     let codes = why(2)
         .await
         .into_iter()

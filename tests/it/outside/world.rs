@@ -62,7 +62,9 @@ impl World {
     }
 
     pub fn write(&self, path: &str, content: &str) {
-        agentd::sys::files::write_public(&self.dir.path().join(path), content.as_bytes()).unwrap();
+        let path = self.dir.path().join(path);
+        agentd::sys::files::create_dir(path.parent().unwrap()).unwrap();
+        agentd::sys::files::write_public(&path, content.as_bytes()).unwrap();
     }
 
     pub fn command(&self, args: &[&str]) -> Command {

@@ -1,0 +1,140 @@
+//! `agentd worktrees list` and `prune`: what stands where, and what may go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::context::Context;
+use super::error::CommandError;
+use super::output::Tone;
+use crate::git::prune::{PruneOutcome, Pruned};
+use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::retire::{self, Known};
+use crate::lifecycle::site::Site;
+
+/// `agentd worktrees list`.
+pub fn list(context: &Context) -> Result<(), CommandError> {
+    context.block_on(async {
+        let site = site(context).await?;
+        let known = retire::list(&site).await?;
+        if context.output.json() {
+            let rows: Vec<_> = known.iter().map(|one| document(one)).collect();
+            return context.output.document(&rows);
+        }
+        if known.is_empty() {
+            return context.output.line(format!("No worktrees in {}.", site.worktree_root()));
+        }
+        let rows: Vec<Vec<String>> = known
+            .iter()
+            .map(|one| {
+                let listed = &one.listed;
+                vec![
+                    listed.name.clone(),
+                    listed.branch.clone().unwrap_or_else(|| "(no branch)".to_owned()),
+                    listed.head.as_ref().map(|head| head.short().to_owned()).unwrap_or_default(),
+                    state(one),
+                ]
+            })
+            .collect();
+        context.output.table(&["WORKTREE", "BRANCH", "COMMIT", "STATE"], &rows)
+    })?
+}
+
+fn document(one: &Known) -> serde_json::Value {
+    let listed = &one.listed;
+    json!({
+        "name": listed.name,
+        "issue": listed.name.strip_prefix("issue-").map(|key| key.parse::<u64>().map_or(json!(key), |number| json!(number))),
+        "path": listed.path.to_string(),
+        "branch": listed.branch,
+        "head": listed.head,
+        "origin": one.mapping.as_ref().map(|mapping| &mapping.origin.branch),
+        "run_id": one.mapping.as_ref().map(|mapping| mapping.run_id),
+        "changed_files": listed.changed,
+        "present": listed.present,
+        "locked": listed.locked,
+        "holder": one.holder.as_ref().map(ToString::to_string),
+    })
+}
+
+fn state(one: &Known) -> String {
+    let listed = &one.listed;
+    if let Some(holder) = &one.holder {
+        return format!("in use by {holder}");
+    }
+    if !listed.present {
+        return "its directory is gone".to_owned();
+    }
+    if let Some(reason) = &listed.locked {
+        return format!("locked ({reason})");
+    }
+    match listed.changed {
+        Some(0) => "clean".to_owned(),
+        Some(count) => format!("{count} uncommitted file(s)"),
+        None => "cannot be read".to_owned(),
+    }
+}
+
+/// `agentd worktrees prune [--dry-run]`.
+pub fn prune(context: &Context, dry_run: bool) -> Result<(), CommandError> {
+    context.block_on(async {
+        let site = site(context).await?;
+        let pruned = retire::retire(&site, Duration::ZERO, dry_run).await?;
+        if context.output.json() {
+            let of = |removed: bool| -> Vec<serde_json::Value> {
+                pruned.iter().filter_map(|one| told(one, removed)).collect()
+            };
+            return context
+                .output
+                .document(&json!({ "dry_run": dry_run, "removed": of(true), "kept": of(false) }));
+        }
+        if pruned.is_empty() {
+            return context.output.line(format!("No worktrees in {}.", site.worktree_root()));
+        }
+        for one in &pruned {
+            let out = context.output;
+            let line = match &one.outcome {
+                PruneOutcome::Removed { files, bytes, kept_as } => format!(
+                    "{} {}: {files} files, {} KiB; its commit stays on {kept_as}",
+                    out.toned("removed", Tone::Good),
+                    one.name,
+                    bytes.div_ceil(1024)
+                ),
+                PruneOutcome::WouldRemove => format!("would remove {}", one.name),
+                PruneOutcome::Kept { reason } => {
+                    format!("{} {}: {reason}", out.toned("kept", Tone::Warn), one.name)
+                }
+            };
+            out.line(line)?;
+        }
+        Ok(())
+    })?
+}
+
+fn told(one: &Pruned, removed: bool) -> Option<serde_json::Value> {
+    match (&one.outcome, removed) {
+        (PruneOutcome::Removed { files, bytes, kept_as }, true) => Some(json!({
+            "name": one.name, "branch": one.branch, "files": files, "bytes": bytes, "kept_as": kept_as,
+        })),
+        (PruneOutcome::WouldRemove, true) => Some(json!({ "name": one.name, "branch": one.branch })),
+        (PruneOutcome::Kept { reason }, false) => {
+            Some(json!({ "name": one.name, "branch": one.branch, "reason": reason }))
+        }
+        _ => None,
+    }
+}
+
+async fn site(context: &Context) -> Result<Site, CommandError> {
+    let opening = Opening {
+        config: Arc::new(context.config()?),
+        base: &context.base_path()?,
+        repo: context.global.repo.as_ref(),
+        state: &context.state_dir()?,
+        needs_github: false,
+        env: &context.env,
+        cancel: CancellationToken::new(),
+    };
+    Ok(open(opening).await?)
+}

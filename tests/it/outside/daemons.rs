@@ -1,0 +1,234 @@
+//! The daemon from outside: it starts what it should, once, goes on with what was killed, and stops when it is told.
+
+use std::process::{Child, Output, Stdio};
+use std::time::Duration;
+
+use agentd::sim::{FaultFile, IssueFile};
+use serde_json::json;
+
+use super::world::{World, text};
+
+/// A running `agentd daemon`; dropped, it is killed.
+pub struct Running(Option<Child>);
+
+impl Running {
+    /// Starts it with the world's configuration, polling each second.
+    pub fn start(world: &World, more: &[&str]) -> Self {
+        Self::with(world, more, "state")
+    }
+
+    /// The same with a state directory of its own.
+    pub fn with(world: &World, more: &[&str], state: &str) -> Self {
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        if !overlay.contains("poll_interval") {
+            world.write("overlay.toml", &format!("{overlay}\n[daemon]\npoll_interval = \"1s\"\n"));
+        }
+        let overlay = world.dir.path().join("overlay.toml").display().to_string();
+        let mut args = vec!["--config", overlay.as_str(), "--json", "daemon"];
+        args.extend(more);
+        let mut command = world.command(&args);
+        command.env("AGENTD_STATE_DIR", world.dir.path().join(state));
+        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.as_ref().unwrap().id()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Asks it to stop, and waits.
+    pub async fn stop(mut self) -> Output {
+        self.signal("-TERM");
+        let child = self.0.take().unwrap();
+        tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for something that a person would wait for, for at most a minute.
+pub async fn until(what: &str, so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "never: {what}");
+}
+
+/// Answers of the model after the first `skip` take this long.
+pub fn slow_model(world: &World, skip: u32, delay_ms: u64) {
+    let fault: FaultFile = serde_json::from_value(
+        json!({ "path": "/model/**", "kind": "delay", "delay_ms": delay_ms, "skip": skip, "times": 1 }),
+    )
+    .unwrap();
+    world.sim.inject(&fault).unwrap();
+}
+
+fn labelled(world: &World) {
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || world.sim.requests().iter().any(|request| request.target.contains("/issues"))).await;
+    labelled(&world);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    let out = daemon.stop().await;
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_daemons_on_one_checkout_run_an_issue_once() {
+    let world = World::new(1).await;
+    slow_model(&world, 1, 2500);
+    let one = Running::with(&world, &[], "state");
+    let two = Running::with(&world, &[], "other-state");
+    labelled(&world);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    assert_eq!(world.sim.unused_replies(), Vec::<String>::new());
+    // Both have seen the end and none begins again.
+    let seen = world.sim.requests().len();
+    until("two more polls of each", || world.sim.requests().len() >= seen + 4).await;
+    assert_eq!(world.labels(), ["agentd:done"]);
+    for daemon in [one, two] {
+        assert_eq!(daemon.stop().await.status.code(), Some(0));
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d37_a_killed_daemons_run_is_gone_on_with_by_the_next() {
+    let world = World::new(2).await;
+    labelled(&world);
+    let first = Running::start(&world, &[]);
+    until("the second visit", || world.sim.model_requests().len() >= 3).await;
+    first.kill();
+    let second = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    let runs = runs.to_string();
+    assert!(runs.contains("interrupted"), "{runs}");
+    second.stop().await;
+    // The first visit was not asked again.
+    let planned = world.sim.model_requests().iter().filter(|asked| asked.body.to_string().contains("Understand and plan")).count();
+    assert!(planned <= 2 + 1, "{planned}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
+    let world = World::new(5).await;
+    labelled(&world);
+    for round in 0..3 {
+        let asked = world.sim.model_requests().len();
+        slow_model(&world, 1, 2_000);
+        let daemon = Running::start(&world, &[]);
+        until(&format!("work in round {round}"), || world.sim.model_requests().len() > asked).await;
+        daemon.kill();
+    }
+    let daemon = Running::start(&world, &[]);
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert!(comments.iter().any(|comment| comment.body.contains("did not finish")), "{comments:?}");
+    labelled(&world);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    assert_eq!(runs.to_string().matches("\"interrupted\"").count(), 3, "{runs:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d39_a_label_taken_off_in_a_run_allows_one_last_report_and_no_pull_request() {
+    for close in [false, true] {
+        let world = World::new(1).await;
+        slow_model(&world, 0, 3000);
+        labelled(&world);
+        let daemon = Running::start(&world, &[]);
+        until("work", || world.labels().contains(&"agentd:running".to_owned())).await;
+        until("a request", || world.sim.requests().iter().any(|request| request.target.starts_with("/model"))).await;
+        if close {
+            world.sim.close_issue("demo/shop", 7, "ada");
+        } else {
+            world.sim.remove_label("demo/shop", 7, "agentd", "ada");
+        }
+        until("attention", || world.labels() == ["agentd:attention"]).await;
+        assert!(world.sim.pulls("demo/shop").is_empty());
+        let out = daemon.stop().await;
+        let told = text(&out.stdout);
+        let detail = if close { "issue_closed" } else { "label_removed" };
+        assert!(told.contains(detail), "{told}{}", text(&out.stderr));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d69_a_daemon_that_is_told_to_stop_lets_the_run_report_and_the_next_takes_the_issue_up() {
+    let world = World::new(2).await;
+    slow_model(&world, 0, 1500);
+    labelled(&world);
+    let daemon = Running::start(&world, &[]);
+    until("work", || world.sim.requests().iter().any(|request| request.target.starts_with("/model"))).await;
+    let out = daemon.stop().await;
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("\"shutdown\""), "{}", text(&out.stdout));
+    assert!(world.labels().contains(&"agentd".to_owned()), "{:?}", world.labels());
+    let next = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    next.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_takes_every_open_issue_that_matches_within_its_cap() {
+    let world = World::of(2, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = issues[0].clone();
+        for number in [8, 9, 10] {
+            let labels = if number == 9 { vec![] } else { vec!["bug".to_owned()] };
+            issues.push(IssueFile { number: Some(number), labels, ..seven.clone() });
+        }
+        issues[0].labels = vec!["bug".to_owned()];
+    })
+    .await;
+    let file = "shop/.agent/agentd.toml";
+    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    let toml = toml.replacen("path = \".\"", "path = \".\"\nsweep_labels = [\"bug\"]\nsweep_limit = 2", 1);
+    world.write(file, &toml);
+    let (code, report) = world.json(&["sweep"]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_eq!(report["ended"].as_array().map(Vec::len), Some(2), "{report:#}");
+    let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;
+    for number in [7, 8] {
+        assert_eq!(labels(number), ["bug", "agentd:done"]);
+    }
+    assert_eq!((labels(9), labels(10)), (vec![], vec!["bug".to_owned()]));
+    assert_eq!(world.sim.pulls("demo/shop").len(), 2);
+    world.finish().await;
+}

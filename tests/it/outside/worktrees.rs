@@ -1,0 +1,107 @@
+//! Worktrees from outside: what they hold beside the repository's files, and what may be removed.
+
+use serde_json::Value;
+
+use super::world::World;
+
+fn configure(world: &World, more: &str) {
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n{more}\n"));
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prune_removes_what_is_merged_and_keeps_the_rest_with_the_reason() {
+    let world = World::new(1).await;
+    let (code, _) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0));
+    let (_, listed) = world.json(&["worktrees", "list"]).await;
+    assert_eq!(names(&listed), ["issue-7"]);
+    assert_eq!((listed[0]["branch"].as_str(), listed[0]["changed_files"].as_u64()), (Some("feature/issue-7"), Some(0)));
+    let (code, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!((code, names(&pruned["removed"]).len()), (Some(0), 0), "{pruned:#}");
+    assert!(pruned["kept"][0]["reason"].as_str().unwrap().contains("not merged"), "{pruned:#}");
+    let number = world.sim.pulls("demo/shop")[0].number;
+    let url = format!("{}/_sim/repos/demo/shop/pulls/{number}/merge", world.sim.base_url());
+    let merged = reqwest::Client::new().post(url).body("{}").send().await.unwrap();
+    assert!(merged.status().is_success(), "{}", merged.text().await.unwrap());
+    world.write("shop/.worktrees/issue-7/notes.txt", "not committed");
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert!(pruned["kept"][0]["reason"].as_str().unwrap().contains("uncommitted"), "{pruned:#}");
+    agentd::sys::files::remove_file(&world.shop().join(".worktrees/issue-7/notes.txt")).unwrap();
+    let (_, would) = world.json(&["worktrees", "prune", "--dry-run"]).await;
+    assert_eq!(names(&would["removed"]), ["issue-7"]);
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!(names(&pruned["removed"]), ["issue-7"], "{pruned:#}");
+    assert!(!world.shop().join(".worktrees/issue-7").exists());
+    let kept_as = pruned["removed"][0]["kept_as"].as_str().unwrap();
+    world.git(&world.shop(), &["cat-file", "-e", kept_as]).await;
+    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i16_chosen_files_are_copied_with_their_mode_never_committed_and_the_setup_runs_once() {
+    let world = World::new(1).await;
+    configure(
+        &world,
+        "[worktree]\ncopy = [\".env\", \"config/local\", \"README.md\", \"nowhere\"]\n\
+         setup = [[\"sh\", \"-c\", \"echo ready >> .setup-log\"]]\n",
+    );
+    world.write("shop/.env", "SECRET=1");
+    world.write("shop/config/local/run.sh", "exit 0");
+    for (file, mode) in [(".env", 0o600), ("config/local/run.sh", 0o750)] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::File::open(world.shop().join(file)).unwrap().set_permissions(mode).unwrap();
+    }
+    world.write("shop/.git/info/exclude", ".setup-log\n");
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let place = world.shop().join(".worktrees/issue-7");
+    use std::os::unix::fs::MetadataExt as _;
+    assert_eq!(place.join(".env").metadata().unwrap().mode() & 0o777, 0o600);
+    assert_eq!(place.join("config/local/run.sh").metadata().unwrap().mode() & 0o777, 0o750);
+    assert_eq!(std::fs::read_to_string(place.join(".setup-log")).unwrap(), "ready\n");
+    let tree = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", "feature/issue-7"]).await;
+    assert!(!tree.contains(".env") && !tree.contains("config/local"), "{tree}");
+    let warned = output["warnings"].to_string();
+    assert!(warned.contains("README.md") && warned.contains("nowhere"), "{warned}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setup_that_fails_or_takes_too_long_ends_the_run_and_says_why() {
+    for (setup, told) in [("echo no compiler; exit 3", "exit code 3\nno compiler"), ("sleep 60", "longer than")] {
+        let world = World::new(0).await;
+        configure(&world, &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\nsetup_timeout = \"1s\"\n"));
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("config_invalid")), "{output:#}");
+        assert!(output["error"]["message"].as_str().unwrap().contains(told), "{output:#}");
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_deleted() {
+    let world = World::new(1).await;
+    configure(&world, "[worktree]\nsparse = [\"lib\", \"tests\"]\n");
+    let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
+    world.write("shop/big/data.txt", "large");
+    world.git(&world.shop(), &["add", "big"]).await;
+    world.git(&world.shop(), &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "big"]).await;
+    world.git(&world.shop(), &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let place = world.shop().join(".worktrees/issue-7");
+    assert!(place.join("lib/cart.sh").exists() && !place.join("big").exists());
+    assert!(world.shop().join("big/data.txt").exists(), "the main checkout stays whole");
+    let tree = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", "feature/issue-7"]).await;
+    assert!(tree.contains("big/data.txt"), "{tree}");
+    let status = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
+    assert_eq!(status, "");
+    world.finish().await;
+}
