@@ -5,18 +5,23 @@ use std::sync::Arc;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use secrecy::SecretString;
+
+use crate::config::placeholder::Placeholder;
 use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, Limits, Parts, Surroundings, Watched, abandons, explain, gather,
+    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Surroundings, Watched, abandons, explain, gather,
     retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run_output::rfc3339;
+use crate::http::{self, Front, Listening};
 use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::site::Site;
 use crate::lifecycle::watch::Watch;
+use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::lock;
@@ -27,18 +32,63 @@ use crate::sys::shutdown::Shutdown;
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let parts = parts(context, &shutdown).await?;
+        let mut parts = parts(context, &shutdown).await?;
+        let front = if once { None } else { front(context).await? };
+        parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
         for watched in &parts.repositories {
             context
                 .output
                 .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
         }
         let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
+        let front = front.map(|(mut listening, secret)| {
+            context.output.note(format!("listening on http://{}/", listening.address));
+            listening.serve(daemon_front(context, &daemon, secret)?);
+            Ok::<_, CommandError>(listening)
+        });
+        let _listening = front.transpose()?;
         let report = if once { daemon.once().await } else { daemon.run().await };
         tell(context, &report)?;
         // A poll that failed is never "no issues" (I50).
         Ok(u8::from(once && !report.failed_polls.is_empty()))
     })?
+}
+
+/// The address that `daemon.listen` names, taken before anything is done, and the webhooks' secret.
+async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretString>)>, CommandError> {
+    let config = context.config()?;
+    let secret = config.daemon.webhook_secret.as_ref().map(Placeholder::secret).transpose()?;
+    let Some(address) = config.daemon.listen else {
+        if secret.is_some() {
+            return Err(CommandError::invalid("daemon.webhook_secret is set, and there is no daemon.listen")
+                .hint("listen = \"127.0.0.1:7878\" under [daemon]"));
+        }
+        return Ok(None);
+    };
+    let listening = http::listen(address).await.map_err(|error| {
+        CommandError::failed(format!("daemon.listen: cannot listen on {address}: {error}"))
+            .hint("stop what listens there, or choose another port (0 = any free one)")
+    })?;
+    if !address.ip().is_loopback() {
+        context.output.note(format!(
+            "{address} is not loopback: whoever reaches it can read what agentd does; put a proxy with a login before it"
+        ));
+    }
+    Ok(Some((listening, secret)))
+}
+
+fn daemon_front(
+    context: &Context,
+    daemon: &Daemon,
+    webhook_secret: Option<SecretString>,
+) -> Result<Front, CommandError> {
+    Ok(Front {
+        status: daemon.statuses(),
+        progress: daemon.progress(),
+        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
+        bell: daemon.waker(),
+        webhook_secret,
+    })
 }
 
 /// `agentd sweep`.
@@ -105,6 +155,12 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
     rows.extend(waits.map(|issue| {
         vec![format!("{}#{}", issue.repo, issue.issue), issue.code.clone(), issue.text.clone()]
     }));
+    if let Some(address) = status.listen.as_deref().filter(|_| running) {
+        out.line(format!("status page: http://{address}/"))?;
+    }
+    if let Some(error) = &status.reload_error {
+        out.line(out.toned(&format!("the configuration on disk is not in force: {error}"), Tone::Bad))?;
+    }
     if rows.is_empty() {
         return out.line("Nothing runs and nothing waits.");
     }
@@ -180,6 +236,7 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
     let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
         CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
     })?;
+    let progress = Progress::default();
     let unfinished = unfinished(&sites).await;
     let mut repositories = Vec::new();
     for site in &sites {
@@ -199,7 +256,15 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
         unfinished,
         retire: Some(retires(&sites)),
         abandon: abandons(&sites),
-        start: walks(sites, |_| Watch::silent()),
+        listen: None,
+        start: walks(sites, {
+            let progress = progress.clone();
+            move |request| match request.issue.issue.key.number() {
+                Some(number) => progress.watch(IssueRef { repo: request.issue.issue.repo.clone(), number }),
+                None => Watch::silent(),
+            }
+        }),
+        progress,
     })
 }
 

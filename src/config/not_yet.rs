@@ -7,8 +7,6 @@ use super::tree::{Tree, leaves_of};
 
 /// Key (`[]` for any index, `*` for any name; a table stands for all below it) and what is missing.
 const NOT_YET: &[(&str, &str)] = &[
-    ("daemon.listen", "the daemon has no HTTP front yet"),
-    ("daemon.webhook_secret", "the daemon has no HTTP front yet"),
     ("record.fault_snapshots", "requests are not kept yet"),
     ("record.sinks", "the run record has no sinks yet"),
     ("redaction.program", "redaction programs cannot be used yet"),

@@ -13,6 +13,7 @@ impl Daemon {
     pub(super) fn take_end(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
+        self.parts.progress.forget(&issue);
         let now = self.parts.clock.now();
         match afterwards(&summary) {
             Afterwards::Settle { state, refusal } => {

@@ -30,6 +30,7 @@ impl Daemon {
             issue: issue.number,
             since: live.since,
             stopping: live.control.shutdown.stopping().then(|| live.control.why().as_str().to_owned()),
+            progress: self.parts.progress.of(issue),
         });
         let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {
             repo: issue.repo.clone(),
@@ -54,6 +55,8 @@ impl Daemon {
             started_at: self.started_at,
             at: self.parts.clock.now(),
             stopping: self.parts.shutdown.stopping(),
+            listen: self.parts.listen.clone(),
+            reload_error: self.reload_error.clone(),
             repositories: repositories.collect(),
             running: running.collect(),
             waiting: waiting.collect(),

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 
 /// Version of the file.
@@ -23,6 +24,12 @@ pub struct Status {
     pub at: DateTime<Utc>,
     /// Whether it was told to stop.
     pub stopping: bool,
+    /// Address of the HTTP front, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// What is wrong with the configuration on disk; absent = what is on disk is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload_error: Option<String>,
     /// How each repository's polling goes.
     pub repositories: Vec<RepositoryStatus>,
     /// What runs.
@@ -65,6 +72,53 @@ pub struct RunningStatus {
     /// Why it was told to stop, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
+    /// How far it is; absent before its journal begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RunProgress>,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunProgress {
+    /// The run.
+    pub run_id: String,
+    /// Its instance.
+    pub instance: String,
+    /// The issue's title.
+    pub title: String,
+    /// The visit under way; 0 before the first.
+    pub visit: u32,
+    /// Its step.
+    pub step: String,
+    /// Its turn.
+    pub turn: u32,
+    /// What it waits for now; empty = nothing.
+    pub doing: String,
+    /// Spent so far, what killed predecessors spent included.
+    pub cost_usd: Money,
+    /// Tokens so far.
+    pub tokens: u64,
+    /// Its cap.
+    pub max_cost_usd: Option<Money>,
+    /// Most visits.
+    pub max_steps: Option<u32>,
+}
+
+/// What a run said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Milliseconds since 1970.
+    pub at: i64,
+    /// Repository.
+    pub repo: RepoName,
+    /// Issue.
+    pub issue: u64,
+    /// Run.
+    pub run_id: String,
+    /// Kind of the journal's event.
+    pub kind: String,
+    /// In words; redacted as the journal is.
+    pub text: String,
 }
 
 /// An issue and why it stands where it stands.

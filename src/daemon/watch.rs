@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::StreamExt as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::board::{Board, IssueRef, Limits, Running, Selection};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
 use super::poll::{Frame, Watch};
+use super::progress::Progress;
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
 use super::state_format::DaemonState;
+use super::status_format::Status;
 use super::supervise::{Abandon, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
@@ -34,6 +36,8 @@ use crate::sys::shutdown::Shutdown;
 
 /// Repositories polled at the same time.
 const POLLED_AT_ONCE: usize = 8;
+/// However often it is woken, there is this much between two ticks.
+const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// Merged worktrees are looked for this often.
 const RETIRE_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
@@ -82,6 +86,10 @@ pub struct Parts {
     pub host: Host,
     /// How it is told to stop.
     pub shutdown: Shutdown,
+    /// Where runs say how far they are.
+    pub progress: Progress,
+    /// Address of the HTTP front, for the status.
+    pub listen: Option<String>,
     /// How a run is made.
     pub start: Start,
     /// How a killed run is finalised that is not to be gone on with.
@@ -132,6 +140,9 @@ pub struct Daemon {
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
     /// What earlier processes left and was not looked at yet.
     pub(super) unfinished: Vec<Unfinished>,
+    /// What is wrong with the configuration on disk.
+    pub(super) reload_error: Option<String>,
+    published: watch::Sender<Option<Arc<Status>>>,
     saved: DaemonState,
     wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
@@ -190,6 +201,8 @@ impl Daemon {
             gone: BTreeMap::new(),
             ended: Vec::new(),
             unfinished: parts.unfinished.clone(),
+            reload_error: None,
+            published: watch::channel(None).0,
             saved,
             wake: Arc::default(),
             lock,
@@ -200,6 +213,16 @@ impl Daemon {
     /// Makes the daemon look again at once: for webhooks and people.
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
+    }
+
+    /// What the daemon says of itself, each time that it changes; `None` before the first tick.
+    pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.published.subscribe()
+    }
+
+    /// Where the runs say how far they are.
+    pub fn progress(&self) -> Progress {
+        self.parts.progress.clone()
     }
 
     /// Ticks until it is told to stop, then waits for the runs.
@@ -215,7 +238,7 @@ impl Daemon {
         let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
         while !self.parts.shutdown.stopping() {
             self.unless_stopped(Self::tick).await;
-            let next = Instant::now() + self.parts.poll_interval;
+            let (earliest, next) = (Instant::now() + LEAST_PAUSE, Instant::now() + self.parts.poll_interval);
             loop {
                 let shutdown = self.parts.shutdown.clone();
                 let wake = Arc::clone(&self.wake);
@@ -223,7 +246,7 @@ impl Daemon {
                     biased;
                     () = shutdown.stopped() => break,
                     ended = self.supervisor.ended() => ended,
-                    () = wake.notified() => break,
+                    () = async { tokio::time::sleep_until(earliest).await; wake.notified().await } => break,
                     () = tokio::time::sleep_until(next) => break,
                 };
                 self.take_end(ended);
@@ -469,6 +492,8 @@ impl Daemon {
 
     /// Writes state and status. A state that cannot be written stops nothing, but is said (C-10).
     pub(super) fn save(&mut self) {
+        let status = Arc::new(self.status());
+        self.published.send_replace(Some(Arc::clone(&status)));
         if self.lock.is_none() {
             return;
         }
@@ -482,7 +507,7 @@ impl Daemon {
                 Err(error) => tracing::error!(%error, "the daemon's state could not be written"),
             }
         }
-        if let Err(error) = self.files.save_status(&self.status()) {
+        if let Err(error) = self.files.save_status(&status) {
             tracing::error!(%error, "the daemon's status could not be written");
         }
     }

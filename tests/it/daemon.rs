@@ -110,6 +110,8 @@ impl Yard {
             shutdown: self.shutdown.clone(),
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
+            progress: agentd::daemon::Progress::default(),
+            listen: None,
             retire: None,
             unfinished: vec![],
         }

@@ -9,6 +9,7 @@ mod chat;
 mod desk;
 mod doctor;
 mod daemons;
+mod front;
 mod interruptions;
 mod main_job;
 mod origins;

@@ -1,0 +1,158 @@
+//! The JSON API: what the daemon says of itself, and the runs that are kept.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+
+use super::ledger::Row;
+use super::server::{Shared, failure};
+use crate::daemon::status_format::Status;
+use crate::store::run_dir::RunDir;
+
+type Of = State<Arc<Shared>>;
+
+/// Runs that a list has unless more are asked for.
+const USUAL: usize = 50;
+/// Most runs of one list.
+const MOST: usize = 1000;
+
+fn not_yet() -> Response {
+    failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the daemon has not looked yet; ask again")
+}
+
+/// `GET /health`: 200 while the daemon works; `degraded` while a repository cannot be polled.
+pub async fn health(State(shared): Of) -> Response {
+    let Some(status) = shared.status() else { return Json(json!({ "status": "starting" })).into_response() };
+    let failing: Vec<&Status> = Some(&status)
+        .filter(|status| {
+            status.reload_error.is_some() || status.repositories.iter().any(|of| of.failing_since.is_some())
+        })
+        .into_iter()
+        .collect();
+    let word = match (status.stopping, failing.is_empty()) {
+        (true, _) => "stopping",
+        (false, false) => "degraded",
+        (false, true) => "ok",
+    };
+    Json(json!({
+        "status": word, "version": status.version, "pid": status.pid, "started_at": status.started_at, "at": status.at,
+        "running": status.running.len(), "waiting": status.waiting.len(), "parked": status.parked.len(),
+    }))
+    .into_response()
+}
+
+/// `GET /api/v1/status`: everything at once.
+pub async fn status(State(shared): Of) -> Response {
+    shared.status().map_or_else(not_yet, |status| Json(status).into_response())
+}
+
+/// `GET /api/v1/queue`: what runs, waits and is parked, with the reason code of each.
+pub async fn queue(State(shared): Of) -> Response {
+    let Some(status) = shared.status() else { return not_yet() };
+    Json(json!({ "running": status.running, "waiting": status.waiting, "parked": status.parked })).into_response()
+}
+
+/// `GET /api/v1/limits`: GitHub's limits as they were last seen.
+pub async fn limits(State(shared): Of) -> Response {
+    shared.status().map_or_else(not_yet, |status| Json(status.limits).into_response())
+}
+
+/// `GET /api/v1/cost`: what runs cost, by day (UTC) and by repository; runs under way included.
+pub async fn cost(State(shared): Of) -> Response {
+    let live = live_cost(&shared);
+    let rows = shared.ledger.rows().await;
+    Json(super::ledger::cost(&rows, live)).into_response()
+}
+
+/// What the runs under way have cost.
+pub(super) fn live_cost(shared: &Shared) -> f64 {
+    let running = shared.status().map(|status| status.running).unwrap_or_default();
+    running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd.dollars()).sum()
+}
+
+/// `GET /api/v1/runs?limit=N`: the newest runs first.
+pub async fn runs(State(shared): Of, Query(asked): Query<Vec<(String, String)>>) -> Response {
+    let limit = asked.iter().find(|(name, _)| name == "limit").map(|(_, value)| value.parse::<usize>());
+    let limit = match limit {
+        Some(Err(_)) => return failure(StatusCode::BAD_REQUEST, "bad_request", "`limit` is not a number"),
+        Some(Ok(limit)) => limit.min(MOST),
+        None => USUAL,
+    };
+    let rows = shared.ledger.rows().await;
+    let told: Vec<Value> = rows.iter().take(limit).map(Row::document).collect();
+    Json(json!({ "total": rows.len(), "runs": told })).into_response()
+}
+
+/// `GET /api/v1/runs/RUN`: the run output; of a run under way what is known.
+pub async fn run(State(shared): Of, Path(asked): Path<String>) -> Response {
+    match shared.ledger.find(&asked).await {
+        None => no_run(&asked),
+        Some((dir, row)) => match file(&dir.result()).await {
+            Some(bytes) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+            None => Json(row.document()).into_response(),
+        },
+    }
+}
+
+/// `GET /api/v1/runs/RUN/report`: the report, as Markdown.
+pub async fn report(State(shared): Of, Path(asked): Path<String>) -> Response {
+    kept(&shared, &asked, RunDir::report, "text/markdown; charset=utf-8").await
+}
+
+/// `GET /api/v1/runs/RUN/events`: the journal, as JSON Lines.
+pub async fn events(State(shared): Of, Path(asked): Path<String>) -> Response {
+    kept(&shared, &asked, RunDir::events, "application/jsonl; charset=utf-8").await
+}
+
+async fn kept(
+    shared: &Shared,
+    asked: &str,
+    place: fn(&RunDir) -> std::path::PathBuf,
+    kind: &'static str,
+) -> Response {
+    let Some((dir, _)) = shared.ledger.find(asked).await else { return no_run(asked) };
+    match file(&place(&dir)).await {
+        Some(bytes) => {
+            ([(header::CONTENT_TYPE, kind), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], bytes).into_response()
+        }
+        None => failure(StatusCode::NOT_FOUND, "not_written", "the run has not written it yet"),
+    }
+}
+
+async fn file(path: &std::path::Path) -> Option<Vec<u8>> {
+    tokio::fs::read(path).await.ok()
+}
+
+fn no_run(asked: &str) -> Response {
+    failure(StatusCode::NOT_FOUND, "not_found", &format!("there is no run \"{asked}\""))
+}
+
+/// `GET /api/v1/issues/OWNER/NAME/N`: where one issue stands; 404 where nothing asks for it.
+pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String, String, u64)>) -> Response {
+    let Some(status) = shared.status() else { return not_yet() };
+    let repo = format!("{owner}/{name}");
+    let is = |of: &crate::domain::name::RepoName, issue: u64| {
+        of.to_string().eq_ignore_ascii_case(&repo) && issue == number
+    };
+    if let Some(run) = status.running.iter().find(|run| is(&run.repo, run.issue)) {
+        return Json(json!({ "state": "running", "run": run })).into_response();
+    }
+    let rows = [("waiting", &status.waiting), ("parked", &status.parked)];
+    let found = rows.into_iter().find_map(|(state, rows)| {
+        Some((state, rows.iter().find(|row| is(&row.repo, row.issue))?))
+    });
+    match found {
+        Some((state, row)) => Json(json!({ "state": state, "issue": row })).into_response(),
+        None => failure(StatusCode::NOT_FOUND, "not_found", "nothing runs and nothing waits for this issue"),
+    }
+}
+
+/// `POST /api/v1/refresh`: looks again at once; several at a time are one.
+pub async fn refresh(State(shared): Of) -> Response {
+    shared.front.bell.notify_one();
+    (StatusCode::ACCEPTED, Json(json!({ "accepted": true }))).into_response()
+}

@@ -1,0 +1,128 @@
+//! The runs that are kept, read once when they have ended: what they came to and what they cost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::domain::run::RunId;
+use crate::lifecycle::report;
+use crate::store::run_dir::{RunDir, StateDir};
+
+/// Days of the cost's list.
+const DAYS: usize = 31;
+
+/// One run, in a line.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub dir: RunDir,
+    /// Members of the run output that a list shows; `None` while the run is under way.
+    pub ended: Option<Arc<Value>>,
+    /// The issue and its title, of a run under way.
+    pub begun: Option<Arc<Value>>,
+}
+
+impl Row {
+    /// As the API lists it.
+    pub fn document(&self) -> Value {
+        let mut line = json!({
+            "run_id": self.dir.run_id, "repo": self.dir.repo, "state": if self.ended.is_some() { "ended" } else { "under way" },
+        });
+        for (name, value) in
+            [&self.ended, &self.begun].into_iter().flatten().flat_map(|known| known.as_object()).flatten()
+        {
+            line[name] = value.clone();
+        }
+        line
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.ended.as_ref().and_then(|ended| ended[name].as_str()).unwrap_or_default()
+    }
+
+    /// US dollars; 0 where it is not known.
+    pub fn cost(&self) -> f64 {
+        self.ended.as_ref().and_then(|ended| ended["cost_usd"].as_f64()).unwrap_or_default()
+    }
+
+    /// The stop reason; empty while it is under way.
+    pub fn reason(&self) -> &str {
+        self.text("stop_reason")
+    }
+}
+
+/// Reads runs; ended ones are kept in memory by their few members.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    state: StateDir,
+    known: Arc<Mutex<BTreeMap<RunId, Arc<Value>>>>,
+}
+
+impl Ledger {
+    pub fn new(state: StateDir) -> Self {
+        Self { state, known: Arc::default() }
+    }
+
+    /// Every run, newest first.
+    pub async fn rows(&self) -> Vec<Row> {
+        let (state, known) = (self.state.clone(), Arc::clone(&self.known));
+        let read = move || {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let dirs = state.runs(None).unwrap_or_default();
+            dirs.into_iter()
+                .map(|dir| {
+                    let ended = known.get(&dir.run_id).cloned().or_else(|| {
+                        let read = Arc::new(brief(&dir)?);
+                        known.insert(dir.run_id, Arc::clone(&read));
+                        Some(read)
+                    });
+                    let begun = if ended.is_none() { begun(&dir).map(Arc::new) } else { None };
+                    Row { dir, ended, begun }
+                })
+                .collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// A run by its id, a unique prefix of it, or `latest`.
+    pub async fn find(&self, asked: &str) -> Option<(RunDir, Row)> {
+        let mut rows = self.rows().await;
+        if asked != "latest" {
+            rows.retain(|row| row.dir.run_id.to_string().starts_with(asked));
+            if rows.len() > 1 {
+                return None;
+            }
+        }
+        rows.into_iter().next().map(|row| (row.dir.clone(), row))
+    }
+}
+
+fn brief(dir: &RunDir) -> Option<Value> {
+    let text = std::fs::read(dir.result()).ok()?;
+    let output: Value = serde_json::from_slice(&text).ok()?;
+    Some(json!({
+        "issue": output["mapping"]["issue"], "instance": output["mapping"]["instance"], "title": output["objective"]["title"],
+        "started_at": output["started_at"], "completed_at": output["completed_at"],
+        "success": output["success"], "stop_reason": output["stop_reason"], "stop_detail": output["stop_detail"],
+        "steps": output["iterations"], "cost_usd": output["totals"]["cost_usd"], "pr_url": output["artifacts"]["pr_url"],
+    }))
+}
+
+fn begun(dir: &RunDir) -> Option<Value> {
+    let lease = report::facts_of(dir).ok()?.lease?;
+    Some(json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title }))
+}
+
+/// Sums over runs; `live` is what those under way have cost.
+pub(super) fn cost(rows: &[Row], live: f64) -> Value {
+    let mut days: BTreeMap<String, f64> = BTreeMap::new();
+    let mut repositories: BTreeMap<String, f64> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.ended.is_some()) {
+        let day = row.text("started_at").get(..10).unwrap_or_default().to_owned();
+        *days.entry(day).or_default() += row.cost();
+        *repositories.entry(row.dir.repo.to_string()).or_default() += row.cost();
+    }
+    let total: f64 = days.values().sum();
+    let by_day: BTreeMap<&String, f64> = days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
+    json!({ "total_usd": total + live, "under_way_usd": live, "by_day": by_day, "by_repository": repositories })
+}

@@ -1,0 +1,113 @@
+//! `POST /webhooks/github`: an accelerator only. What a delivery says is not believed; it makes the daemon look.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use hmac::{Hmac, Mac as _};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use sha2::Sha256;
+
+use super::server::{Shared, failure};
+
+/// Deliveries that are remembered.
+const REMEMBERED: usize = 2048;
+/// Events after which looking is worth it.
+const TELLING: [&str; 9] = [
+    "issues",
+    "issue_comment",
+    "label",
+    "pull_request",
+    "pull_request_review",
+    "check_run",
+    "check_suite",
+    "status",
+    "push",
+];
+
+/// Ids of deliveries that were taken.
+#[derive(Debug, Default)]
+pub(super) struct Deliveries(Mutex<(VecDeque<String>, BTreeSet<String>)>);
+
+impl Deliveries {
+    /// Whether it is the first time that this one comes.
+    fn is_new(&self, id: &str) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (order, ids) = &mut *known;
+        if !ids.insert(id.to_owned()) {
+            return false;
+        }
+        order.push_back(id.to_owned());
+        if order.len() > REMEMBERED
+            && let Some(oldest) = order.pop_front()
+        {
+            ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// Checks the signature over the body as it came, then rings the bell once for each delivery.
+pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+    let Some(secret) = &shared.front.webhook_secret else {
+        return failure(StatusCode::NOT_FOUND, "not_configured", "set daemon.webhook_secret to use webhooks");
+    };
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !is_signed(secret.expose_secret().as_bytes(), &body, text("x-hub-signature-256")) {
+        tracing::warn!("a webhook with a missing or wrong signature was refused");
+        return failure(StatusCode::UNAUTHORIZED, "bad_signature", "X-Hub-Signature-256 is missing or wrong");
+    }
+    let (event, delivery) = (text("x-github-event"), text("x-github-delivery"));
+    if delivery.is_empty() {
+        return failure(StatusCode::BAD_REQUEST, "bad_request", "X-GitHub-Delivery is missing");
+    }
+    if !shared.deliveries.is_new(delivery) {
+        return Json(json!({ "accepted": false, "duplicate": true })).into_response();
+    }
+    let rings = TELLING.contains(&event);
+    if rings {
+        tracing::debug!(event, delivery, "a webhook; looking at once");
+        shared.front.bell.notify_one();
+    }
+    (StatusCode::ACCEPTED, Json(json!({ "accepted": rings, "event": event }))).into_response()
+}
+
+/// Compares in constant time.
+fn is_signed(secret: &[u8], body: &[u8], header: &str) -> bool {
+    let Some(signature) = header.strip_prefix("sha256=").and_then(|digits| hex::decode(digits).ok()) else {
+        return false;
+    };
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
+    mac.update(body);
+    mac.verify_slice(&signature).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn githubs_own_example_of_a_signature_holds_and_a_changed_body_does_not() {
+        let header = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+        let secret = b"It's a Secret to Everybody";
+        assert!(is_signed(secret, b"Hello, World!", header));
+        assert!(!is_signed(secret, b"Hello, World", header));
+        assert!(!is_signed(secret, b"Hello, World!", "sha256="));
+        assert!(!is_signed(secret, b"Hello, World!", &header[7..]));
+    }
+
+    #[test]
+    fn a_delivery_is_new_once_and_old_ones_are_forgotten() {
+        let deliveries = Deliveries::default();
+        assert!(deliveries.is_new("a") && !deliveries.is_new("a"));
+        for id in 0..REMEMBERED {
+            assert!(deliveries.is_new(&id.to_string()));
+        }
+        assert!(deliveries.is_new("a"), "it was forgotten");
+    }
+}

@@ -1,0 +1,152 @@
+// Follows the daemon's event stream; draws with textContent only, because titles and log lines are other people's text.
+"use strict";
+
+const at = (id) => document.getElementById(id);
+const LONGEST_LOG = 300;
+
+function make(name, text, style) {
+  const made = document.createElement(name);
+  if (text !== undefined && text !== null) made.textContent = text;
+  if (style) made.className = style;
+  return made;
+}
+
+function link(url, text) {
+  const made = make("a", text);
+  if (/^https?:\/\//.test(url) || url.startsWith("/")) made.href = url;
+  return made;
+}
+
+function fill(place, rows, columns, nothing) {
+  if (rows.length === 0) {
+    const row = make("tr");
+    const cell = make("td", nothing, "empty");
+    cell.colSpan = columns;
+    row.append(cell);
+    place.replaceChildren(row);
+    return;
+  }
+  place.replaceChildren(...rows);
+}
+
+const dollars = (value) => (value === null || value === undefined ? "unknown" : "$" + Number(value).toFixed(value < 1 ? 4 : 2));
+const count = (value) => Number(value).toLocaleString("en");
+
+function time(value) {
+  if (!value) return "never";
+  const then = new Date(value);
+  const text = then.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return text;
+}
+
+function span(since) {
+  const seconds = Math.max(0, Math.round((Date.now() - new Date(since)) / 1000));
+  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  return h ? `${h}h ${m}m` : m ? `${m}m ${s}s` : `${s}s`;
+}
+
+let status = null;
+
+function drawRunning() {
+  const cards = status.running.map((run) => {
+    const card = make("div");
+    const progress = run.progress || {};
+    const head = make("p", `${run.repo}#${run.issue}`, "title");
+    card.append(head, make("p", progress.title || "starting", progress.title ? "" : "empty"));
+    const doing = run.stopping ? `stopping: ${run.stopping}` : [progress.step, progress.turn ? `turn ${progress.turn}` : "", progress.doing].filter(Boolean).join(" · ");
+    card.append(make("p", doing || "preparing", run.stopping ? "warn" : "empty"));
+    const bar = make("progress");
+    bar.max = progress.max_cost_usd || 1;
+    bar.value = progress.cost_usd || 0;
+    bar.title = "Share of the run's money";
+    const facts = make("p", null, "facts");
+    const cap = progress.max_cost_usd ? ` of ${dollars(progress.max_cost_usd)}` : "";
+    facts.append(make("span", `${dollars(progress.cost_usd || 0)}${cap}`), make("span", `visit ${progress.visit || 0}${progress.max_steps ? " of at most " + progress.max_steps : ""}`), make("span", span(run.since)));
+    card.append(bar, facts);
+    return card;
+  });
+  if (cards.length === 0) cards.push(make("p", "Nothing runs.", "empty"));
+  at("running").replaceChildren(...cards);
+}
+
+function issueRow(issue, state, style) {
+  const row = make("tr");
+  const code = make("td", state, "tight");
+  code.append(make("small", issue.code, style));
+  row.append(make("td", `${issue.repo}#${issue.issue}`), code, make("td", issue.text));
+  return row;
+}
+
+function draw() {
+  const failing = status.repositories.filter((of) => of.failing_since);
+  const word = status.stopping ? "stopping" : failing.length || status.reload_error ? "degraded" : "working";
+  at("state").textContent = word;
+  at("state").className = "pill " + (word === "working" ? "good" : word === "degraded" ? "bad" : "warn");
+  at("about").textContent = `version ${status.version}, process ${status.pid}, up ${span(status.started_at)}`;
+  const problems = failing.map((of) => `${of.repo} cannot be polled: ${of.error}`);
+  if (status.reload_error) problems.push(`The configuration on disk is not in force: ${status.reload_error}`);
+  if (status.limits.held_by) problems.push(`GitHub's ${status.limits.held_by} limit holds requests back${status.limits.held_until ? " until " + time(status.limits.held_until) : ""}.`);
+  at("problem").hidden = problems.length === 0;
+  at("problem").textContent = problems.join("\n");
+  at("n-running").textContent = status.running.length;
+  at("n-waiting").textContent = status.waiting.length;
+  at("n-parked").textContent = status.parked.length;
+  const budget = status.limits.budgets.find((one) => one.resource === "core") || status.limits.budgets[0];
+  at("n-limit").textContent = budget ? count(budget.remaining) : "–";
+  at("limit-name").textContent = budget ? `of ${count(budget.limit)} GitHub requests left` : "GitHub requests left";
+  drawRunning();
+  fill(at("queue"), [...status.parked.map((issue) => issueRow(issue, "needs a person", "bad")), ...status.waiting.map((issue) => issueRow(issue, "waits", "warn"))], 3, "Nothing waits.");
+  fill(at("repositories"), status.repositories.map((of) => {
+    const row = make("tr");
+    row.append(make("td", of.repo), make("td", time(of.polled_at), "tight"), make("td", of.next_sweep ? time(of.next_sweep) : "–", "tight"), of.failing_since ? make("td", of.error, "bad") : make("td", "ok", "good"));
+    return row;
+  }), 4, "No repositories.");
+}
+
+async function drawRuns() {
+  const [runs, cost] = await Promise.all(["/api/v1/runs?limit=25", "/api/v1/cost"].map((url) => fetch(url).then((answer) => answer.json())));
+  const today = new Date().toISOString().slice(0, 10);
+  at("n-today").textContent = dollars((cost.by_day[today] || 0) + cost.under_way_usd);
+  at("n-total").textContent = dollars(cost.total_usd);
+  fill(at("runs"), runs.runs.filter((run) => run.state === "ended").map((run) => {
+    const row = make("tr");
+    const issue = make("td", run.issue === null || run.issue === undefined ? run.repo : `${run.repo}#${run.issue}`);
+    issue.append(make("small", run.title));
+    const outcome = make("td", run.success ? "achieved" : String(run.stop_reason || "").toLowerCase().replaceAll("_", " "), run.success ? "good" : "bad");
+    outcome.append(make("small", run.stop_detail));
+    const links = make("td", null, "tight");
+    if (run.pr_url) links.append(link(run.pr_url, "pull request"), " · ");
+    links.append(link(`/api/v1/runs/${run.run_id}/report`, "report"));
+    row.append(issue, make("td", time(run.completed_at), "tight"), outcome, make("td", dollars(run.cost_usd), "num"), links);
+    return row;
+  }), 5, "No run has ended yet.");
+}
+
+let pending = null;
+function soon() {
+  if (pending) return;
+  pending = setTimeout(() => { pending = null; drawRuns().catch(() => {}); }, 400);
+}
+
+function say(line) {
+  const log = at("log");
+  const follows = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  const item = make("li");
+  item.append(make("time", new Date(line.at).toLocaleTimeString()), make("b", `${line.repo}#${line.issue}`), line.text);
+  log.append(item);
+  while (log.children.length > LONGEST_LOG) log.firstChild.remove();
+  if (follows) log.scrollTop = log.scrollHeight;
+}
+
+const stream = new EventSource("/api/v1/events");
+stream.addEventListener("status", (event) => {
+  status = JSON.parse(event.data);
+  draw();
+  soon();
+});
+stream.addEventListener("log", (event) => say(JSON.parse(event.data)));
+stream.addEventListener("error", () => {
+  at("state").textContent = "no connection";
+  at("state").className = "pill bad";
+});
+setInterval(() => { if (status) drawRunning(); }, 1000);

@@ -1,0 +1,147 @@
+//! The daemon's HTTP front from outside: what it shows, who may ask, and webhooks.
+
+use std::io::BufRead as _;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use hmac::{Hmac, Mac as _};
+use serde_json::Value;
+
+use super::daemons::{slow_model, until};
+use super::world::World;
+
+/// A daemon with a front on a free port.
+struct Front {
+    child: Child,
+    base: String,
+    http: reqwest::Client,
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Front {
+    fn start(world: &World, poll: &str, more: &str) -> Self {
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        let daemon = format!("[daemon]\npoll_interval = \"{poll}\"\nlisten = \"127.0.0.1:0\"\n{more}\n");
+        world.write("front.toml", &format!("{overlay}\n{daemon}"));
+        let config = world.dir.path().join("front.toml").display().to_string();
+        let mut command = world.command(&["--config", &config, "daemon"]);
+        command.env("HOOK_SECRET", "a secret of the hooks");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let told = lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim_end_matches('/').to_owned()));
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, base: told.unwrap(), http: reqwest::Client::new() }
+    }
+
+    async fn text(&self, path: &str) -> (u16, String) {
+        let answer = self.http.get(format!("{}{path}", self.base)).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let (status, text) = self.text(path).await;
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_shows_a_run_from_its_start_to_its_end() {
+    let world = World::new(1).await;
+    slow_model(&world, 1, 1500);
+    let front = Front::start(&world, "1s", "");
+    assert_eq!(front.text("/").await.0, 200);
+    let stream = front.http.get(format!("{}/api/v1/events", front.base)).send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let seen = tokio::spawn(async move {
+        let (mut stream, mut all) = (stream, String::new());
+        while let Ok(Ok(Some(piece))) = tokio::time::timeout(Duration::from_secs(30), stream.chunk()).await {
+            all.push_str(&String::from_utf8_lossy(&piece));
+            if all.contains("OBJECTIVE_ACHIEVED") {
+                break;
+            }
+        }
+        all
+    });
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("work", || world.sim.model_requests().len() >= 2).await;
+    let status = front.json("/api/v1/status").await;
+    let run = &status["running"][0];
+    assert_eq!((run["issue"].as_u64(), run["progress"]["step"].as_str()), (Some(7), Some("initial.issue")), "{status:#}");
+    assert!(run["progress"]["cost_usd"].as_f64().unwrap() > 0.0, "{run:#}");
+    assert_eq!(front.json("/api/v1/issues/demo/shop/7").await["state"], "running");
+    until("done", || world.labels() == ["agentd:done"]).await;
+    let seen = seen.await.unwrap();
+    assert!(seen.contains("event: log") && seen.contains("event: status"), "{seen}");
+    until("the end is told", || true).await;
+    let runs = front.json("/api/v1/runs").await;
+    assert_eq!(runs["runs"][0]["issue"], 7, "{runs:#}");
+    let id = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(front.json(&format!("/api/v1/runs/{id}")).await["schema_version"], "agentd.run_output.v1");
+    assert!(front.text("/api/v1/runs/latest/report").await.1.starts_with('#'));
+    assert!(front.text(&format!("/api/v1/runs/{id}/events")).await.1.contains("run_ended"));
+    assert!(front.json("/api/v1/cost").await["total_usd"].as_f64().unwrap() > 0.0);
+    let metrics = front.text("/metrics").await.1;
+    assert!(metrics.contains("agentd_runs_total{repository=\"demo/shop\",stop_reason=\"OBJECTIVE_ACHIEVED\"} 1"), "{metrics}");
+    assert_eq!(front.json("/health").await["status"], "ok");
+    assert!(front.json("/api/v1/limits").await["counted"].as_u64().unwrap() > 0);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
+    let world = World::new(0).await;
+    let front = Front::start(&world, "30s", "");
+    let (status, text) = front.text("/nothing").await;
+    assert_eq!((status, serde_json::from_str::<Value>(&text).unwrap()["error"]["code"].as_str()), (404, Some("not_found")));
+    assert_eq!(front.text("/api/v1/refresh").await.0, 405);
+    assert_eq!(front.text("/api/v1/issues/demo/shop/99").await.0, 404);
+    assert_eq!(front.text("/api/v1/runs/0000").await.0, 404);
+    let refresh = |origin: Option<&'static str>| {
+        let ask = front.http.post(format!("{}/api/v1/refresh", front.base));
+        let ask = origin.into_iter().fold(ask, |ask, origin| ask.header("origin", origin));
+        async { ask.send().await.unwrap().status().as_u16() }
+    };
+    assert_eq!((refresh(None).await, refresh(Some("http://evil.example")).await), (202, 403));
+    let foreign = front.http.get(format!("{}/api/v1/status", front.base)).header("host", "evil.example");
+    assert_eq!(foreign.send().await.unwrap().status().as_u16(), 421);
+    let page = front.http.get(&front.base).send().await.unwrap();
+    assert!(page.headers()["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    // Without a secret there are no webhooks.
+    let hook = front.http.post(format!("{}/webhooks/github", front.base)).send().await.unwrap();
+    assert_eq!(hook.status().as_u16(), 404);
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signed_webhook_makes_the_daemon_look_at_once_and_only_once() {
+    let world = World::new(1).await;
+    let front = Front::start(&world, "10m", "webhook_secret = \"${HOOK_SECRET}\"");
+    let lists = || world.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
+    until("a first poll", || lists() == 1).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let body = r#"{"action":"labeled"}"#;
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"a secret of the hooks").unwrap();
+    mac.update(body.as_bytes());
+    let right = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
+    let send = async |signature: &str, delivery: &str| {
+        let ask = front.http.post(format!("{}/webhooks/github", front.base));
+        let ask = ask.header("x-github-event", "issues").header("x-github-delivery", delivery);
+        let answer = ask.header("x-hub-signature-256", signature).body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let wrong = format!("sha256={}", "0".repeat(64));
+    assert_eq!((send(&wrong, "d1").await.0, send("", "d1").await.0), (401, 401));
+    assert_eq!(send(&right, "d1").await.0, 202);
+    assert_eq!(send(&right, "d1").await.1["duplicate"], true);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    assert_eq!(lists(), 2, "looked at once, not again for the same delivery");
+    world.finish().await;
+}
