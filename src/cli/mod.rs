@@ -37,6 +37,7 @@ use crate::sys::process;
 
 /// The whole program: reads the process's arguments and environment, does what they say, gives its exit code.
 pub fn main() -> ExitCode {
+    crate::sys::host::close_memory();
     // The one provider of cryptography (D58). It fails only if there is one already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().collect();

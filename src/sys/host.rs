@@ -29,6 +29,15 @@ impl Host {
     }
 }
 
+/// Closes this process's memory and environment to other programs of the same user (Linux): a command that an agent runs
+/// cannot read the tokens in `/proc/<pid>/environ`. Best effort; what holds for every user is the cage.
+pub fn close_memory() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_dumpable(false) {
+        tracing::warn!(%error, "the process's memory stays open to other programs of its user");
+    }
+}
+
 #[cfg(unix)]
 fn name() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()

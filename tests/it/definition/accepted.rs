@@ -218,7 +218,7 @@ fn p14_byte_order_marks_and_crlf_change_nothing() {
     {
         windows(file);
     }
-    let yml = project.root.path().join(".agent/climpt/config/f0-steps-user.yml");
+    let yml = project.root.join(".agent/climpt/config/f0-steps-user.yml");
     let text = std::fs::read_to_string(&yml).unwrap();
     put(&yml, &format!("\u{feff}{}", text.replace('\n', "\r\n")));
     let loaded = project.loaded();

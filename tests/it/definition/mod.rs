@@ -3,5 +3,5 @@
 mod accepted;
 pub mod project;
 mod prompts;
-mod refused;
+pub mod refused;
 mod written;

@@ -9,17 +9,27 @@ use serde_json::Value;
 
 /// A fixture's project in a folder of its own, to be changed at will.
 pub struct Project {
-    pub root: tempfile::TempDir,
+    pub root: PathBuf,
     pub agent: PathBuf,
+    _own: Option<tempfile::TempDir>,
 }
 
 impl Project {
     pub fn new(fixture: &str, agent: &str) -> Self {
+        let own = tempfile::tempdir().unwrap();
+        let project = Self::within(own.path(), fixture, agent);
+        Self { _own: Some(own), ..project }
+    }
+
+    /// The fixture's files laid over a folder that is there.
+    pub fn within(root: &Path, fixture: &str, agent: &str) -> Self {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agents").join(fixture);
-        let root = tempfile::tempdir().unwrap();
-        copy(&from, root.path());
-        let agent = root.path().join(".agent").join(agent);
-        Self { root, agent }
+        let folder = root.join(".agent").join(agent);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).unwrap();
+        }
+        copy(&from, root);
+        Self { root: root.to_owned(), agent: folder, _own: None }
     }
 
     pub fn f0() -> Self {
@@ -61,7 +71,7 @@ impl Project {
     }
 
     pub fn load(&self) -> Result<Loaded, Refused> {
-        load(self.root.path(), &self.agent, &BTreeSet::new())
+        load(&self.root, &self.agent, &BTreeSet::new())
     }
 
     pub fn loaded(&self) -> Loaded {

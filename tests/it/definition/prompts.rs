@@ -65,7 +65,7 @@ fn a_name_given_on_the_command_line_counts_as_supplied() {
     project.write("prompts/steps/initial/a/f_default.md", "Look at {uv-topic}.");
     project.refused_for("PR-RESOLVE-005");
     let supplied = BTreeSet::from(["topic".to_owned()]);
-    assert!(load(project.root.path(), &project.agent, &supplied).is_ok());
+    assert!(load(&project.root, &project.agent, &supplied).is_ok());
 }
 
 #[test]

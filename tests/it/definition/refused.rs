@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::project::{Project, codes, done, parameter, put, step, verdict, without};
 
 /// One change of F0, and the code it must give.
-type Case = (&'static str, &'static str, fn(&Project));
+pub type Case = (&'static str, &'static str, fn(&Project));
 
-const NEGATIVE: &[Case] = &[
+pub const NEGATIVE: &[Case] = &[
     ("n01", "AC-LOAD-001", |p| done(p.remove("agent.json"))),
     ("n02", "AC-LOAD-002", |p| done(p.write("agent.json", "{\n  \"name\": \"f0\",\n"))),
     ("n03 name", "AC-LOAD-003", |p| done(p.agent_json(|agent| without(agent, "name")))),
@@ -198,7 +198,7 @@ const NEGATIVE: &[Case] = &[
     }),
     ("pattern", "PR-C3L-002", |p| {
         put(
-            &p.root.path().join(".agent/climpt/config/f0-steps-user.yml"),
+            &p.root.join(".agent/climpt/config/f0-steps-user.yml"),
             "params:\n  two:\n    directiveType:\n      pattern: \"^(closure)$\"\n",
         );
     }),

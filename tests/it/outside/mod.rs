@@ -15,5 +15,5 @@ mod main_job;
 mod origins;
 mod records;
 mod tool_calls;
-mod world;
+pub mod world;
 mod worktrees;
