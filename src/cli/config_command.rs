@@ -9,6 +9,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::{self, Config, Source};
+use crate::definition;
 use crate::domain::schemas::record_schema;
 
 /// Does what was asked.
@@ -89,8 +90,7 @@ fn check_for_use(config: &Config) -> Result<Vec<String>, CommandError> {
 fn schema(name: &str) -> Result<serde_json::Value, CommandError> {
     match name {
         "config" => Ok(config::schema().clone()),
-        "agent" | "steps-registry" => Err(CommandError::not_available(&format!("config schema {name}"))),
-        _ => record_schema(name).ok_or_else(|| {
+        _ => record_schema(name).or_else(|| definition::format_schema(name)).ok_or_else(|| {
             CommandError::invalid(format!("there is no schema \"{name}\"")).hint(
                 "write one of config, run-output, run-record, policy-input, policy-result, evidence, accounting, \
                  agent, steps-registry",

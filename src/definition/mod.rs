@@ -25,12 +25,17 @@ pub use diagnostic::{Diagnostic, Refused, Severity};
 pub use load::{agents_of, load};
 pub use loaded::Loaded;
 
-/// The JSON Schema of `agent.json` in its newest form, generated from its type.
-pub fn agent_schema() -> serde_json::Value {
-    shape::schema_of::<agent_file::AgentFile>()
-}
+/// The formats by the name that `agentd config schema NAME` takes; the file is `schemas/<name>.v1.json`.
+pub const FORMAT_SCHEMAS: [&str; 2] = ["agent", "steps-registry"];
 
-/// The JSON Schema of `steps_registry.json` in its newest form, generated from its type.
-pub fn registry_schema() -> serde_json::Value {
-    shape::schema_of::<registry_file::RegistryFile>()
+/// The JSON Schema of a definition file in its newest form, generated from its type; `None` for a name that is not one.
+/// Keys that it does not list are allowed: a definition may carry what other programs read (they are warned of).
+pub fn format_schema(name: &str) -> Option<serde_json::Value> {
+    let (mut schema, file) = match name {
+        "agent" => (shape::schema_of::<agent_file::AgentFile>(), "agent.json"),
+        "steps-registry" => (shape::schema_of::<registry_file::RegistryFile>(), "steps_registry.json"),
+        _ => return None,
+    };
+    schema["title"] = format!("{file}, version 1").into();
+    Some(schema)
 }

@@ -23,7 +23,7 @@ fn clauses() -> Vec<Clause<'static>> {
     rows.collect()
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+pub fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -50,7 +50,7 @@ fn clauses_of(name: &str) -> Vec<String> {
 }
 
 /// Names of test functions: an attribute that ends in `test` stands in the lines above.
-fn tests_in(text: &str) -> Vec<String> {
+pub fn tests_in(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut attributed = false;
     for line in text.lines().map(str::trim_start) {

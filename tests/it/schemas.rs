@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use agentd::definition::{FORMAT_SCHEMAS, format_schema};
 use agentd::domain::canonical::sha256_hex;
 use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::report::{FinalReport, ReportFormat};
@@ -24,8 +25,10 @@ fn p_034_a_schema_changes_only_with_its_file_and_a_line_in_the_changelog() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let changelog = std::fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
     let mut wrong = Vec::new();
-    for name in RECORD_SCHEMAS {
-        let text = serde_json::to_string_pretty(&record_schema(name).unwrap()).unwrap() + "\n";
+    let formats = FORMAT_SCHEMAS.iter().map(|name| (*name, format_schema(name).unwrap()));
+    let records = RECORD_SCHEMAS.iter().map(|name| (*name, record_schema(name).unwrap()));
+    for (name, schema) in records.chain(formats) {
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         let line = format!("`{name}.v1` `{}`", &sha256_hex(text.as_bytes())[..12]);
         if committed(name) != text {
             let folder = root.join("target/schemas");
@@ -95,5 +98,24 @@ fn x_006_every_end_of_a_run_validates_against_the_published_schema() {
         assert_eq!(errors, Vec::<String>::new(), "{detail}");
         json["colour"] = json!("red");
         assert!(!validator.is_valid(&json), "the object is closed");
+    }
+}
+
+/// Editors that check against the published schemas take what agentd takes.
+#[test]
+fn d49_definitions_in_the_newest_form_fit_the_published_schemas() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["templates/init/resolver", "tests/data/agents/f0/.agent/f0"] {
+        for (name, file) in [("agent", "agent.json"), ("steps-registry", "steps_registry.json")] {
+            let schema: Value = serde_json::from_str(&committed(name)).unwrap();
+            let validator = jsonschema::validator_for(&schema).unwrap();
+            let text = std::fs::read_to_string(root.join(folder).join(file)).unwrap();
+            let mut definition: Value = serde_json::from_str(&text).unwrap();
+            let errors: Vec<String> =
+                validator.iter_errors(&definition).map(|error| error.to_string()).collect();
+            assert_eq!(errors, Vec::<String>::new(), "{folder}/{file}");
+            definition["version"] = json!(7);
+            assert!(!validator.is_valid(&definition), "{folder}/{file}");
+        }
     }
 }

@@ -74,6 +74,61 @@ fn p01_the_least_an_agent_needs_loads_with_a_warning() {
     assert_eq!(project.finds("AC-VALID-002", Severity::Warning).message, "the agent has no description");
 }
 
+/// Keys that other programs write and that mean nothing here, each where it stands: none is dropped in silence.
+#[test]
+fn p02_every_key_without_effect_is_reported_and_the_definition_loads() {
+    let project = Project::f0();
+    project.agent_json(|agent| {
+        let runner = &mut agent["runner"];
+        runner["flow"]["defaultModel"] = json!("opus");
+        runner["flow"]["askUserAutoResponse"] = json!("go on");
+        runner["flow"]["schemas"] = json!({"base": "schemas", "inspection": true});
+        runner["flow"]["prompts"]["fallbackDir"] = json!("prompts");
+        runner["actions"] = json!({"enabled": true, "types": ["close"]});
+        runner["execution"] = json!({"worktree": {"enabled": true}, "finalize": {"push": true}});
+        runner["integrations"]["github"]["labels"] = json!({"gap": "from: reviewer"});
+        agent["colour"] = json!("red");
+    });
+    project.registry(|registry| {
+        registry["pathTemplate"] = json!("{c1}/{c2}/{c3}.md");
+        let step = &mut registry["steps"]["initial.a"];
+        for (key, value) in [
+            ("type", json!("prompt")),
+            ("model", json!("opus")),
+            ("condition", json!("x")),
+            ("priority", json!(1)),
+        ] {
+            step[key] = value;
+        }
+        step["structuredGate"]["targetMode"] = json!("dynamic");
+        step["transitions"]["next"]["fallback"] = json!("closure.a");
+    });
+    project.write("config.json", "{\"worktree\": {\"forceWorktree\": true}}");
+    let loaded = project.loaded();
+    let told: Vec<&str> = loaded.diagnostics.iter().map(|found| found.pointer.as_str()).collect();
+    for key in [
+        "/runner/flow/defaultModel",
+        "/runner/flow/askUserAutoResponse",
+        "/runner/flow/schemas",
+        "/runner/flow/prompts/fallbackDir",
+        "/runner/boundaries/allowedTools",
+        "/runner/actions",
+        "/runner/execution",
+        "/runner/logging",
+        "/colour",
+        "/pathTemplate",
+        "/steps/initial.a/model",
+        "/steps/initial.a/condition",
+        "/steps/initial.a/priority",
+        "/steps/initial.a/structuredGate/targetMode",
+        "/steps/initial.a/transitions/next/fallback",
+    ] {
+        assert!(told.contains(&key), "{key} is not reported: {told:#?}");
+    }
+    assert!(loaded.diagnostics.iter().any(|found| found.file.ends_with("f0/config.json")));
+    assert!(loaded.diagnostics.iter().all(|found| found.severity == Severity::Warning));
+}
+
 #[test]
 fn p03_settings_that_a_completion_type_does_not_have_are_warned_of() {
     let project = Project::f0();

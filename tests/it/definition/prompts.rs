@@ -52,6 +52,23 @@ fn d68_parameters_take_what_is_given_or_their_default_and_tell_what_is_missing()
 }
 
 #[test]
+fn t18_zero_false_and_empty_lists_are_values() {
+    let project = Project::f0();
+    project.agent_json(|agent| {
+        let parameter = |kind: &str, default: serde_json::Value| json!({"type": kind, "description": "x", "cli": format!("--{kind}"), "default": default});
+        agent["parameters"]["depth"] = parameter("number", json!(0));
+        agent["parameters"]["deep"] = parameter("boolean", json!(false));
+        agent["parameters"]["paths"] = parameter("array", json!([]));
+    });
+    step(&project, "initial.a", |step| step["uvVariables"] = json!(["depth", "deep", "paths"]));
+    project.write("prompts/steps/initial/a/f_default.md", "{uv-depth} {uv-deep} {uv-paths}");
+    let loaded = project.loaded();
+    let values = loaded.run_values(&BTreeMap::new()).unwrap();
+    let prompt = loaded.resolve_prompt(&loaded.definition.flow.steps[0], None, &values).unwrap();
+    assert_eq!(prompt.text, "0 false []");
+}
+
+#[test]
 fn t16_a_later_step_may_use_what_the_first_cannot() {
     let project = Project::f0();
     project.write("prompts/steps/continuation/a/f_default.md", "After {uv-completed_iterations}.");

@@ -171,7 +171,7 @@ pub const NEGATIVE: &[Case] = &[
         p.write("handler.ts", "export default () => true;");
         verdict(p, json!({"type": "meta:custom", "config": {"handlerPath": "handler.ts"}}));
     }),
-    ("n25 system prompt", "PR-SYSTEM-002", |p| done(p.remove("prompts/system.md"))),
+    ("system prompt", "PR-SYSTEM-002", |p| done(p.remove("prompts/system.md"))),
     ("t02 declared", "PR-RESOLVE-003", |p| {
         p.write("prompts/steps/continuation/a/f_default.md", "Go on with {uv-topic}.");
         step(p, "continuation.a", |step| step["uvVariables"] = json!(["topic"]));

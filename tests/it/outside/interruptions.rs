@@ -58,7 +58,7 @@ fn entries(world: &World) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_start_is_refused_and_names_the_holder() {
+async fn e24_a_second_start_is_refused_and_names_the_holder() {
     let world = World::new(1).await;
     world.sim.inject(&delayed(2, 1500)).unwrap();
     let mut first = start(&world);

@@ -25,7 +25,7 @@ async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_is_continued_at_its_last_finished_visit_and_repeats_no_effect() {
+async fn e23_a_killed_run_is_continued_at_its_last_finished_visit_and_repeats_no_effect() {
     let world = World::new(3).await;
     let overlay = world.dir.path().join("overlay.toml").display().to_string();
     let mut killed = world.command(&["--config", &overlay, "run", "--issue", "7"]).spawn().unwrap();
