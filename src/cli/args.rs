@@ -229,7 +229,6 @@ pub enum RunsCommand {
     /// Go on with a run that was stopped or killed.
     Resume(RunRef),
     /// Approve a proposal that waits.
-    #[command(hide = true)]
     Approve {
         /// Run id, a unique prefix of it, an instance, or `latest`.
         run: String,

@@ -11,8 +11,8 @@ use crate::config::placeholder::Placeholder;
 use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Surroundings, Watched, abandons, explain, gather,
-    retires, unfinished, walks,
+    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Surroundings, Watched, abandons,
+    explain, gather, retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;

@@ -12,8 +12,8 @@ use super::watch::Watched;
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::ActorPermission;
-use crate::sys::files;
 use crate::github::{Client, Dependency, Error, ErrorKind, IssueSnapshot};
+use crate::sys::files;
 
 /// Longest pause between polls of a repository whose polls fail.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -127,10 +127,11 @@ impl Watch {
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
         let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);
         let left = self.recovering.iter().filter(move |issue| !among(&self.listing, issue.id));
-        let swept =
-            self.state.sweeping.iter().filter(move |issue| {
-                !among(&self.listing, issue.id) && !among(&self.recovering, issue.id)
-            });
+        let swept = self
+            .state
+            .sweeping
+            .iter()
+            .filter(move |issue| !among(&self.listing, issue.id) && !among(&self.recovering, issue.id));
         let labelled = self.listing.iter().map(|issue| (issue, Selection::Trigger));
         labelled
             .chain(left.map(|issue| (issue, Selection::Recovery)))
@@ -206,8 +207,7 @@ impl Watch {
     pub fn refresh(&mut self, wanted: u64, fresh: &IssueSnapshot) -> bool {
         let mut listed = fresh.clone();
         listed.issue.body = String::new();
-        let places =
-            self.listing.iter_mut().chain(&mut self.recovering).chain(&mut self.state.sweeping);
+        let places = self.listing.iter_mut().chain(&mut self.recovering).chain(&mut self.state.sweeping);
         let mut same = true;
         for place in places.filter(|place| number(place) == Some(wanted)) {
             same &= place.issue.open == listed.issue.open

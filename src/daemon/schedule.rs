@@ -150,7 +150,12 @@ mod tests {
     fn i49_every_rule_has_its_own_reason() {
         let blocker = |sub_issue| Asked::Known(vec![Dependency { name: "#2".into(), sub_issue }]);
         let pause = |seconds| {
-            Some(BackOff { attempts: 1, until: now() + TimeDelta::seconds(seconds), why: "w".into(), held: false })
+            Some(BackOff {
+                attempts: 1,
+                until: now() + TimeDelta::seconds(seconds),
+                why: "w".into(),
+                held: false,
+            })
         };
         assert_eq!(verdict(|_| {}), "start");
         assert_eq!(verdict(|facts| facts.poll = Poll::Failed("x".into())), "wait poll_failed");

@@ -57,7 +57,11 @@ pub async fn gather(
         min_permission: around.min_permission,
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
-        disk: around.watched.place.as_ref().and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM))),
+        disk: around
+            .watched
+            .place
+            .as_ref()
+            .and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM))),
         now: around.now,
     };
     let snapshot = match client.issue(&repo, number).await {

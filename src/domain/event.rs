@@ -111,7 +111,7 @@ pub enum Event {
         /// 1-based attempt.
         attempt: u32,
         /// Stable word: `empty`, `reasoning_only`, `text_only`, `refusal`, `malformed_calls`, `invalid_reply`,
-        /// `report_invalid`, `report_schema`, `not_a_report`.
+        /// `report_invalid`, `report_schema`, `claims_unbacked`, `not_a_report`.
         reason: String,
         /// What the model is told; redacted.
         guidance: String,
@@ -246,7 +246,12 @@ pub enum Event {
         /// The final word, after report and publish (D62).
         stop: Stop,
     },
-    /// Every other file of the run directory as it was left, so that a changed one is found; the last event.
+    /// The run record was fed to the sinks, after everything else (P-023).
+    RecordEmitted {
+        /// What went wrong, a sentence a sink.
+        problems: Vec<String>,
+    },
+    /// Every other file of the run directory as it was left, so that a changed one is found.
     FilesSealed {
         /// By path.
         files: Vec<Artifact>,
@@ -316,6 +321,9 @@ pub struct RunStarted {
     /// What a run that goes on with this one asks for again.
     #[serde(default)]
     pub asked: Asked,
+    /// What went wrong in earlier runs of the issue and this one is told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prior_failures: Vec<super::run_output::FailureRecord>,
 }
 
 /// The part of a request that no configuration knows.

@@ -49,6 +49,8 @@ pub struct RunFacts {
     pub end: Option<Stop>,
     /// The files of the run directory as they were left; set once all of them were written.
     pub sealed: Option<Vec<Artifact>>,
+    /// Whether the sinks were fed.
+    pub emitted: bool,
     /// Every other event, for folds that need more.
     pub other: Vec<(i64, Event)>,
 }
@@ -121,10 +123,11 @@ impl RunFacts {
 
     /// Takes the next event in.
     pub fn take(&mut self, at: i64, event: Event) {
-        // The seal is about the files, not about the run: what is folded does not change by it.
-        if let Event::FilesSealed { files } = event {
-            self.sealed = Some(files);
-            return;
+        // What comes after the end is about the files, not about the run: what is folded does not change by it.
+        match event {
+            Event::FilesSealed { files } => return self.sealed = Some(files),
+            Event::RecordEmitted { .. } => return self.emitted = true,
+            _ => {}
         }
         if self.lease.is_none() {
             self.started_at = at;

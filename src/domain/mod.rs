@@ -26,6 +26,8 @@ pub mod evidence;
 pub mod evidence_gate;
 pub mod run_output;
 pub mod run_record;
+pub mod grant;
+pub mod failures;
 pub mod comparison;
 pub mod statistics;
 pub mod schemas;

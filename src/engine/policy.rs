@@ -1,7 +1,13 @@
 //! The policy in force: rules and, or, one program, asked for every admission, tool call and handoff (P-002…P-007, P-038).
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::domain::grant::Grant;
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
 };
@@ -26,6 +32,16 @@ pub struct PolicyVerdict {
     pub duration: Duration,
 }
 
+/// Takes the grant for a proposal (its hash) of a principal, if there is one that holds; what was taken is used (P-037).
+#[derive(Clone)]
+pub struct ApprovalBook(pub Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Grant>> + Send + Sync>);
+
+impl std::fmt::Debug for ApprovalBook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApprovalBook")
+    }
+}
+
 /// Everything that decides on proposals; read once at the start of a run and frozen.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -33,17 +49,23 @@ pub struct Policy {
     program: Option<PolicyProgram>,
     worktree: Option<WorktreeRoot>,
     plan: Option<Vec<Vec<String>>>,
+    approvals: Option<ApprovalBook>,
 }
 
 impl Policy {
     /// Rules and, or, one program; neither = everything but protocol tools and admissions is denied.
     pub fn new(rules: RuleSet, program: Option<PolicyProgram>) -> Self {
-        Self { rules, program, worktree: None, plan: None }
+        Self { rules, program, ..Self::default() }
     }
 
     /// Lets path rules see through symbolic links of this worktree, and take absolute paths below it.
     pub fn in_worktree(self, worktree: WorktreeRoot) -> Self {
         Self { worktree: Some(worktree), ..self }
+    }
+
+    /// Lets grants lift denials that ask for approval. Without it nothing does.
+    pub fn approved_by(self, approvals: ApprovalBook) -> Self {
+        Self { approvals: Some(approvals), ..self }
     }
 
     /// Permission mode `plan`: writers are softly denied, commands too, except exactly the given verify commands (D78).
@@ -63,6 +85,12 @@ impl Policy {
     pub async fn decide(&self, input: &PolicyInput) -> PolicyVerdict {
         let watch = Stopwatch::start();
         let RuleVerdict { mut result, rule_id } = self.judge(input).await;
+        if result.asks_for_approval()
+            && let Some(ApprovalBook(take)) = &self.approvals
+            && let Some(grant) = take(input.proposal_hash.clone(), input.principal.id).await
+        {
+            result = lifted(result, &grant);
+        }
         result.deny_mode = match result.decision {
             Decision::Allow => None,
             Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
@@ -134,6 +162,24 @@ fn is_protocol_tool(input: &PolicyInput) -> bool {
 fn builtin(mut result: PolicyResult) -> RuleVerdict {
     result.policy_version = Some(BUILTIN_VERSION.into());
     RuleVerdict { result, rule_id: None }
+}
+
+/// What becomes of a denial that a person has lifted; the decision on record says who and for which run.
+fn lifted(denial: PolicyResult, grant: &Grant) -> PolicyResult {
+    let told = |value: &str| Value::from(value);
+    let metadata = Map::from_iter([
+        ("approval".to_owned(), told("granted")),
+        ("deniedAs".to_owned(), told(&denial.reason)),
+        ("approver".to_owned(), told(grant.approver.login.as_deref().unwrap_or("local operator"))),
+        ("approverId".to_owned(), told(&grant.approver.id.to_string())),
+        ("grantedAt".to_owned(), told(&grant.granted_at.to_rfc3339())),
+        ("suspendedIn".to_owned(), told(&grant.run_id.to_string())),
+    ]);
+    PolicyResult {
+        policy_version: denial.policy_version,
+        metadata: Some(metadata),
+        ..PolicyResult::allow("approved")
+    }
 }
 
 fn is_final_denial(result: &PolicyResult) -> bool {

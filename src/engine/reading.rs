@@ -65,6 +65,18 @@ impl Rejection {
         Self { report_tried: true, schema: problem.schema, ..Self::new(reason, guidance) }
     }
 
+    /// Claims of a report whose evidence does not hold (contracts §3.4).
+    pub fn of_claims(problems: &[String], proposals: Vec<Proposal>) -> Self {
+        let guidance = format!(
+            "agentd looked at what your report cites. These claims do not hold as they stand:\n- {}\nCorrect the cites, or \
+             call such a claim unverified, and call {FINAL_REPORT} again.",
+            problems.join("\n- ")
+        );
+        let refusal = Refusal::InvalidArguments("a claim is not backed by what it cites".to_owned());
+        let refused = proposals.into_iter().map(|proposal| (proposal, refusal.clone())).collect();
+        Self { refused, ..Self::new("claims_unbacked", guidance) }
+    }
+
     /// The provider's answer was not what its wire promises (A-055).
     pub fn invalid_reply() -> Self {
         Self::new("invalid_reply", "Your last reply could not be read. Send it again.")

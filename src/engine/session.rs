@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::FutureExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 
 use super::arguments::Scope;
@@ -116,7 +116,12 @@ pub struct SessionWorld {
     pub backoff: Backoff,
     /// agentd's version, for fingerprints.
     pub runtime_version: String,
+    /// Looks at what a report claims before it counts; `None` = nobody looks before the run's end.
+    pub claims: Option<ClaimCheck>,
 }
+
+/// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands (contracts §3.4).
+pub type ClaimCheck = Arc<dyn Fn(u32, Vec<ProposedClaim>) -> BoxFuture<'static, Vec<String>> + Send + Sync>;
 
 /// What came of a session. There is always a report (A-035…A-038).
 #[derive(Debug, Clone, PartialEq)]
@@ -181,6 +186,8 @@ pub(super) struct Session<'a> {
     pub(super) cost_unknown: bool,
     /// Whether the oversized request was told about.
     pub(super) over_told: bool,
+    /// Whether claims were sent back once.
+    pub(super) claims_sent_back: bool,
 }
 
 /// Runs a session to its end. It never panics and never fails to give an outcome.
@@ -276,6 +283,7 @@ impl<'a> Session<'a> {
             cost: Money::ZERO,
             cost_unknown: false,
             over_told: false,
+            claims_sent_back: false,
         })
     }
 

@@ -88,12 +88,18 @@ impl Session<'_> {
             match self.ask(target, attempt, &state.tail).await? {
                 Answered::Accepted { reply, reading, phase, sent, started } => {
                     let mut reply = *reply;
+                    let mut reading = *reading;
+                    let last = attempt == self.request.settings.max_retries;
+                    if !last && let Some(rejection) = self.unbacked(&mut reading).await {
+                        self.rejected(&mut state, attempt, Some(&reply), &rejection).await?;
+                        continue;
+                    }
                     if let (None, Some((by, thought))) = (&reply.reasoning, state.thought.take())
                         && by == target
                     {
                         reply.reasoning = Some(thought);
                     }
-                    return self.accept(reply, *reading, phase, &sent, started).await;
+                    return self.accept(reply, reading, phase, &sent, started).await;
                 }
                 Answered::Rejected { reply, rejection } => {
                     if let Some(thought) = reply.reasoning.clone() {
@@ -144,6 +150,19 @@ impl Session<'_> {
             },
             Err(Interrupt::End(halt)) => Err(halt),
         }
+    }
+
+    /// A report whose claims do not hold as they stand is sent back, once a session, while attempts are left
+    /// (contracts §3.4). What still does not hold then is for the evidence gate.
+    async fn unbacked(&mut self, reading: &mut Reading) -> Option<Rejection> {
+        let check = self.world.claims.as_ref().filter(|_| !self.claims_sent_back)?;
+        let report = reading.report.as_ref().filter(|report| !report.claims.is_empty())?;
+        let problems = check(self.request.ids.visit, report.claims.clone()).await;
+        if problems.is_empty() {
+            return None;
+        }
+        self.claims_sent_back = true;
+        Some(Rejection::of_claims(&problems, std::mem::take(&mut reading.proposals)))
     }
 
     /// A reply that cannot be used: on the record, and the model is told in the next attempt.

@@ -112,7 +112,8 @@ impl Client {
         let name = encode(head.as_str());
         let path = format!("/repos/{repo}/pulls?state=closed&head={}:{name}&per_page=100", repo.owner());
         let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
-        let merged = wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).filter(|pull| pull.merged);
+        let merged =
+            wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).filter(|pull| pull.merged);
         Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
     }
 

@@ -53,7 +53,8 @@ pub async fn status(State(shared): Of) -> Response {
 /// `GET /api/v1/queue`: what runs, waits and is parked, with the reason code of each.
 pub async fn queue(State(shared): Of) -> Response {
     let Some(status) = shared.status() else { return not_yet() };
-    Json(json!({ "running": status.running, "waiting": status.waiting, "parked": status.parked })).into_response()
+    Json(json!({ "running": status.running, "waiting": status.waiting, "parked": status.parked }))
+        .into_response()
 }
 
 /// `GET /api/v1/limits`: GitHub's limits as they were last seen.
@@ -116,9 +117,8 @@ async fn kept(
 ) -> Response {
     let Some((dir, _)) = shared.ledger.find(asked).await else { return no_run(asked) };
     match file(&place(&dir)).await {
-        Some(bytes) => {
-            ([(header::CONTENT_TYPE, kind), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], bytes).into_response()
-        }
+        Some(bytes) => ([(header::CONTENT_TYPE, kind), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], bytes)
+            .into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_written", "the run has not written it yet"),
     }
 }
@@ -142,9 +142,9 @@ pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String,
         return Json(json!({ "state": "running", "run": run })).into_response();
     }
     let rows = [("waiting", &status.waiting), ("parked", &status.parked)];
-    let found = rows.into_iter().find_map(|(state, rows)| {
-        Some((state, rows.iter().find(|row| is(&row.repo, row.issue))?))
-    });
+    let found = rows
+        .into_iter()
+        .find_map(|(state, rows)| Some((state, rows.iter().find(|row| is(&row.repo, row.issue))?)));
     match found {
         Some((state, row)) => Json(json!({ "state": state, "issue": row })).into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_found", "nothing runs and nothing waits for this issue"),

@@ -123,6 +123,7 @@ pub(super) fn cost(rows: &[Row], live: f64) -> Value {
         *repositories.entry(row.dir.repo.to_string()).or_default() += row.cost();
     }
     let total: f64 = days.values().sum();
-    let by_day: BTreeMap<&String, f64> = days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
+    let by_day: BTreeMap<&String, f64> =
+        days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
     json!({ "total_usd": total + live, "under_way_usd": live, "by_day": by_day, "by_repository": repositories })
 }

@@ -60,7 +60,11 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
                 text.line("agentd_poll_timestamp_seconds", &[("repository", &repo)], at.timestamp());
             }
         }
-        text.head("agentd_github_requests_total", "counter", "Requests to GitHub; unchanged ones cost nothing.");
+        text.head(
+            "agentd_github_requests_total",
+            "counter",
+            "Requests to GitHub; unchanged ones cost nothing.",
+        );
         text.line("agentd_github_requests_total", &[("counted", "yes")], status.limits.counted);
         text.line("agentd_github_requests_total", &[("counted", "no")], status.limits.unchanged);
         text.head("agentd_github_limit_remaining", "gauge", "Requests left in GitHub's primary budgets.");
@@ -72,7 +76,11 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         text.head("agentd_reload_failed", "gauge", "1 while the configuration on disk cannot be used.");
         text.line("agentd_reload_failed", &[], u8::from(status.reload_error.is_some()));
         text.head("agentd_start_timestamp_seconds", "gauge", "When the daemon started.");
-        text.line("agentd_start_timestamp_seconds", &[("version", &status.version)], status.started_at.timestamp());
+        text.line(
+            "agentd_start_timestamp_seconds",
+            &[("version", &status.version)],
+            status.started_at.timestamp(),
+        );
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0).into_response()
 }

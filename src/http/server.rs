@@ -147,10 +147,18 @@ pub(super) fn failure(status: StatusCode, code: &str, message: &str) -> Response
 async fn own_name_only(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     if shared.loopback.is_some_and(|own| !names(headers, own)) {
-        return failure(StatusCode::MISDIRECTED_REQUEST, "foreign_host", "ask under the address it listens on");
+        return failure(
+            StatusCode::MISDIRECTED_REQUEST,
+            "foreign_host",
+            "ask under the address it listens on",
+        );
     }
     if request.method() != Method::GET && from_elsewhere(headers) {
-        return failure(StatusCode::FORBIDDEN, "foreign_origin", "only the daemon's own page may ask for this");
+        return failure(
+            StatusCode::FORBIDDEN,
+            "foreign_origin",
+            "only the daemon's own page may ask for this",
+        );
     }
     next.run(request).await
 }
@@ -159,7 +167,8 @@ fn names(headers: &HeaderMap, own: SocketAddr) -> bool {
     let Some(host) = text(headers, header::HOST) else { return true };
     let name = host.strip_suffix(&format!(":{}", own.port())).unwrap_or(host);
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn from_elsewhere(headers: &HeaderMap) -> bool {

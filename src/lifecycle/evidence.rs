@@ -1,8 +1,10 @@
 //! Looking at what a report cites: files of the final tree, what tools answered, what agentd ran itself.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use futures::FutureExt as _;
 
 use super::run::Run;
 use super::site::Site;
@@ -11,19 +13,21 @@ use crate::definition::loaded::Loaded;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Change, Event, VerifyCommand};
 use crate::domain::evidence::{
-    CapturedBy, CommandSource, EvidenceRecord, FileSpanSource, GitSource, IssueTextSource, Provenance, Span,
-    ToolResultSource, Verification, VerificationState, evidence_id, quote_sha256, quoted_lines, short_quote,
+    CapturedBy, Claim, CommandSource, EvidenceRecord, FileSpanSource, GitSource, IssueTextSource, Provenance,
+    Span, ToolResultSource, Verification, VerificationState, evidence_id, quote_sha256, quoted_lines,
+    short_quote,
 };
 use crate::domain::evidence_gate::{self, Case, CitedClaim, GateOutcome, Judgement};
 use crate::domain::facts::{Committed, RunFacts};
 use crate::domain::flow::EvidenceMode;
 use crate::domain::reach::{ReachedPath, normalised};
 use crate::domain::redaction::Redactor;
-use crate::domain::report::{Cite, ClaimKind};
+use crate::domain::report::{Cite, ClaimKind, ProposedClaim, ProposedStatus};
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::{GuardrailDecision, GuardrailOutcome};
 use crate::engine::journal::JournalError;
+use crate::engine::session::ClaimCheck;
 use crate::git::{Checkout, Worktree};
 
 /// Lines of a command's output that its evidence quotes: the last ones.
@@ -143,6 +147,70 @@ pub async fn weigh(scene: &Scene<'_>) -> Judgement {
         requires: scene.requires.to_vec(),
         evidence_required: scene.evidence_required,
     })
+}
+
+/// The check of a report's claims within its turn: every cite is followed in the worktree as it is now. What only the
+/// end of the run can say (tests, the change) is left to it.
+pub fn in_turn(run: &Run<'_>, site: &Site, worktree: &Worktree) -> ClaimCheck {
+    let (journal, worktree) = (Arc::clone(run.journal()), worktree.clone());
+    let (redactor, clock) = (Arc::clone(&run.plan.redactor), site.clock.clone());
+    let (repo, refreshed) = (site.repo.to_string(), Arc::new(site.config.verify.commands.clone()));
+    Arc::new(move |visit, claims| {
+        let refreshed = Arc::clone(&refreshed);
+        let (journal, worktree) = (Arc::clone(&journal), worktree.clone());
+        let (redactor, clock, repo) = (Arc::clone(&redactor), clock.clone(), repo.clone());
+        async move {
+            let mut facts = journal.facts();
+            let (Ok(tree), Ok(Some(head))) = (worktree.tree().await, worktree.head().await) else {
+                return Vec::new();
+            };
+            facts.committed = Some(Committed { head, tree, change: Change::default() });
+            let scene = Scene {
+                facts: &facts,
+                worktree: &worktree,
+                run_dir: &journal.dir().path,
+                repo: &repo,
+                verify_commands: &[],
+                requires: &[],
+                evidence_required: false,
+                redactor: &redactor,
+                now: clock.now(),
+            };
+            unbacked(&scene, visit, claims, &refreshed).await
+        }
+        .boxed()
+    })
+}
+
+/// `refreshed`: commands that agentd itself runs at the end, so that an old run of them is no reason to complain.
+async fn unbacked(
+    scene: &Scene<'_>,
+    visit: u32,
+    claims: Vec<ProposedClaim>,
+    refreshed: &[Vec<String>],
+) -> Vec<String> {
+    let testimony = Testimony::of(scene.facts);
+    let mut cited = Vec::new();
+    for claim in claims {
+        let left = matches!(claim.kind, ClaimKind::TestsPass | ClaimKind::ChangeMade);
+        if left || claim.status != ProposedStatus::Verified {
+            continue;
+        }
+        let mut cites = Vec::new();
+        for cite in &claim.cites {
+            let mut found = follow(scene, &testimony, &[], visit, cite).await;
+            if let Ok(record) = &mut found
+                && matches!(&record.provenance, Provenance::Command(command) if refreshed.contains(&command.argv))
+            {
+                record.stale = false;
+            }
+            cites.push(found);
+        }
+        cited.push(CitedClaim { claim, step_id: String::new(), visit, cites });
+    }
+    let judged = evidence_gate::judge(Case { claims: cited, ..Case::default() });
+    let problem = |claim: &Claim| Some(format!("\"{}\": {}", claim.statement, claim.reason.as_ref()?));
+    judged.claims.iter().filter(|claim| !claim.is_verified()).filter_map(problem).collect()
 }
 
 /// Looks again at a record of an earlier run: whether its source, at the commit it names, still says what was quoted.

@@ -62,7 +62,10 @@ async fn copy(site: &Site, worktree: &Worktree, path: &Path) -> Result<Vec<Strin
         worktree.keep_out(name).await?;
     }
     if copied.there > 0 {
-        notes.push(format!("{} file(s) of {shown} (worktree.copy) are in the worktree already and stay", copied.there));
+        notes.push(format!(
+            "{} file(s) of {shown} (worktree.copy) are in the worktree already and stay",
+            copied.there
+        ));
     }
     if copied.links > 0 {
         notes.push(format!("{} link(s) in {shown} (worktree.copy) were not followed", copied.links));

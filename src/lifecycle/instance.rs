@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use serde_json::Value;
 
 use super::equipment;
-use super::recovery::Predecessor;
+use super::evidence;
+use super::recovery::{self, Predecessor};
 use super::run::Run;
 use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
@@ -13,18 +15,22 @@ use super::toolbox::Toolbox;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
+use crate::domain::failures;
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
+use crate::domain::run_output::{FailureRecord, RunOutput};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming, incoming_line};
 use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::pacing::Backoff;
+use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
 use crate::engine::visit::{FlowPlan, FlowWorld};
 use crate::engine::workplace::Workplace;
 use crate::prompt::template::Values;
+use crate::store::approvals::Approvals;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// A run that is ready to visit its first step.
@@ -55,7 +61,8 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         }
     };
     let inherited = run.lease.predecessor.as_ref().map(spent).unwrap_or_default();
-    let policy = plan.policy.clone().in_worktree(root.clone());
+    let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(site));
+    let prior_failures = prior_failures(run, site).await;
     run.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
@@ -70,6 +77,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             format: plan.request.format,
             parameters: plan.request.parameters.clone(),
         },
+        prior_failures: prior_failures.clone(),
     })))?;
     let finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
@@ -92,11 +100,12 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         queues: Arc::new(equipment::queues(&site.config)),
         backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+        claims: Some(evidence::in_turn(run, site, worktree)),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
         values: with_facts(run, site),
-        task: task::text(run, site),
+        task: task::text(run, site, &prior_failures),
         format: plan.request.format.unwrap_or_default(),
         settings: plan.session.settings.clone(),
         tools: toolbox.tools.clone(),
@@ -118,6 +127,33 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
+}
+
+/// Grants wait in the state directory until their proposal is made again.
+fn approvals(site: &Site) -> ApprovalBook {
+    let (book, clock) = (Approvals::new(&site.state, &site.repo), site.clock.clone());
+    ApprovalBook(Arc::new(move |proposal_hash, principal| {
+        let (book, now) = (book.clone(), clock.now());
+        async move {
+            let taken = tokio::task::spawn_blocking(move || book.take(&proposal_hash, principal, now));
+            taken.await.ok().flatten()
+        }
+        .boxed()
+    }))
+}
+
+/// What the issue's last run left and had been told itself. What cannot be read is not told.
+async fn prior_failures(run: &Run<'_>, site: &Site) -> Vec<FailureRecord> {
+    let Some(last) = &run.plan.lease_record else { return Vec::new() };
+    let dir = site.state.run(&site.repo, last.run_id);
+    let read = tokio::task::spawn_blocking(move || {
+        let result: RunOutput = serde_json::from_slice(&std::fs::read(dir.result()).ok()?).ok()?;
+        let facts = recovery::facts(&dir).ok()?;
+        // A success has dealt with what came before it.
+        let before = facts.started.filter(|_| !result.success).map(|started| started.prior_failures);
+        Some(failures::told(&result.failures, &before.unwrap_or_default()))
+    });
+    read.await.ok().flatten().unwrap_or_default()
 }
 
 /// The facts of the issue, under their published names (D68).

@@ -26,6 +26,7 @@ pub mod page;
 pub mod record;
 pub mod report;
 pub mod seal;
+pub mod sinks;
 pub mod recovery;
 pub mod control;
 pub mod verification;

@@ -5,12 +5,17 @@ use std::fmt::Write as _;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-use crate::domain::event::{Change, Effect};
+use crate::domain::event::{Change, Effect, Event};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::money::Money;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
+use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::trace::SuspendedProposal;
+
+/// Most characters of a proposal's arguments that a comment shows.
+const LONGEST_PROPOSAL: usize = 2_000;
 
 /// A template that does not render: a defect of agentd, caught by its tests.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +114,47 @@ fn render(
     let page = squeeze(&page);
     let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
     Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
+}
+
+/// What a run proposed and a person has to approve, each once.
+pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
+    let mut pending: Vec<&SuspendedProposal> = Vec::new();
+    for (_, event) in &facts.other {
+        if let Event::ProposalSuspended(proposal) = event
+            && !pending.iter().any(|known| known.proposal_hash == proposal.proposal_hash)
+        {
+            pending.push(proposal);
+        }
+    }
+    pending
+}
+
+/// The comment that asks people for approvals, without its marker (P-036, D84). What the model wrote is shown as data.
+pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
+    let mut text =
+        "**An approval is needed.** The agent wants to do what the policy lets a person decide:\n".to_owned();
+    for proposal in pending(facts) {
+        let resource = &proposal.resource;
+        let what = match resource.kind {
+            ProposalKind::Handoff => format!("hand over to the step `{}`", resource.name.replace('`', "'")),
+            _ => format!("call `{}`", resource.name.replace('`', "'")),
+        };
+        let arguments: String = proposal.canonical_json.chars().take(LONGEST_PROPOSAL).collect();
+        let cut = if arguments.len() < proposal.canonical_json.len() { " … (cut)" } else { "" };
+        let longest = arguments.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        let because = proposal.public_reason.as_deref().unwrap_or(FALLBACK_PUBLIC_REASON);
+        let own = run.objective.issue.as_ref().map(|issue| issue.number);
+        let _infallible = write!(
+            text,
+            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, run on agentd's machine: `agentd runs approve {} {}`\n",
+            defused(because, own),
+            run.run_id,
+            proposal.proposal_hash
+        );
+    }
+    text.push_str("\nThen start the issue again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
+    text
 }
 
 /// What happened, in a word and a sentence.
@@ -210,6 +256,14 @@ fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         }
         StopDetail::MaxTurnsExhausted => {
             steps.push(format!("Raise `session.max_turns`, or split the step, and run again: {again}."));
+        }
+        StopDetail::ApprovalPending => {
+            for proposal in pending(facts) {
+                steps.push(format!(
+                    "Approve it, if it should be done: `agentd runs approve {} {}`; then `agentd runs resume {}`.",
+                    run.run_id, proposal.proposal_hash, run.run_id
+                ));
+            }
         }
         StopDetail::GuidanceNeeded => steps.push(format!("Answer on the issue, then run again: {again}.")),
         StopDetail::AuthError => steps.push("Check the provider's key: `agentd doctor`.".to_owned()),

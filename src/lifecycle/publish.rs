@@ -172,6 +172,18 @@ async fn settle_issue(
         Ok(url) => run.effect_done(Effect::Comment, &url)?,
         Err(message) => run.effect_failed(Effect::Comment, &message)?,
     }
+    if !page::pending(&facts).is_empty() {
+        let marker = report::request_marker(&run.plan.issue.key, "approval");
+        let asked = github
+            .settle_comment(&site.repo, number, &marker, &page::approval_comment(&output, &facts))
+            .await;
+        if let Err(error) = asked {
+            run.warn(
+                "approval_not_asked",
+                format!("The approval could not be asked for on the issue: {error}."),
+            );
+        }
+    }
     run.plan_effect(Effect::Labels).await?;
     match end_labels(github, site, number, stop).await {
         Ok(set) => run.effect_done(Effect::Labels, set)?,

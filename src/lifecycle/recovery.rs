@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::lease::mapping_of;
 use super::site::Site;
-use super::{report, seal};
+use super::{report, seal, sinks};
 use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
@@ -47,6 +47,24 @@ pub enum Standing {
     Ended,
 }
 
+/// Feeds the record of a run that died before it could.
+async fn emit(site: &Site, run_id: RunId) -> Result<(), JournalError> {
+    let dir = site.state.run(&site.repo, run_id);
+    if site.config.record.sinks.is_empty() || facts(&dir)?.emitted {
+        return Ok(());
+    }
+    sinks::emit(site, &FileJournal::open(dir.clone(), site.clock.clone(), no_secrets(&dir)?)?).await
+}
+
+/// For journals whose content was redacted when it was written; what is added holds nothing secret.
+fn no_secrets(dir: &RunDir) -> Result<Arc<Redactor>, JournalError> {
+    let none = Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| JournalError {
+        path: dir.events().display().to_string(),
+        message: error.to_string(),
+    })?;
+    Ok(Arc::new(none))
+}
+
 /// The run that a person wants to go on with, or `None` for a success. Its failed visits are visited again; after an end
 /// of its own, the worktree stays as it is.
 pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, JournalError> {
@@ -58,8 +76,7 @@ pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, 
         }
         facts(&dir)
     });
-    let facts =
-        work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })??;
+    let facts = work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })??;
     let Some(end) = &facts.end else { return Ok(None) };
     if end.success() {
         return Ok(None);
@@ -123,6 +140,9 @@ pub async fn predecessor(site: &Site, run_id: RunId, shut_down: bool) -> Option<
         Ok::<_, JournalError>(interrupted.then_some(facts))
     })
     .await;
+    if let Err(error) = emit(site, run_id).await {
+        tracing::warn!(%run_id, %error, "a dead run's record was not fed to the sinks");
+    }
     match found {
         Ok(Ok(facts)) => facts.map(|facts| Predecessor { run_id, facts }),
         Ok(Err(error)) => {
@@ -189,10 +209,7 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
     let Some(_turn) = turn else {
         return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
     };
-    // What is in the journal was redacted when it was written; the end adds nothing secret.
-    let redactor =
-        Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| failed(&dir.events(), error.to_string()))?;
-    let journal = FileJournal::open(dir.clone(), clock.clone(), Arc::new(redactor))?;
+    let journal = FileJournal::open(dir.clone(), clock.clone(), no_secrets(dir)?)?;
     let known = journal.facts();
     if known.end.is_none() {
         journal.append(Event::RunEnded {

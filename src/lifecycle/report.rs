@@ -15,6 +15,7 @@ use super::{commit, evidence, recovery, seal};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
+use crate::domain::failures;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::money::Money;
 use crate::domain::policy::Decision;
@@ -30,12 +31,17 @@ use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
 
-/// Kind of the event that comes after everything that is folded.
-const SEALED: &str = "files_sealed";
+/// Kind of the last event that is folded.
+const LAST: &str = "run_ended";
 
 /// First line of the one status comment of an issue (D84).
 pub fn marker(issue: &IssueKey) -> String {
     format!("<!-- agentd:issue-{issue} -->")
+}
+
+/// First line of the one comment of an issue that asks people for `what` (D84).
+pub fn request_marker(issue: &IssueKey, what: &str) -> String {
+    format!("<!-- agentd:issue-{issue}:{what} -->")
 }
 
 /// Keeps the work, looks at it, and judges what the agent claims; gives the stop that the evidence leaves (D62, C-05).
@@ -76,7 +82,7 @@ pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
     let failed =
         |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
     let read = journal_file::read(dir)?;
-    let told = read.lines.iter().rev().find(|line| line.kind != SEALED);
+    let told = read.lines.iter().rev().find(|line| line.kind == LAST).or(read.lines.last());
     let last = told.map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
     let facts = journal_file::facts_of(&read.lines);
     let mut output = fold(&facts, dir.run_id.0, last.clone());
@@ -168,6 +174,7 @@ fn fold(facts: &RunFacts, run_id: Uuid, last: (u64, String)) -> RunOutput {
             output.limitations.clone_from(&judged.limitations);
         }
     }
+    output.failures = failures::of(facts);
     output.artifacts = artifacts(facts, last);
     output.warnings.clone_from(&facts.warnings);
     output.metadata = facts.started.as_ref().map(|started| started.metadata.clone()).unwrap_or_default();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::equipment::blocking;
 use super::lease::mapping_of;
 use super::mapping_format::MappingRecord;
-use super::equipment::blocking;
 use super::refusal::Refusal;
 use super::site::Site;
 use crate::domain::name::BranchName;
@@ -117,7 +117,9 @@ async fn merged_heads(site: &Site, of: &[&Known]) -> Vec<crate::domain::name::Co
     for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {
         match github.merged_heads(&site.repo, &branch).await {
             Ok(heads) => commits.extend(heads),
-            Err(error) => tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told"),
+            Err(error) => {
+                tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told")
+            }
         }
     }
     commits

@@ -2,13 +2,14 @@
 
 use super::run::Run;
 use super::site::Site;
+use crate::domain::run_output::FailureRecord;
 use crate::domain::untrusted::{FENCE_NOTE, LONGEST_INCOMING, fence, incoming, incoming_line};
 
 /// Longest title shown to a model, in characters.
 pub const LONGEST_TITLE: usize = 500;
 
 /// The text. Nothing in the issue is expanded; its hidden characters and HTML comments are taken out (S-050).
-pub fn text(run: &Run<'_>, site: &Site) -> String {
+pub fn text(run: &Run<'_>, site: &Site, prior_failures: &[FailureRecord]) -> String {
     let issue = &run.plan.issue;
     let title = incoming_line(&issue.title, LONGEST_TITLE);
     let body = incoming(&issue.body, LONGEST_INCOMING);
@@ -27,6 +28,24 @@ pub fn text(run: &Run<'_>, site: &Site) -> String {
         site.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
     if !commands.is_empty() {
         text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
+    }
+    if !prior_failures.is_empty() {
+        let lines: Vec<String> = prior_failures
+            .iter()
+            .map(|failure| {
+                let times =
+                    if failure.count == 1 { "once".to_owned() } else { format!("{} times", failure.count) };
+                format!(
+                    "{} ({times}, last in visit {}): {}",
+                    failure.failure_id, failure.last_visit, failure.signal
+                )
+            })
+            .collect();
+        let lines = incoming(&lines.join("\n"), LONGEST_INCOMING);
+        text.push_str(&format!(
+            "\nWhat went wrong in earlier runs of this issue; do not run into it again:\n\n{}\n",
+            fence("earlier failures", &lines)
+        ));
     }
     let taken = title.taken_out.hidden_characters + body.taken_out.hidden_characters;
     if taken > 0 || body.taken_out.cut > 0 {

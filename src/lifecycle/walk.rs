@@ -17,7 +17,7 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
-use super::{control, instance, origin, publish, report, steps, worktree};
+use super::{control, instance, origin, publish, report, sinks, steps, worktree};
 use crate::domain::event::Event;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::Stop;
@@ -81,7 +81,9 @@ async fn through_the_rooms(run: &Run<'_>, site: &Site) -> Result<RunOutput, Jour
     let stop = publish::publish(run, site, stop).await?;
     run.record(Event::RunEnded { stop })?;
     run.journal().flush().await?;
-    report::write(run).await
+    let output = report::write(run).await?;
+    sinks::emit(site, run.journal()).await?;
+    Ok(output)
 }
 
 /// Rooms three to five. `Err` inside: the run is over before its flow could end.

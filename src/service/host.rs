@@ -207,6 +207,7 @@ impl Service {
             queues: Arc::clone(&self.queues),
             backoff,
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            claims: None,
         };
         Ok(Opened { run, journal, world })
     }

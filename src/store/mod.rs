@@ -3,3 +3,4 @@
 pub mod journal_file;
 pub mod journal_format;
 pub mod run_dir;
+pub mod approvals;

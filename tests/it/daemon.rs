@@ -84,7 +84,12 @@ impl Yard {
     }
 
     fn watched(&self) -> Watched {
-        Watched { name: RepoName::parse(REPO).unwrap(), depends: true, sweep: self.sweep.clone(), place: None }
+        Watched {
+            name: RepoName::parse(REPO).unwrap(),
+            depends: true,
+            sweep: self.sweep.clone(),
+            place: None,
+        }
     }
 
     /// Parts whose runs are what `walk` makes of the request.

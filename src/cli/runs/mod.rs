@@ -45,6 +45,9 @@ pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, Comman
             done(find(context, run).and_then(|dir| control::stop(context, &dir, *abort)))
         }
         RunsCommand::Resume(run) => find(context, &run.run).and_then(|dir| control::resume(context, &dir)),
+        RunsCommand::Approve { run, proposal_hash, expires } => {
+            done(find(context, run).and_then(|dir| control::approve(context, &dir, proposal_hash, expires.0)))
+        }
         _ => return None,
     })
 }

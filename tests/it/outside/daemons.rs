@@ -91,7 +91,8 @@ fn labelled(world: &World) {
 async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
     let world = World::new(1).await;
     let daemon = Running::start(&world, &[]);
-    until("a first poll", || world.sim.requests().iter().any(|request| request.target.contains("/issues"))).await;
+    until("a first poll", || world.sim.requests().iter().any(|request| request.target.contains("/issues")))
+        .await;
     labelled(&world);
     until("done", || world.labels() == ["agentd:done"]).await;
     world.assert_one_of_each();
@@ -135,7 +136,12 @@ async fn d37_a_killed_daemons_run_is_gone_on_with_by_the_next() {
     assert!(runs.contains("interrupted"), "{runs}");
     second.stop().await;
     // The first visit was not asked again.
-    let planned = world.sim.model_requests().iter().filter(|asked| asked.body.to_string().contains("Understand and plan")).count();
+    let planned = world
+        .sim
+        .model_requests()
+        .iter()
+        .filter(|asked| asked.body.to_string().contains("Understand and plan"))
+        .count();
     assert!(planned <= 2 + 1, "{planned}");
     world.finish().await;
 }
@@ -171,7 +177,10 @@ async fn d39_a_label_taken_off_in_a_run_allows_one_last_report_and_no_pull_reque
         labelled(&world);
         let daemon = Running::start(&world, &[]);
         until("work", || world.labels().contains(&"agentd:running".to_owned())).await;
-        until("a request", || world.sim.requests().iter().any(|request| request.target.starts_with("/model"))).await;
+        until("a request", || {
+            world.sim.requests().iter().any(|request| request.target.starts_with("/model"))
+        })
+        .await;
         if close {
             world.sim.close_issue("demo/shop", 7, "ada");
         } else {

@@ -34,7 +34,8 @@ impl Front {
         command.env("HOOK_SECRET", "a secret of the hooks");
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let told = lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim_end_matches('/').to_owned()));
+        let told =
+            lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim_end_matches('/').to_owned()));
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, base: told.unwrap(), http: reqwest::Client::new() }
     }
@@ -73,7 +74,11 @@ async fn the_api_shows_a_run_from_its_start_to_its_end() {
     until("work", || world.sim.model_requests().len() >= 2).await;
     let status = front.json("/api/v1/status").await;
     let run = &status["running"][0];
-    assert_eq!((run["issue"].as_u64(), run["progress"]["step"].as_str()), (Some(7), Some("initial.issue")), "{status:#}");
+    assert_eq!(
+        (run["issue"].as_u64(), run["progress"]["step"].as_str()),
+        (Some(7), Some("initial.issue")),
+        "{status:#}"
+    );
     assert!(run["progress"]["cost_usd"].as_f64().unwrap() > 0.0, "{run:#}");
     assert_eq!(front.json("/api/v1/issues/demo/shop/7").await["state"], "running");
     until("done", || world.labels() == ["agentd:done"]).await;
@@ -88,7 +93,10 @@ async fn the_api_shows_a_run_from_its_start_to_its_end() {
     assert!(front.text(&format!("/api/v1/runs/{id}/events")).await.1.contains("run_ended"));
     assert!(front.json("/api/v1/cost").await["total_usd"].as_f64().unwrap() > 0.0);
     let metrics = front.text("/metrics").await.1;
-    assert!(metrics.contains("agentd_runs_total{repository=\"demo/shop\",stop_reason=\"OBJECTIVE_ACHIEVED\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("agentd_runs_total{repository=\"demo/shop\",stop_reason=\"OBJECTIVE_ACHIEVED\"} 1"),
+        "{metrics}"
+    );
     assert_eq!(front.json("/health").await["status"], "ok");
     assert!(front.json("/api/v1/limits").await["counted"].as_u64().unwrap() > 0);
     world.finish().await;
@@ -99,7 +107,10 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
     let world = World::new(0).await;
     let front = Front::start(&world, "30s", "");
     let (status, text) = front.text("/nothing").await;
-    assert_eq!((status, serde_json::from_str::<Value>(&text).unwrap()["error"]["code"].as_str()), (404, Some("not_found")));
+    assert_eq!(
+        (status, serde_json::from_str::<Value>(&text).unwrap()["error"]["code"].as_str()),
+        (404, Some("not_found"))
+    );
     assert_eq!(front.text("/api/v1/refresh").await.0, 405);
     assert_eq!(front.text("/api/v1/issues/demo/shop/99").await.0, 404);
     assert_eq!(front.text("/api/v1/runs/0000").await.0, 404);

@@ -4,6 +4,7 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod aftermath;
 mod bad_input;
 mod chat;
 mod desk;
@@ -16,4 +17,5 @@ mod origins;
 mod records;
 mod tool_calls;
 pub mod world;
+mod solo;
 mod worktrees;

@@ -23,7 +23,9 @@ async fn s_018_s_019_s_020_s_022_tools_are_listed_as_function_definitions() {
     assert_eq!(whoami["function"]["description"], "The tool whoami.");
     let people = desk.agentd(&["tools", "list"]).await;
     let people = String::from_utf8_lossy(&people.stdout).into_owned();
-    assert!(people.lines().any(|line| line.starts_with("desk__whoami ") && line.ends_with(" The tool whoami.")));
+    assert!(
+        people.lines().any(|line| line.starts_with("desk__whoami ") && line.ends_with(" The tool whoami."))
+    );
     let (_, again, _) = desk.json(&["tools", "list", "--json"]).await;
     assert_eq!(again, tools);
     desk.finish().await;

@@ -20,7 +20,10 @@ async fn prune_removes_what_is_merged_and_keeps_the_rest_with_the_reason() {
     assert_eq!(code, Some(0));
     let (_, listed) = world.json(&["worktrees", "list"]).await;
     assert_eq!(names(&listed), ["issue-7"]);
-    assert_eq!((listed[0]["branch"].as_str(), listed[0]["changed_files"].as_u64()), (Some("feature/issue-7"), Some(0)));
+    assert_eq!(
+        (listed[0]["branch"].as_str(), listed[0]["changed_files"].as_u64()),
+        (Some("feature/issue-7"), Some(0))
+    );
     let (code, pruned) = world.json(&["worktrees", "prune"]).await;
     assert_eq!((code, names(&pruned["removed"]).len()), (Some(0), 0), "{pruned:#}");
     assert!(pruned["kept"][0]["reason"].as_str().unwrap().contains("not merged"), "{pruned:#}");
@@ -75,9 +78,14 @@ async fn i16_chosen_files_are_copied_with_their_mode_never_committed_and_the_set
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setup_that_fails_or_takes_too_long_ends_the_run_and_says_why() {
-    for (setup, told) in [("echo no compiler; exit 3", "exit code 3\nno compiler"), ("sleep 60", "longer than")] {
+    for (setup, told) in
+        [("echo no compiler; exit 3", "exit code 3\nno compiler"), ("sleep 60", "longer than")]
+    {
         let world = World::new(0).await;
-        configure(&world, &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\nsetup_timeout = \"1s\"\n"));
+        configure(
+            &world,
+            &format!("[worktree]\nsetup = [[\"sh\", \"-c\", \"{setup}\"]]\nsetup_timeout = \"1s\"\n"),
+        );
         let (code, output) = world.json(&["run", "--issue", "7"]).await;
         assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("config_invalid")), "{output:#}");
         assert!(output["error"]["message"].as_str().unwrap().contains(told), "{output:#}");

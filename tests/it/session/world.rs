@@ -519,6 +519,7 @@ impl World {
             queues: Arc::new(Queues::new(&self.queues, 4)),
             backoff: Backoff::default(),
             runtime_version: "0.0.0-test".to_owned(),
+            claims: None,
         }
     }
 

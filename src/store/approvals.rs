@@ -1,0 +1,65 @@
+//! Where grants wait for their proposal: one file each, taken by removing it, so that only one process can use it.
+
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::run_dir::StateDir;
+use crate::domain::grant::{GRANT_SCHEMA, Grant};
+use crate::domain::name::RepoName;
+use crate::sys::files::{self, FileError};
+
+/// The grants of one repository.
+#[derive(Debug, Clone)]
+pub struct Approvals {
+    folder: PathBuf,
+}
+
+impl Approvals {
+    /// Makes nothing yet.
+    pub fn new(state: &StateDir, repo: &RepoName) -> Self {
+        Self { folder: state.repo(repo).join("approvals") }
+    }
+
+    /// Keeps a grant; one for the same proposal is replaced. Blocks.
+    pub fn put(&self, grant: &Grant) -> Result<(), FileError> {
+        files::create_private_dir(&self.folder)?;
+        let json = serde_json::to_vec_pretty(grant).unwrap_or_default();
+        files::write_private(&self.file(&grant.proposal_hash), &json)
+    }
+
+    /// The grant for a proposal, still there. Blocks.
+    pub fn find(&self, proposal_hash: &str) -> Option<Grant> {
+        read(&self.file(proposal_hash))
+    }
+
+    /// Takes the grant for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
+    /// thrown away; someone else's stays. Blocks.
+    pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Grant> {
+        let path = self.file(proposal_hash);
+        let grant = read(&path)?;
+        if !grant.holds(principal, now) {
+            if now >= grant.expires_at {
+                let _gone = files::remove_file(&path);
+            }
+            return None;
+        }
+        // Whoever removes it has it.
+        match files::remove_file(&path) {
+            Ok(true) => Some(grant),
+            _ => None,
+        }
+    }
+
+    fn file(&self, proposal_hash: &str) -> PathBuf {
+        // A hash is hexadecimal; anything else names no file of ours.
+        let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
+        self.folder.join(format!("{name}.json"))
+    }
+}
+
+fn read(path: &Path) -> Option<Grant> {
+    let grant: Grant = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (grant.schema_version == GRANT_SCHEMA).then_some(grant)
+}
