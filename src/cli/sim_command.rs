@@ -32,6 +32,8 @@ pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
                 "remotes": remotes,
                 "anthropic_base_url": simulator.model_url_anthropic(),
                 "openai_base_url": simulator.model_url_openai(),
+                "openai_responses_base_url": simulator.model_url_responses(),
+                "gemini_base_url": simulator.model_url_gemini(),
                 "admin_url": format!("{}/_sim", simulator.base_url()),
             }))?;
         } else {
@@ -44,6 +46,8 @@ pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
             }
             line("anthropic base_url", &simulator.model_url_anthropic())?;
             line("openai base_url", &simulator.model_url_openai())?;
+            line("responses base_url", &simulator.model_url_responses())?;
+            line("gemini base_url", &simulator.model_url_gemini())?;
             line("state, admin", &format!("{}/_sim", simulator.base_url()))?;
             context.output.note(pointed(&simulator));
             context.output.note("serving until Ctrl-C");

@@ -72,7 +72,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
         }],
         Message::Assistant { content, reasoning, tool_calls } => {
             let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-            reasoning::pieces(kept, content, tool_calls)
+            let mut items: Vec<Item<'a>> = reasoning::pieces(kept, content, tool_calls)
                 .into_iter()
                 .filter_map(|piece| match piece {
                     Piece::Text(content, _) => Some(Item::Message { role: "assistant", content }),
@@ -87,7 +87,12 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
                         item["encrypted_content"].is_string().then_some(Item::Verbatim(item))
                     }
                 })
-                .collect()
+                .collect();
+            // Reasoning that nothing followed is refused ("without its required following item").
+            while matches!(items.last(), Some(Item::Verbatim(_))) {
+                items.pop();
+            }
+            items
         }
     }
 }

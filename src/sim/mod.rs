@@ -212,6 +212,16 @@ impl Simulator {
         format!("{}/model/openai/v1", self.base_url())
     }
 
+    /// `base_url` of a provider of kind `openai-responses`.
+    pub fn model_url_responses(&self) -> String {
+        format!("{}/model/openai-responses/v1", self.base_url())
+    }
+
+    /// `base_url` of a provider of kind `gemini`.
+    pub fn model_url_gemini(&self) -> String {
+        format!("{}/model/gemini", self.base_url())
+    }
+
     /// The whole state under its lock, to read or to change. Not to be held across an `await`.
     pub fn world(&self) -> MutexGuard<'_, World> {
         self.shared.world()

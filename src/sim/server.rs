@@ -89,7 +89,7 @@ pub async fn handle(
     let response = if is_git {
         remote::serve(&shared, &parts, body).await
     } else if let Some(rest) = path.strip_prefix("/model/") {
-        to_model(&shared, parts.method.as_str(), rest, &parts.headers, &known, seq, &cut).await
+        to_model(&shared, &parts, rest, &known, seq, &cut).await
     } else {
         let (response, counted, login) = to_api(&shared, &parts, &path, &known).await;
         let mut world = shared.world();
@@ -110,7 +110,7 @@ fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &
     let mut world = shared.world();
     let seq = world.requests.len() as u64 + 1;
     let shown = headers.iter().map(|(name, value)| {
-        let secret = matches!(name.as_str(), "authorization" | "x-api-key" | "cookie");
+        let secret = matches!(name.as_str(), "authorization" | "x-api-key" | "x-goog-api-key" | "cookie");
         let value =
             if secret { "***".to_owned() } else { String::from_utf8_lossy(value.as_bytes()).into_owned() };
         (name.to_string(), value)
@@ -214,28 +214,30 @@ fn with_headers(mut response: Response<Body>, headers: Vec<(String, String)>) ->
 
 async fn to_model(
     shared: &Arc<Shared>,
-    method: &str,
+    parts: &Parts,
     path: &str,
-    headers: &HeaderMap,
     body: &[u8],
     seq: u64,
     cut: &Cut,
 ) -> Response<Body> {
+    let (method, headers) = (&parts.method, &parts.headers);
     let segments: Vec<&str> = path.split('/').collect();
     for wire in WIRES {
-        match segments.as_slice() {
-            [name, rest @ ..] if *name == wire.name && rest == wire.path && method == "POST" => {
-                return model::serve(shared, wire, headers, body, seq, cut).await;
-            }
-            [name, "v1", "models"] if *name == wire.name && method == "GET" => {
-                return model::models(shared, wire, headers);
-            }
-            _ => {}
+        let Some((&name, rest)) = segments.split_first() else { continue };
+        if name != wire.name {
+            continue;
+        }
+        if let (Some(place), true) = ((wire.place)(rest), method == "POST") {
+            let query = parts.uri.query().unwrap_or_default();
+            let arrived = model::Arrived { headers, place, query, body, seq };
+            return model::serve(shared, wire, &arrived, cut).await;
+        }
+        if rest == wire.models && method == "GET" {
+            return model::models(shared, wire, headers);
         }
     }
     shared.world().violation(format!("{method} /model/{path}: the simulator has no such model route"));
-    let known: Vec<String> =
-        WIRES.iter().map(|wire| format!("/model/{}/{}", wire.name, wire.path.join("/"))).collect();
+    let known: Vec<String> = WIRES.iter().map(|wire| format!("/model/{}/{}", wire.name, wire.path)).collect();
     let message = format!("no such route; known: {}", known.join(", "));
     plain_response(404, "application/json", json!({"error": {"message": message}}).to_string().into_bytes())
 }

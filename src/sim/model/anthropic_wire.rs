@@ -6,12 +6,26 @@ use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Answer, Asked, Broken, SentEvent, Wire, pieces, schema_fault, tool_name_is_valid};
+use super::{
+    Answer, Asked, Broken, Place, Post, SentEvent, Wire, openai_wire, pieces, schema_fault,
+    tool_name_is_valid,
+};
 use crate::sim::scenario_file::StopFile;
 
 /// `POST /model/anthropic/v1/messages`.
-pub const WIRE: Wire =
-    Wire { name: "anthropic", path: &["v1", "messages"], read, key, whole, events, error, error_event };
+pub const WIRE: Wire = Wire {
+    name: "anthropic",
+    path: "v1/messages",
+    place: |path| (path == ["v1", "messages"]).then(Place::default),
+    models: &["v1", "models"],
+    list: openai_wire::list,
+    read,
+    key,
+    whole,
+    events,
+    error,
+    error_event,
+};
 
 const FIELDS: [&str; 18] = [
     "model",
@@ -40,7 +54,8 @@ fn key(headers: &HeaderMap) -> Option<String> {
     header("x-api-key").or_else(bearer).map(str::to_owned)
 }
 
-fn read(headers: &HeaderMap, body: &Value) -> Result<Asked, Vec<Broken>> {
+fn read(post: &Post<'_>) -> Result<Asked, Vec<Broken>> {
+    let (headers, body) = (post.headers, post.body);
     let mut check = Check::default();
     if headers.get("anthropic-version").is_none() {
         check.say("anthropic-version: header is required");

@@ -1,7 +1,9 @@
 //! The scripted model: one endpoint per provider's wire, fed from one script, strict about the protocol.
 
 pub mod anthropic_wire;
+pub mod gemini_wire;
 pub mod openai_wire;
+pub mod responses_wire;
 pub mod script;
 mod serve;
 
@@ -10,17 +12,23 @@ use serde_json::Value;
 
 use super::scenario_file::{StopFile, UsageFile};
 
-pub use serve::{models, paced, serve};
+pub use serve::{Arrived, models, paced, serve};
 
 /// One provider's wire: how its requests are read and its answers written. A further wire is a further value.
 #[derive(Debug)]
 pub struct Wire {
     /// Name in paths and logs.
     pub name: &'static str,
-    /// Path below `/model/NAME`.
-    pub path: &'static [&'static str],
+    /// Path below `/model/NAME`, for people.
+    pub path: &'static str,
+    /// Whether a path below `/model/NAME` takes requests, and what the path itself says.
+    pub place: fn(&[&str]) -> Option<Place>,
+    /// Path below `/model/NAME` where models are listed.
+    pub models: &'static [&'static str],
+    /// The list of these models.
+    pub list: fn(&[String]) -> Value,
     /// Reads and checks a request.
-    pub read: fn(&HeaderMap, &Value) -> Result<Asked, Vec<Broken>>,
+    pub read: fn(&Post<'_>) -> Result<Asked, Vec<Broken>>,
     /// The API key of a request.
     pub key: fn(&HeaderMap) -> Option<String>,
     /// An answer in one piece.
@@ -34,7 +42,42 @@ pub struct Wire {
 }
 
 /// Every wire the simulator speaks.
-pub const WIRES: [&Wire; 2] = [&anthropic_wire::WIRE, &openai_wire::WIRE];
+pub const WIRES: [&Wire; 4] =
+    [&anthropic_wire::WIRE, &openai_wire::WIRE, &responses_wire::WIRE, &gemini_wire::WIRE];
+
+/// What a path says of a request, where the body does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Model name.
+    pub model: Option<String>,
+    /// Whether a stream is wanted.
+    pub stream: Option<bool>,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone, Copy)]
+pub struct Post<'a> {
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// What its path says.
+    pub place: &'a Place,
+    /// Its query.
+    pub query: &'a str,
+    /// Its body.
+    pub body: &'a Value,
+}
+
+impl Post<'_> {
+    /// The model asked for.
+    pub fn model(&self) -> &str {
+        self.place.model.as_deref().or(self.body["model"].as_str()).unwrap_or_default()
+    }
+
+    /// Whether a stream is wanted.
+    pub fn stream(&self) -> bool {
+        self.place.stream.or(self.body["stream"].as_bool()).unwrap_or(false)
+    }
+}
 
 /// What a request asks for, in no provider's words.
 #[derive(Debug, Clone, Default)]

@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use super::{Answer, Asked, Broken, SentEvent, Wire, pieces, schema_fault, tool_name_is_valid};
+use super::{Answer, Asked, Broken, Place, Post, SentEvent, Wire, pieces, schema_fault, tool_name_is_valid};
 use crate::sim::scenario_file::StopFile;
 
 /// `POST /model/openai/v1/chat/completions`.
 pub const WIRE: Wire = Wire {
     name: "openai",
-    path: &["v1", "chat", "completions"],
+    path: "v1/chat/completions",
+    place: |path| (path == ["v1", "chat", "completions"]).then(Place::default),
+    models: &["v1", "models"],
+    list,
     read,
     key,
     whole,
@@ -61,7 +64,14 @@ fn key(headers: &HeaderMap) -> Option<String> {
     header.strip_prefix("Bearer ").map(str::to_owned)
 }
 
-fn read(_headers: &HeaderMap, body: &Value) -> Result<Asked, Vec<Broken>> {
+/// Models as both OpenAI and Anthropic list them.
+pub fn list(names: &[String]) -> Value {
+    let model = |name: &String| json!({"id": name, "object": "model", "type": "model", "display_name": name, "created": 0});
+    json!({"object": "list", "data": names.iter().map(model).collect::<Vec<_>>(), "has_more": false})
+}
+
+fn read(post: &Post<'_>) -> Result<Asked, Vec<Broken>> {
+    let body = post.body;
     let mut check = Check::default();
     let Some(object) = body.as_object() else {
         check.say("the body is not a JSON object");
@@ -385,7 +395,8 @@ fn events(answer: &Answer) -> Vec<SentEvent> {
     sent
 }
 
-fn error(status: u16, message: &str) -> Value {
+/// An error's body.
+pub fn error(status: u16, message: &str) -> Value {
     let (kind, code) = match status {
         401 => ("invalid_request_error", json!("invalid_api_key")),
         402 => ("insufficient_quota", json!("insufficient_quota")),

@@ -7,25 +7,37 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::script::Chosen;
-use super::{SentEvent, Wire};
+use super::{Place, Post, SentEvent, Wire};
 use crate::sim::connection::Cut;
 use crate::sim::scenario_file::CutFile;
 use crate::sim::server::{Shared, plain_response};
 use crate::sim::world::ModelRequest;
 
-/// Answers one request to a model; `seq` is its place in the log of requests.
+/// A request to a model as it arrived.
+pub struct Arrived<'a> {
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// What its path says.
+    pub place: Place,
+    /// Its query.
+    pub query: &'a str,
+    /// Its bytes.
+    pub body: &'a [u8],
+    /// Its place in the log of requests.
+    pub seq: u64,
+}
+
+/// Answers one request to a model.
 pub async fn serve(
     shared: &Arc<Shared>,
     wire: &'static Wire,
-    headers: &HeaderMap,
-    body: &[u8],
-    seq: u64,
+    arrived: &Arrived<'_>,
     cut: &Cut,
 ) -> Response<Body> {
-    match choose(shared, wire, headers, body, seq) {
+    match choose(shared, wire, arrived) {
         Ok((chosen, stream)) => give(wire, chosen, stream, cut).await,
         Err((status, message)) => error(wire, status, &message, None),
     }
@@ -34,23 +46,22 @@ pub async fn serve(
 fn choose(
     shared: &Shared,
     wire: &'static Wire,
-    headers: &HeaderMap,
-    body: &[u8],
-    seq: u64,
+    arrived: &Arrived<'_>,
 ) -> Result<(Chosen, bool), (u16, String)> {
     let mut world = shared.world();
-    let name = wire.name;
-    let parsed: Value = serde_json::from_slice(body).map_err(|problem| {
+    let (name, headers, seq) = (wire.name, arrived.headers, arrived.seq);
+    let parsed: Value = serde_json::from_slice(arrived.body).map_err(|problem| {
         world.violation(format!("{name} model: the body is not JSON: {problem}"));
         (400, format!("We could not parse the JSON body of your request: {problem}"))
     })?;
+    let post = Post { headers, place: &arrived.place, query: arrived.query, body: &parsed };
     let at = world.watch.elapsed();
     world.model_requests.push(ModelRequest {
         seq,
         at,
         wire: name.to_owned(),
-        model: parsed["model"].as_str().unwrap_or_default().to_owned(),
-        stream: parsed["stream"].as_bool().unwrap_or(false),
+        model: post.model().to_owned(),
+        stream: post.stream(),
         body: parsed.clone(),
         reply: None,
     });
@@ -63,7 +74,7 @@ fn choose(
             "invalid x-api-key: the key is missing or not one the scenario accepts".to_owned(),
         ));
     }
-    let asked = (wire.read)(headers, &parsed).map_err(|broken| {
+    let asked = (wire.read)(&post).map_err(|broken| {
         for one in &broken {
             world.violation(format!("{name} model: {}", one.0));
         }
@@ -73,7 +84,7 @@ fn choose(
         return Err((404, format!("model: {} does not exist", asked.model)));
     }
     let now = world.now().timestamp();
-    let Some(chosen) = world.script.take(&asked, body.len(), now) else {
+    let Some(chosen) = world.script.take(&asked, arrived.body.len(), now) else {
         let unused = world.script.unused();
         let why = if unused.is_empty() {
             "the script is used up".to_owned()
@@ -181,18 +192,13 @@ fn usual_message(status: u16) -> &'static str {
     }
 }
 
-/// `GET …/v1/models`.
+/// The list of models that exist.
 pub fn models(shared: &Shared, wire: &Wire, headers: &HeaderMap) -> Response<Body> {
     let world = shared.world();
     let key = (wire.key)(headers).filter(|key| !key.is_empty());
     if !key.is_some_and(|key| world.script.api_keys.is_empty() || world.script.api_keys.contains(&key)) {
         return error(wire, 401, "invalid x-api-key", None);
     }
-    let known = &world.script.names;
-    let listed: Vec<Value> = known
-        .iter()
-        .map(|name| json!({"id": name, "object": "model", "type": "model", "display_name": name, "created": 0}))
-        .collect();
-    let body = json!({"object": "list", "data": listed, "has_more": false});
+    let body = (wire.list)(&world.script.names);
     plain_response(200, "application/json", body.to_string().into_bytes())
 }

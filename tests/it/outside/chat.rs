@@ -239,3 +239,34 @@ async fn s_045_what_is_kept_of_a_user_stands_under_that_user_alone() {
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
     desk.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_010_s_053_a_conversation_keeps_the_protocol_of_every_provider() {
+    let script = "[[model.replies]]\ntool_calls = [{ name = \"desk__whoami\", arguments = { text = \"x\" } }]\n\
+                  [[model.replies]]\ntext = \"hi\"\n";
+    for kind in ["anthropic", "openai", "openai-responses", "gemini"] {
+        let desk = Desk::new(script).await;
+        let base = match kind {
+            "anthropic" => desk.sim.model_url_anthropic(),
+            "openai" => desk.sim.model_url_openai(),
+            "openai-responses" => desk.sim.model_url_responses(),
+            _ => desk.sim.model_url_gemini(),
+        };
+        desk.configure_model(&format!("kind = \"{kind}\"\nbase_url = \"{base}\""), "", "");
+        let history = json!([
+            { "role": "user", "content": "one" },
+            { "role": "assistant", "content": "two" },
+            { "role": "user", "content": "three" },
+        ]);
+        let (code, response, _) = desk.chat(&history, &[]).await;
+        assert_eq!((code, &response["final_response"]), (0, &json!("hi")), "{kind}: {response:#}");
+        let date = agentd::sys::clock::Clock::system().now().format("%Y-%m-").to_string();
+        let mut sent = desk.request(0);
+        for prefix in ["system", "systemInstruction", "instructions"] {
+            assert!(!sent[prefix].to_string().contains(&date), "{kind}");
+            sent[prefix] = Value::Null;
+        }
+        assert!(sent.to_string().contains(&date), "{kind}: the time is told");
+        desk.finish().await;
+    }
+}
