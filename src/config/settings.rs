@@ -291,13 +291,14 @@ impl Config {
         Ok(Credentials::Token(token.secret()?))
     }
 
-    /// Like [`Self::github_credentials`] for work that needs no GitHub (D30): `None` when nobody configured any and the
-    /// default variable is not set.
+    /// Like [`Self::github_credentials`] for work that needs no GitHub (D30): `None` when the token's variable is not set,
+    /// or nobody configured any.
     ///
     /// # Errors
     /// As there, when credentials are configured.
     pub fn github_credentials_if_any(&self) -> Result<Option<Credentials>, ConfigError> {
         match self.github_credentials() {
+            Err(ConfigError::MissingVariable { .. }) if self.file.github.app.is_none() => Ok(None),
             Err(_) if self.file.github.app.is_none() && self.source("github.token") == Source::Default => {
                 Ok(None)
             }

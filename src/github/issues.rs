@@ -108,7 +108,7 @@ pub(super) fn snapshot(repo: &RepoName, wire: IssueWire) -> IssueSnapshot {
             key: IssueKey::Number(wire.number),
             title: wire.title,
             body: wire.body,
-            url: wire.html_url,
+            url: wire.html_url.or_else(|| Some(format!("https://github.com/{repo}/issues/{}", wire.number))),
             node_id: wire.node_id,
             open: wire.state == "open",
             labels: wire

@@ -142,8 +142,12 @@ impl Client {
             self.remove_label(repo, number, name).await?;
         }
         if let Some(name) = on {
-            if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name) {
-                self.ensure_label(repo, spec).await?;
+            // For its look alone: GitHub makes a label that is put on an issue, too, and who may label may not always make.
+            if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name)
+                && let Err(error) = self.ensure_label(repo, spec).await
+                && !(error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }))
+            {
+                return Err(error);
             }
             self.add_labels(repo, number, &[name]).await?;
         }

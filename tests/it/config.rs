@@ -230,12 +230,14 @@ fn a_094_explain_and_debug_show_placeholders_and_never_values() {
 }
 
 #[test]
-fn d30_work_without_github_needs_no_token_unless_one_is_configured() {
+fn d30_work_without_github_needs_no_token_and_a_wrong_one_is_told() {
     let place = Place::new();
     let config = place.load().unwrap();
     assert!(config.github_credentials_if_any().unwrap().is_none());
     assert!(config.github_credentials().unwrap_err().to_string().contains("GITHUB_TOKEN"));
     let place = Place::with("[github]\ntoken = \"${GITHUB_TOKEN}\"\n");
+    assert!(place.load().unwrap().github_credentials_if_any().unwrap().is_none());
+    let place = Place::with("[github]\ntoken = \"\"\n");
     assert!(place.load().unwrap().github_credentials_if_any().is_err());
 }
 

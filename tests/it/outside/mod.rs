@@ -12,6 +12,7 @@ mod doctor;
 mod daemons;
 mod front;
 mod interruptions;
+mod issue_file;
 mod main_job;
 mod origins;
 mod records;
