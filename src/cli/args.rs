@@ -241,7 +241,6 @@ pub enum RunsCommand {
     /// Check that a run's records hold together.
     Verify(RunRef),
     /// Run it again from its records, in a scratch worktree.
-    #[command(hide = true)]
     Replay {
         /// The run.
         #[command(flatten)]
@@ -263,7 +262,6 @@ pub enum RunsCommand {
     /// Sums over runs.
     Stats,
     /// Measure runs against expectations.
-    #[command(hide = true)]
     Eval {
         /// The expectations.
         #[arg(long, value_name = "FILE")]

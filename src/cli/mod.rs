@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{AgentsCommand, Cli, Command, RunsCommand, ToolsCommand, WorktreesCommand};
+use args::{AgentsCommand, Cli, Command, ToolsCommand, WorktreesCommand};
 use context::Context;
 use error::CommandError;
 use output::Output;
@@ -138,10 +138,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         }
         Command::Chat(args) => return chat_command::run(&context, args),
         Command::Prompt(args) => agents_command::prompt(&context, args),
-        Command::Runs(asked) => {
-            return runs::run(&context, asked)
-                .unwrap_or_else(|| Err(CommandError::not_available(&name_of(&cli.command))));
-        }
+        Command::Runs(asked) => return runs::run(&context, asked),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);
@@ -160,23 +157,7 @@ fn name_of(command: &Command) -> String {
         Command::Sweep => "sweep",
         Command::Status => "status",
         Command::Why { .. } => "why",
-        Command::Runs(command) => match command {
-            RunsCommand::List => "runs list",
-            RunsCommand::Show(_) => "runs show",
-            RunsCommand::Report(_) => "runs report",
-            RunsCommand::Evidence(_) => "runs evidence",
-            RunsCommand::Accounting(_) => "runs accounting",
-            RunsCommand::Events(_) => "runs events",
-            RunsCommand::Diff(_) => "runs diff",
-            RunsCommand::Stop { .. } => "runs stop",
-            RunsCommand::Resume(_) => "runs resume",
-            RunsCommand::Approve { .. } => "runs approve",
-            RunsCommand::Verify(_) => "runs verify",
-            RunsCommand::Replay { .. } => "runs replay",
-            RunsCommand::Compare { .. } => "runs compare",
-            RunsCommand::Stats => "runs stats",
-            RunsCommand::Eval { .. } => "runs eval",
-        },
+        Command::Runs(_) => "runs",
         Command::Agents(command) => match command {
             AgentsCommand::List => "agents list",
             AgentsCommand::Check { .. } => "agents check",

@@ -100,7 +100,8 @@ pub(super) fn resume(
     })?
 }
 
-async fn walked(
+/// A walk with its progress on stderr; signals end it.
+pub(super) async fn walked(
     context: &Context,
     stream: bool,
     request: RunRequest,

@@ -31,6 +31,8 @@ pub struct RunFacts {
     pub unfinished: Option<(u32, String)>,
     /// Last checkpoint: visit and commit.
     pub checkpoint: Option<(u32, CommitId)>,
+    /// Every checkpoint: visit and commit.
+    pub checkpoints: Vec<(u32, CommitId)>,
     /// Every ledger line.
     pub ledger: Vec<AccountingEntry>,
     /// Notes.
@@ -152,7 +154,10 @@ impl RunFacts {
                 self.unfinished = None;
                 self.visits.push(*visit);
             }
-            Event::Checkpoint { visit, commit, .. } => self.checkpoint = Some((visit, commit)),
+            Event::Checkpoint { visit, commit, .. } => {
+                self.checkpoints.push((visit, commit.clone()));
+                self.checkpoint = Some((visit, commit));
+            }
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
             Event::Warned(warning) => self.warnings.push(warning),
             Event::BudgetSoftLimit { kind, .. } => self.soft_hits.push(kind),

@@ -129,6 +129,11 @@ impl Checkout {
         files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
     }
 
+    /// The program it uses.
+    pub(super) fn program(&self) -> &GitProgram {
+        &self.git
+    }
+
     /// Whether the repository's own hooks run.
     pub(super) fn hooks(&self) -> bool {
         self.hooks

@@ -11,6 +11,7 @@ pub mod needs;
 pub mod prepare;
 pub mod worktree;
 pub mod snapshot;
+pub mod scratch;
 pub mod commit;
 pub mod prune;
 pub mod tools;

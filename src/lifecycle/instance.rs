@@ -24,6 +24,7 @@ use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming, incoming_line}
 use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
+use crate::engine::model::Model;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
@@ -88,8 +89,13 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         Ok(toolbox) => toolbox,
         Err(stop) => return Ok(Err(stop)),
     };
+    let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
+    let (model, tools) = match &site.replay {
+        Some(recording) => (recording.model(providers), recording.tools(&toolbox.tools)),
+        None => (providers, toolbox.tools.clone()),
+    };
     let world = FlowWorld(SessionWorld {
-        model: Arc::clone(&plan.providers) as _,
+        model,
         journal: Arc::clone(run.journal()) as Arc<dyn Journal>,
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
@@ -108,7 +114,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         task: task::text(run, site, &prior_failures),
         format: plan.request.format.unwrap_or_default(),
         settings: plan.session.settings.clone(),
-        tools: toolbox.tools.clone(),
+        tools,
         verify_commands: site.config.verify.commands.clone(),
         include_prompt_text: site.config.record.include_prompt_text,
         scope: Scope {

@@ -3,6 +3,7 @@
 pub mod request;
 pub mod refusal;
 pub mod equipment;
+pub mod recording;
 pub mod site;
 pub mod open;
 pub mod issue_file;

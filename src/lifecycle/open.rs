@@ -77,6 +77,7 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         clock: Clock::system(),
         host: Host::current(),
         env: env.clone(),
+        replay: None,
     })
 }
 

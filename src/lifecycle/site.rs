@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::equipment;
+use super::recording::Recording;
 use super::refusal::Refusal;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
@@ -42,6 +43,8 @@ pub struct Site {
     pub host: Host,
     /// What children may inherit is taken from here.
     pub env: Env,
+    /// A recorded run that is played again; `None` for every run in earnest (P-040).
+    pub replay: Option<Arc<Recording>>,
 }
 
 impl Site {

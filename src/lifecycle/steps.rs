@@ -3,6 +3,7 @@
 
 use super::instance::Instance;
 use super::run::Run;
+use super::site::Site;
 use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
@@ -10,7 +11,7 @@ use crate::engine::journal::{Journal as _, JournalError};
 use crate::engine::stop::StopState;
 
 /// Visits steps until the flow ends.
-pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalError> {
+pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
         // The predecessor died after its flow: what is left is to report and to publish.
@@ -20,7 +21,12 @@ pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalErro
         return close(run, instance, stop, None);
     }
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
+    let mut next = instance.finished.len() as u32 + 1;
     loop {
+        if let Err(stop) = play(run, site, next).await {
+            return close(run, instance, stop, None);
+        }
+        next += 1;
         match flow.advance().await? {
             Progress::Visited(record) => {
                 let saved = checkpoint(run, record.visit).await?;
@@ -33,6 +39,17 @@ pub async fn run(run: &Run<'_>, instance: &Instance) -> Result<Stop, JournalErro
             Progress::Ended(end) => return close(run, instance, end.stop, end.completion_reason),
         }
     }
+}
+
+/// A replay that does not make the edits of a visit begins it with what they came to.
+async fn play(run: &Run<'_>, site: &Site, visit: u32) -> Result<(), Stop> {
+    let state = site.replay.as_ref().and_then(|recording| recording.state_after(visit));
+    let (Some(commit), Some(worktree)) = (state, run.worktree()) else { return Ok(()) };
+    let rescue = format!("refs/agentd/replay/{visit}");
+    worktree.restore(commit, &rescue, false).await.map(drop).map_err(|error| {
+        let message = format!("The recorded state of visit {visit} cannot be brought back: {error}.");
+        Stop::new(StopDetail::GitError, message)
+    })
 }
 
 /// The worktree as it is, on a ref that is never pushed (D13). `Err` inside: git refused.

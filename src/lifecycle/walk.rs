@@ -98,7 +98,7 @@ async fn work(run: &Run<'_>, site: &Site) -> Result<Result<Stop, Stop>, JournalE
         Ok(instance) => instance,
         Err(stop) => return Ok(Err(stop)),
     };
-    let stop = steps::run(run, &instance).await;
+    let stop = steps::run(run, site, &instance).await;
     instance.toolbox.close().await;
     stop.map(Ok)
 }

@@ -1,21 +1,25 @@
-//! `agentd runs verify · compare · stats`: whether runs hold, how they differ, what they come to.
+//! `agentd runs verify · compare · stats · eval`: whether runs hold, how they differ, what they come to.
 
 use std::ffi::OsString;
+use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::golden_file::GoldenFile;
 use super::{all, find, output, read, settled};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
-use crate::domain::comparison;
+use crate::domain::comparison::{self, Difference};
 use crate::domain::run_record::RunRecord;
 use crate::domain::statistics::Statistics;
+use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
 use crate::lifecycle::page;
 use crate::lifecycle::recovery::Standing;
-use crate::lifecycle::{report, verification};
+use crate::lifecycle::report;
+use crate::lifecycle::verification::{self, Inspection};
 use crate::store::run_dir::RunDir;
 use crate::sys::paths::AbsPath;
 
@@ -29,14 +33,7 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     if let Ok(Standing::Running) = standing {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id)));
     }
-    let lease = report::facts_of(dir).ok().and_then(|facts| facts.lease);
-    let inspection = context.block_on(async {
-        let checkout = match &lease {
-            Some(lease) => open_checkout(context, &lease.checkout).await,
-            None => Err("the run's checkout is not known".to_owned()),
-        };
-        verification::verify(dir, checkout.as_ref().map_err(Clone::clone)).await
-    })?;
+    let inspection = inspected(context, dir)?;
     let sound = inspection.findings.is_empty();
     if told.json() {
         let findings: Vec<_> = inspection
@@ -62,6 +59,17 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     Ok(u8::from(!sound))
 }
 
+fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError> {
+    let lease = report::facts_of(dir).ok().and_then(|facts| facts.lease);
+    context.block_on(async {
+        let checkout = match &lease {
+            Some(lease) => open_checkout(context, &lease.checkout).await,
+            None => Err("the run's checkout is not known".to_owned()),
+        };
+        verification::verify(dir, checkout.as_ref().map_err(Clone::clone)).await
+    })
+}
+
 /// The repository that a run worked in, for reading.
 pub(super) async fn open_checkout(context: &Context, path: &str) -> Result<Checkout, String> {
     let path = AbsPath::new(path).map_err(|error| error.to_string())?;
@@ -80,12 +88,8 @@ pub(super) fn compare(context: &Context, a: &str, b: &str) -> Result<u8, Command
     let (a, b) = (side(a)?, side(b)?);
     let found = comparison::compare((&a.0, &a.1), (&b.0, &b.1), MOST_DIFFERENCES);
     if context.output.json() {
-        let differences: Vec<_> = found
-            .iter()
-            .map(|difference| json!({ "path": difference.path, "a": difference.a, "b": difference.b }))
-            .collect();
         context.output.document(&json!({
-            "equal": found.is_empty(), "a": a.1.run_id, "b": b.1.run_id, "differences": differences,
+            "equal": found.is_empty(), "a": a.1.run_id, "b": b.1.run_id, "differences": differences(&found),
         }))?;
         return Ok(u8::from(!found.is_empty()));
     }
@@ -93,14 +97,86 @@ pub(super) fn compare(context: &Context, a: &str, b: &str) -> Result<u8, Command
         context.output.line("equal")?;
         return Ok(0);
     }
-    for difference in &found {
-        context.output.line(&difference.path)?;
-        for (sign, value) in [("-", &difference.a), ("+", &difference.b)] {
-            let value = value.as_ref().map_or_else(|| "(nothing)".to_owned(), ToString::to_string);
-            context.output.line(format!("  {sign} {value}"))?;
-        }
-    }
+    difference_lines(&found).iter().try_for_each(|line| context.output.line(line))?;
     Ok(1)
+}
+
+/// As `--json` tells them.
+pub(super) fn differences(found: &[Difference]) -> Vec<Value> {
+    found.iter().map(|found| json!({ "path": found.path, "a": found.a, "b": found.b })).collect()
+}
+
+/// As people read them: the path, what one has there, what the other has.
+pub(super) fn difference_lines(found: &[Difference]) -> Vec<String> {
+    let shown =
+        |value: &Option<Value>| value.as_ref().map_or_else(|| "(nothing)".to_owned(), ToString::to_string);
+    found
+        .iter()
+        .flat_map(|found| {
+            [found.path.clone(), format!("  - {}", shown(&found.a)), format!("  + {}", shown(&found.b))]
+        })
+        .collect()
+}
+
+/// The gates of X-042 over the runs that a golden file names: the least each must reach.
+const GATES: [(&str, f64); 4] =
+    [("evidence_coverage", 0.95), ("golden_recall", 0.80), ("abstention", 0.90), ("manifest_integrity", 1.0)];
+
+/// Exit code 0: every gate is reached. What nothing was asked of counts as reached.
+pub(super) fn eval(context: &Context, golden: &Path) -> Result<u8, CommandError> {
+    let wrong = |error: String| CommandError::invalid(format!("{}: {error}", golden.display()));
+    let text = std::fs::read_to_string(golden).map_err(|error| wrong(error.to_string()))?;
+    let golden: GoldenFile = if golden.extension().is_some_and(|extension| extension == "json") {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    // Reached and asked, by gate.
+    let mut counts = [(0_usize, 0_usize); 4];
+    let mut count = |gate: usize, reached: bool| {
+        counts[gate].1 += 1;
+        counts[gate].0 += usize::from(reached);
+    };
+    for expected in &golden.runs {
+        let dir = find(context, &expected.run)?;
+        let output = output(&dir)?;
+        let backs =
+            |id: &String| output.evidence.iter().any(|record| record.evidence_id == *id && record.holds());
+        for claim in output.claims.iter().filter(|claim| claim.is_verified()) {
+            count(0, claim.evidence_ids.iter().any(backs));
+        }
+        for wanted in &expected.evidence {
+            count(1, output.evidence.iter().any(|record| record.evidence_id == *wanted));
+        }
+        if expected.abstains {
+            count(2, output.stop_reason == StopReason::NoEvidence);
+        }
+        count(3, inspected(context, &dir)?.findings.is_empty());
+    }
+    let gates: Vec<_> = GATES
+        .iter()
+        .zip(counts)
+        .map(|((name, least), (reached, asked))| {
+            let value = if asked == 0 { 1.0 } else { reached as f64 / asked as f64 };
+            (*name, value, *least, value + 1e-9 >= *least)
+        })
+        .collect();
+    let passed = gates.iter().all(|(.., passed)| *passed);
+    if context.output.json() {
+        let gates: serde_json::Map<String, Value> = gates
+            .iter()
+            .map(|(name, value, least, passed)| {
+                ((*name).to_owned(), json!({ "value": value, "least": least, "passed": passed }))
+            })
+            .collect();
+        context.output.document(&json!({ "runs": golden.runs.len(), "passed": passed, "gates": gates }))?;
+        return Ok(u8::from(!passed));
+    }
+    for (name, value, least, passed) in gates {
+        let word = if passed { "reached" } else { "missed" };
+        context.output.line(format!("{name:<20}{value:.2}  (at least {least:.2}: {word})"))?;
+    }
+    Ok(u8::from(!passed))
 }
 
 /// Sums over the runs that have ended.

@@ -1,8 +1,10 @@
 //! `agentd runs …`: looks at runs, checks them, compares them, and acts on them.
 
 mod control;
+mod golden_file;
 mod inspection;
 mod listing;
+mod replay;
 
 use super::args::RunsCommand;
 use super::context::Context;
@@ -15,10 +17,10 @@ use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 
-/// Does what was asked; gives the exit code. `None` = not there yet.
-pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, CommandError>> {
+/// Does what was asked; gives the exit code.
+pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError> {
     let done = |result: Result<(), CommandError>| result.map(|()| 0);
-    Some(match command {
+    match command {
         RunsCommand::List => done(listing::list(context)),
         RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
         RunsCommand::Report(run) => done(
@@ -48,8 +50,10 @@ pub fn run(context: &Context, command: &RunsCommand) -> Option<Result<u8, Comman
         RunsCommand::Approve { run, proposal_hash, expires } => {
             done(find(context, run).and_then(|dir| control::approve(context, &dir, proposal_hash, expires.0)))
         }
-        _ => return None,
-    })
+        RunsCommand::Replay { run, mode, with_agents } => find(context, &run.run)
+            .and_then(|dir| replay::replay(context, &dir, mode, with_agents.as_deref())),
+        RunsCommand::Eval { golden } => inspection::eval(context, golden),
+    }
 }
 
 fn state(context: &Context) -> Result<StateDir, CommandError> {

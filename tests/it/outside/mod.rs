@@ -16,6 +16,7 @@ mod issue_file;
 mod main_job;
 mod origins;
 mod records;
+mod replays;
 mod tool_calls;
 pub mod world;
 mod solo;

@@ -1,0 +1,173 @@
+//! `agentd runs replay`: a recorded run again, in a scratch repository of its own that cannot publish anything.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::inspection::{differences, open_checkout};
+use super::{output, read, settled};
+use crate::cli::context::Context;
+use crate::cli::error::CommandError;
+use crate::cli::run_command;
+use crate::config::config_file::Publish;
+use crate::config::{Config, Request};
+use crate::domain::comparison;
+use crate::domain::run_output::RunOutput;
+use crate::domain::run_record::RunRecord;
+use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::recording::{Recording, ReplayMode};
+use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::store::run_dir::{RunDir, StateDir};
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+use crate::sys::shutdown::Shutdown;
+
+/// Exit code 0: the replay equals the run; 1: it differs, or the record lacks something.
+pub(super) fn replay(
+    context: &Context,
+    dir: &RunDir,
+    mode: &str,
+    with_agents: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let invalid = |message: String| CommandError::invalid(message);
+    let mode =
+        ReplayMode::parse(mode).ok_or_else(|| invalid(format!("there is no replay mode \"{mode}\"")))?;
+    let recorded = (read::<RunRecord>(&dir.record())?, output(dir)?);
+    let (facts, _) = settled(dir)?;
+    let (Some(lease), Some(started)) = (&facts.lease, &facts.started) else {
+        return Err(invalid(format!(
+            "run {} ended before it began to work: there is nothing to replay",
+            dir.run_id
+        )));
+    };
+    if let (true, Some(before)) = (facts.imported > 0, lease.previous_run) {
+        return Err(invalid(format!("run {} goes on with run {before}", dir.run_id))
+            .hint(format!("agentd runs replay {before}")));
+    }
+    let recording = Arc::new(Recording::read(dir, &facts, mode).map_err(CommandError::failed)?);
+    let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
+    let mut config = Config::load(Request {
+        explicit: context.global.config.as_deref(),
+        base: base.as_path(),
+        repo: Some(&dir.repo),
+        agent: started.asked.agent.as_deref(),
+        flags: &[],
+        env: &context.env,
+    })?;
+    // A replay feeds nobody and furnishes nothing.
+    config.record.sinks.clear();
+    config.worktree.setup.clear();
+    let permission = config.github.min_permission;
+    let scratch = tempfile::Builder::new()
+        .prefix("agentd-replay-")
+        .tempdir()
+        .map_err(|error| CommandError::failed(format!("a scratch directory cannot be made: {error}")))?;
+    let place = |name: &str| {
+        AbsPath::new(scratch.path().join(name)).map_err(|error| CommandError::failed(error.to_string()))
+    };
+    let (root, state) = (place("repository")?, place("state")?);
+    files::create_private_dir(root.as_path()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let request = RunRequest {
+        issue: IssueRef::Recorded(Box::new(lease.issue.clone())),
+        source: lease.source,
+        principal: lease.principal.clone(),
+        permission: Some(permission),
+        origin: Some(lease.origin.branch.to_string()),
+        agent: Some(started.asked.agent.clone().unwrap_or_else(|| started.agent.clone())),
+        publish: Some(Publish::None),
+        format: started.asked.format,
+        parameters: started.asked.parameters.clone(),
+        metadata: started.metadata.clone(),
+        resume: None,
+    };
+    let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];
+    refs.extend(
+        facts
+            .first_head
+            .iter()
+            .filter(|head| **head != lease.origin.commit)
+            .map(|head| (lease.branch.full(), head.clone())),
+    );
+    let agents =
+        with_agents.map_or_else(|| base.as_path().join(".agent"), |dir| context.env.working_dir().join(dir));
+    let ended = context.block_on(async {
+        let checkout = open_checkout(context, &lease.checkout).await.map_err(CommandError::failed)?;
+        checkout.scratch(&root, &refs).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        copy_tree(&agents, &root.as_path().join(".agent"))?;
+        let shutdown = Shutdown::on_signals()
+            .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+        let opening = Opening {
+            config: Arc::new(config),
+            base: &root,
+            repo: Some(&dir.repo),
+            state: &state,
+            needs_github: false,
+            env: &context.env,
+            cancel: shutdown.abort_token().clone(),
+        };
+        let mut site = open(opening).await?;
+        site.github = None;
+        site.replay = Some(Arc::clone(&recording));
+        let walked = run_command::walked(context, false, request, &site, &shutdown).await;
+        match walked.refusal {
+            Some(refusal) => Err(CommandError::from(refusal)),
+            None => Ok(walked.output),
+        }
+    })??;
+    let replayed =
+        StateDir::new(state.as_path().to_owned()).run(&dir.repo, crate::domain::run::RunId(ended.run_id));
+    let replayed = (read::<RunRecord>(&replayed.record())?, ended);
+    tell(context, &recorded, &replayed, &recording)
+}
+
+fn tell(
+    context: &Context,
+    recorded: &(RunRecord, RunOutput),
+    replayed: &(RunRecord, RunOutput),
+    recording: &Recording,
+) -> Result<u8, CommandError> {
+    let found = comparison::compare((&recorded.0, &recorded.1), (&replayed.0, &replayed.1), 20);
+    let missing = recording.missing();
+    let (tools, models) = recording.effects();
+    let equal = found.is_empty() && missing.is_none();
+    let end = &replayed.1;
+    if context.output.json() {
+        context.output.document(&json!({
+            "equal": equal, "run_id": recorded.1.run_id, "missing": missing,
+            "stop_reason": end.stop_reason, "stop_detail": end.stop_detail,
+            "tools_run": tools, "model_requests": models, "differences": differences(&found),
+        }))?;
+        return Ok(u8::from(!equal));
+    }
+    if let Some(missing) = missing {
+        context.output.line(format!("missing  {missing}"))?;
+    }
+    for line in super::inspection::difference_lines(&found) {
+        context.output.line(line)?;
+    }
+    context.output.line(format!(
+        "{} ({} / {}; {tools} tools run, {models} model requests made)",
+        if equal { "equal" } else { "different" },
+        end.stop_reason,
+        end.stop_detail
+    ))?;
+    Ok(u8::from(!equal))
+}
+
+/// Copies definitions and policies; links are not followed.
+fn copy_tree(from: &Path, to: &Path) -> Result<(), CommandError> {
+    let failed = |error: std::io::Error| CommandError::invalid(format!("{}: {error}", from.display()));
+    files::create_dir(to).map_err(|error| CommandError::failed(error.to_string()))?;
+    for entry in std::fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let (kind, target) = (entry.file_type().map_err(failed)?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else if kind.is_file() {
+            files::copy_with_time(&entry.path(), &target)
+                .map_err(|error| CommandError::failed(error.to_string()))?;
+        }
+    }
+    Ok(())
+}

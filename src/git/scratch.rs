@@ -1,0 +1,21 @@
+//! A scratch repository that borrows another's objects: for looking at what would happen, without touching anything.
+
+use super::checkout::Checkout;
+use super::error::GitError;
+use crate::domain::name::CommitId;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+impl Checkout {
+    /// Makes an empty main checkout in `dir`, which exists, with these refs (full names) and no remote. Objects of this
+    /// repository can be read there; nothing that happens there is seen here.
+    pub async fn scratch(&self, dir: &AbsPath, refs: &[(String, CommitId)]) -> Result<Self, GitError> {
+        self.program().call(dir, ["init", "--quiet", "--initial-branch=agentd-scratch", "."]).done().await?;
+        let borrowed = format!("{}\n", self.common_dir().join("objects"));
+        files::write_private(dir.join(".git/objects/info/alternates").as_path(), borrowed.as_bytes())?;
+        for (name, commit) in refs {
+            self.program().call(dir, ["update-ref", name.as_str(), commit.as_str()]).done().await?;
+        }
+        Self::open(self.program().clone(), dir, false).await
+    }
+}
