@@ -160,7 +160,11 @@ impl RunFacts {
             }
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
             Event::Warned(warning) => self.warnings.push(warning),
-            Event::BudgetSoftLimit { kind, .. } => self.soft_hits.push(kind),
+            Event::BudgetSoftLimit { kind, used, cap } => {
+                self.soft_hits.push(kind);
+                let text = format!("{} is nearly used up: {used} of {cap}", kind.as_str());
+                self.warnings.push(Warning { code: "budget_soft_limit".to_owned(), at, text });
+            }
             Event::FlowEnded { stop, completion_reason, .. } => {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });
             }

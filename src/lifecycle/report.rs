@@ -22,8 +22,8 @@ use crate::domain::policy::Decision;
 use crate::domain::record::Artifact;
 use crate::domain::report::{FinalReport, ReportFormat};
 use crate::domain::run_output::{
-    EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping, OutputOrigin,
-    OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
+    ChangeWord, EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping,
+    OutputOrigin, OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
@@ -156,6 +156,9 @@ fn fold(facts: &RunFacts, run_id: Uuid, last: (u64, String)) -> RunOutput {
             commit: lease.origin.commit.to_string(),
         },
     });
+    if facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty()) {
+        output.change = ChangeWord::Made;
+    }
     output.steps = facts.visits.iter().map(OutputStep::from).collect();
     output.iterations = output.steps.len() as u32;
     if stop.success() {

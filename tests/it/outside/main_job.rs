@@ -10,6 +10,7 @@ async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
     assert_eq!(first["mapping"]["branch"], "feature/issue-7");
     assert_eq!(first["mapping"]["origin"]["source"], "config");
     assert_eq!(first["iterations"], 4);
+    assert_eq!(first["change"], "made");
     world.assert_one_of_each();
     assert_eq!(world.labels(), ["agentd:done"]);
     let pull = &world.sim.pulls("demo/shop")[0];
