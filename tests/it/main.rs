@@ -14,6 +14,7 @@ mod evidence;
 mod fingerprints;
 mod llm;
 mod outside;
+mod own_agents;
 mod policy_attacks;
 mod policy_decisions;
 mod session;
