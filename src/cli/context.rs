@@ -9,7 +9,7 @@ use crate::config::{Config, Env, Flag, Request};
 use crate::sys::paths::AbsPath;
 
 /// One invocation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Context {
     /// The environment.
     pub env: Env,

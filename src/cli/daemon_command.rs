@@ -1,28 +1,36 @@
 //! `agentd daemon`, `sweep`, `status` and `why`: many issues over time.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
+
+use futures::FutureExt as _;
+use secrecy::SecretString;
+use tokio::sync::Notify;
 
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use secrecy::SecretString;
-
 use crate::config::placeholder::Placeholder;
 use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Surroundings, Watched, abandons,
-    explain, gather, retires, unfinished, walks,
+    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched, abandons, explain, gather,
+    retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run_output::rfc3339;
+use crate::github;
 use crate::http::{self, Front, Listening};
+use crate::lifecycle::managed;
 use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::watch::Watch;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
+use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::host::Host;
 use crate::sys::lock;
 use crate::sys::paths::AbsPath;
@@ -32,7 +40,7 @@ use crate::sys::shutdown::Shutdown;
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let mut parts = parts(context, &shutdown).await?;
+        let (mut parts, _watching) = parts(context, &shutdown).await?;
         let front = if once { None } else { front(context).await? };
         parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
         for watched in &parts.repositories {
@@ -95,7 +103,7 @@ fn daemon_front(
 pub fn sweep(context: &Context) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let parts = parts(context, &shutdown).await?;
+        let (parts, _) = parts(context, &shutdown).await?;
         let report =
             Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
         tell(context, &report)?;
@@ -214,34 +222,136 @@ fn listen() -> Result<Shutdown, CommandError> {
 }
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
-async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandError> {
+async fn parts(context: &Context, shutdown: &Shutdown) -> Result<(Parts, Option<FileWatch>), CommandError> {
+    let sites = sites(context, shutdown).await?;
+    if let Err(error) = usable(&sites).await {
+        context.output.note(format!("not usable yet: {error}"));
+    }
+    let unfinished = unfinished(&sites).await;
+    let progress = Progress::default();
+    let bell = Arc::new(Notify::new());
+    let watching = watching(context, &sites, &bell);
+    let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
+    let reload = (reload(context.clone(), shutdown.clone(), progress), bell);
+    Ok((Parts { unfinished, reload: Some(reload), ..parts }, watching))
+}
+
+/// Reads everything again as at the start; what cannot be used is the error.
+fn reload(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
+    Arc::new(move || {
+        let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
+        async move {
+            let sites = sites(&context, &shutdown).await.map_err(|error| error.message)?;
+            usable(&sites).await?;
+            parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)
+        }
+        .boxed()
+    })
+}
+
+/// Whether definitions and policies can be used.
+async fn usable(sites: &[Site]) -> Result<(), String> {
+    for site in sites {
+        check_definitions(site).await.map_err(|refusal| format!("{}: {refusal}", site.repo))?;
+    }
+    Ok(())
+}
+
+/// Listens for changes of configuration files, definitions and policies. Without it the daemon works on; it is said.
+fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<FileWatch> {
+    let mut places = BTreeSet::new();
+    let mut files = BTreeSet::new();
+    for site in sites.iter().filter(|site| !site.managed) {
+        let root = site.checkout.root().as_path().to_owned();
+        files.extend(site.config.policy.files.iter().map(|file| root.join(file)));
+        files.extend(site.config.layers().map(Path::to_owned));
+        places.insert(Place { dir: root.join(".agent"), deep: true });
+        places.insert(Place { dir: root, deep: false });
+    }
+    files.extend(context.global.config.iter().map(|file| context.env.working_dir().join(file)));
+    places.extend(files.iter().filter_map(|file| Some(Place { dir: file.parent()?.to_owned(), deep: false })));
+    let concerns = move |path: &Path| {
+        let named = path.file_name().is_some_and(|name| name == "agentd.toml" || name == ".agentd.env");
+        named || files.contains(path) || path.components().any(|part| part.as_os_str() == ".agent")
+    };
+    match file_watch::watch(places, concerns, Arc::clone(bell)) {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            context.output.note(format!("changes of the configuration will need a restart: {error}"));
+            None
+        }
+    }
+}
+
+async fn sites(context: &Context, shutdown: &Shutdown) -> Result<Vec<Site>, CommandError> {
     let config = Arc::new(context.config()?);
-    let state = context.state_dir()?;
+    // One client for all: one breaker, one count of limits.
+    let client = github::Client::new(github::Settings::of(&config.github, config.github_credentials()?))
+        .map_err(|error| CommandError::failed(error.to_string()))?;
     let mut sites = Vec::new();
-    let entries: Vec<Repository> = config.repositories.clone();
-    if entries.is_empty() {
+    if config.repositories.is_empty() {
         sites.push(site(context, &config, &context.base_path()?, shutdown).await?);
     }
-    for entry in &entries {
-        let Some(path) = &entry.path else {
-            let name = entry.name.as_ref().map(ToString::to_string).unwrap_or_default();
-            return Err(CommandError::invalid(format!(
-                "the repository {name} has no `path`; clones that agentd manages itself are not available yet"
-            ))
-            .hint("set path = \"…\" to its main checkout"));
-        };
-        let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
-        sites.push(site(context, &config, &path, shutdown).await?);
+    let wanted = |entry: &&Repository| match (&context.global.repo, &entry.name) {
+        (Some(only), Some(name)) => only == name,
+        _ => true,
+    };
+    for entry in config.repositories.iter().filter(wanted) {
+        sites.push(match &entry.path {
+            Some(path) => {
+                let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
+                site(context, &config, &path, shutdown).await?
+            }
+            None => managed_site(context, &config, entry, &client, shutdown).await?,
+        });
     }
-    let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
-        CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
-    })?;
-    let progress = Progress::default();
-    let unfinished = unfinished(&sites).await;
+    for site in &mut sites {
+        site.github = Some(client.clone());
+        site.kept = Some(Arc::default());
+    }
+    Ok(sites)
+}
+
+/// A clone in the state directory.
+async fn managed_site(
+    context: &Context,
+    config: &Arc<Config>,
+    entry: &Repository,
+    client: &github::Client,
+    shutdown: &Shutdown,
+) -> Result<Site, CommandError> {
+    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let cancel = shutdown.abort_token().clone();
+    let dir = managed::prepare(entry, client, &state, &context.env, cancel.clone()).await?;
+    let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
+    let config = Arc::new(managed::configuration(config, &dir, name, &context.env)?);
+    let opening = Opening {
+        config,
+        base: &dir,
+        repo: Some(name),
+        state: &context.state_dir()?,
+        needs_github: true,
+        env: &context.env,
+        cancel,
+    };
+    Ok(Site { managed: true, ..open(opening).await? })
+}
+
+async fn parts_of(
+    context: &Context,
+    shutdown: &Shutdown,
+    sites: Vec<Site>,
+    progress: Progress,
+) -> Result<Parts, CommandError> {
+    let config = context.config()?;
     let mut repositories = Vec::new();
     for site in &sites {
         repositories.push(watched(site).await);
     }
+    let client = sites
+        .iter()
+        .find_map(|site| site.github.clone())
+        .ok_or_else(|| CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN"))?;
     Ok(Parts {
         client,
         repositories,
@@ -249,19 +359,23 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<Parts, CommandE
         min_permission: config.github.min_permission.into(),
         limits: limits(&config),
         poll_interval: config.daemon.poll_interval,
-        state_dir: state.as_path().to_owned(),
+        state_dir: context.state_dir()?.as_path().to_owned(),
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),
-        unfinished,
+        unfinished: Vec::new(),
         retire: Some(retires(&sites)),
         abandon: abandons(&sites),
         listen: None,
+        reload: None,
         start: walks(sites, {
             let progress = progress.clone();
-            move |request| match request.issue.issue.key.number() {
-                Some(number) => progress.watch(IssueRef { repo: request.issue.issue.repo.clone(), number }),
-                None => Watch::silent(),
+            move |request| {
+                let issue = &request.issue.issue;
+                match issue.key.number() {
+                    Some(number) => progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title),
+                    None => Watch::silent(),
+                }
             }
         }),
         progress,

@@ -15,6 +15,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::lease;
+use crate::lifecycle::managed;
 use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
 use crate::lifecycle::retire;
@@ -122,6 +123,11 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         metadata: serde_json::Map::new(),
         resume: None,
     };
+    if site.managed
+        && let Err(refusal) = managed::refresh(site).await
+    {
+        return RunSummary { run_id: None, stop: refusal.stop, pull_request: None };
+    }
     let walking = walk(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {

@@ -1,6 +1,6 @@
 //! Progress: how far each run of the daemon is, folded from its journal as it is written, and told to whoever listens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::broadcast::error::RecvError;
@@ -17,6 +17,8 @@ use crate::store::journal_format::JournalLine;
 
 /// Log lines that a listener may be behind before it misses some.
 const BEHIND: usize = 1024;
+/// Log lines that a new listener gets first.
+const RECENT: usize = 100;
 /// Characters of a log line's text.
 const LONGEST_LINE: usize = 300;
 
@@ -28,6 +30,7 @@ pub struct Progress(Arc<Shared>);
 struct Shared {
     runs: Mutex<BTreeMap<IssueRef, RunProgress>>,
     lines: broadcast::Sender<Arc<LogLine>>,
+    recent: Mutex<VecDeque<Arc<LogLine>>>,
     changes: watch::Sender<u64>,
 }
 
@@ -35,14 +38,16 @@ impl Default for Progress {
     fn default() -> Self {
         let (lines, _) = broadcast::channel(BEHIND);
         let (changes, _) = watch::channel(0);
-        Self(Arc::new(Shared { runs: Mutex::default(), lines, changes }))
+        Self(Arc::new(Shared { runs: Mutex::default(), lines, recent: Mutex::default(), changes }))
     }
 }
 
 impl Progress {
     /// A listener for the walk of an issue.
-    pub fn watch(&self, issue: IssueRef) -> Watch {
+    pub fn watch(&self, issue: IssueRef, title: &str) -> Watch {
         let progress = self.clone();
+        let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };
+        self.runs().insert(issue.clone(), begun);
         Watch::new(move |lines| {
             tokio::spawn(progress.follow(issue, lines));
         })
@@ -64,9 +69,10 @@ impl Progress {
         self.0.changes.subscribe()
     }
 
-    /// Hears what runs say, from now on.
-    pub fn lines(&self) -> broadcast::Receiver<Arc<LogLine>> {
-        self.0.lines.subscribe()
+    /// What runs said lately, and what they say from now on.
+    pub fn lines(&self) -> (VecDeque<Arc<LogLine>>, broadcast::Receiver<Arc<LogLine>>) {
+        let recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        (recent.clone(), self.0.lines.subscribe())
     }
 
     fn runs(&self) -> MutexGuard<'_, BTreeMap<IssueRef, RunProgress>> {
@@ -98,14 +104,20 @@ impl Progress {
         };
         self.changed();
         if let Some(text) = text {
-            let _nobody_listens = self.0.lines.send(Arc::new(LogLine {
+            let told = Arc::new(LogLine {
                 at: line.ts,
                 repo: issue.repo.clone(),
                 issue: issue.number,
                 run_id: line.run_id.to_string(),
                 kind: line.kind.clone(),
                 text: text.chars().take(LONGEST_LINE).collect(),
-            }));
+            });
+            let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.push_back(Arc::clone(&told));
+            if recent.len() > RECENT {
+                recent.pop_front();
+            }
+            let _nobody_listens = self.0.lines.send(told);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::board::IssueRef;
 use super::cron;
+use super::rules::Reason;
 use super::status_format::{
     BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
@@ -38,8 +39,11 @@ impl Daemon {
             code: code.to_owned(),
             text,
         };
-        let waiting =
-            self.waiting.iter().map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
+        let waiting = self
+            .waiting
+            .iter()
+            .filter(|(_, reason)| *reason != Reason::Running)
+            .map(|(issue, reason)| row(issue, reason.code(), reason.to_string()));
         let parked = self.watches.iter().flat_map(|watch| {
             watch.state.issues.iter().filter_map(|(number, memory)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };

@@ -19,7 +19,7 @@ use super::rules::Reason;
 use super::schedule::{Action, schedule};
 use super::state_format::DaemonState;
 use super::status_format::Status;
-use super::supervise::{Abandon, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
+use super::supervise::{Abandon, Reload, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue::ObjectiveSource;
@@ -90,6 +90,8 @@ pub struct Parts {
     pub progress: Progress,
     /// Address of the HTTP front, for the status.
     pub listen: Option<String>,
+    /// How the configuration is read again, and what says that it changed; `None` = it is not.
+    pub reload: Option<(Reload, Arc<Notify>)>,
     /// How a run is made.
     pub start: Start,
     /// How a killed run is finalised that is not to be gone on with.
@@ -147,6 +149,13 @@ pub struct Daemon {
     wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
+}
+
+async fn told(bell: Option<Arc<Notify>>) {
+    match bell {
+        Some(bell) => bell.notified().await,
+        None => std::future::pending().await,
+    }
 }
 
 struct AbortOnDrop(tokio::task::AbortHandle);
@@ -242,9 +251,14 @@ impl Daemon {
             loop {
                 let shutdown = self.parts.shutdown.clone();
                 let wake = Arc::clone(&self.wake);
+                let changed = self.parts.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
                 let ended = tokio::select! {
                     biased;
                     () = shutdown.stopped() => break,
+                    () = told(changed) => {
+                        self.reload().await;
+                        break;
+                    }
                     ended = self.supervisor.ended() => ended,
                     () = async { tokio::time::sleep_until(earliest).await; wake.notified().await } => break,
                     () = tokio::time::sleep_until(next) => break,

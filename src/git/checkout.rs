@@ -13,7 +13,7 @@ use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, failure};
 use super::remote::{Remote, RemoteAuth};
 use crate::domain::name::{BranchName, CommitId};
-use crate::sys::files::FileError;
+use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 
@@ -104,6 +104,28 @@ impl Checkout {
         let checkout = Self { git, root, common, hooks, judged: Arc::default() };
         checkout.library(|_| Ok(())).await?;
         Ok(checkout)
+    }
+
+    /// A clone that agentd manages: an empty repository with its remote, made where there is none.
+    pub async fn manage(git: GitProgram, dir: &AbsPath, remote: &str, url: &str) -> Result<Self, GitError> {
+        if !dir.join(".git").join("HEAD").as_path().exists() {
+            files::create_private_dir(dir.as_path())?;
+            git.call(dir, ["init", "--quiet"]).done().await?;
+        }
+        let checkout = Self::open(git.clone(), dir, false).await?;
+        match checkout.remote_url(remote).await? {
+            Some(known) if known == url => {}
+            Some(_) => git.call(dir, ["remote", "set-url", "--", remote, url]).done().await?,
+            None => git.call(dir, ["remote", "add", "--", remote, url]).done().await?,
+        }
+        Ok(checkout)
+    }
+
+    /// Makes the files of a managed clone those of a commit.
+    pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
+        let _turn = self.turn().await?;
+        let args = ["checkout", "--quiet", "--force", "--detach", commit.as_str()];
+        self.call(args).await?.with_hooks(false).done().await
     }
 
     /// The main checkout's directory.

@@ -1,5 +1,6 @@
 //! `GET /api/v1/events`: one stream of server-sent events for everything: `status` when something changes, `log` for what runs say.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +23,19 @@ struct Listener {
     shared: Arc<Shared>,
     status: watch::Receiver<Option<Arc<Status>>>,
     progress: watch::Receiver<u64>,
+    recent: VecDeque<Arc<LogLine>>,
     lines: broadcast::Receiver<Arc<LogLine>>,
     first: bool,
 }
 
 /// Begins with the status of now; never ends by itself.
 pub async fn stream(State(shared): State<Arc<Shared>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let (recent, lines) = shared.front.progress.lines();
     let listener = Listener {
+        recent,
+        lines,
         status: shared.front.status.clone(),
         progress: shared.front.progress.changes(),
-        lines: shared.front.progress.lines(),
         first: true,
         shared,
     };
@@ -50,6 +54,9 @@ impl Listener {
                 && let Some(event) = self.status_now()
             {
                 return Some(event);
+            }
+            if let Some(line) = self.recent.pop_front() {
+                return Event::default().event("log").json_data(line.as_ref()).ok();
             }
             tokio::select! {
                 biased;

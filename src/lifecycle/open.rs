@@ -78,6 +78,8 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         host: Host::current(),
         env: env.clone(),
         replay: None,
+        kept: None,
+        managed: false,
     })
 }
 

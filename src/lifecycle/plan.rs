@@ -1,6 +1,6 @@
 //! Before the rooms: everything that can be refused is refused here, while nothing has been made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::equipment::{self, blocking};
@@ -73,9 +73,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         _ => None,
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
-    let loaded = load_definition(site, &agent, &request).await?;
-    supported(&loaded)?;
-    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await?;
+    let (loaded, policy) = definitions(&request, &agent, site).await?;
     let session = site.config.session()?;
     let providers = equipment::providers(&site.config, &session, &site.clock)?;
     let redactor = equipment::redactor(&site.config)?;
@@ -96,6 +94,32 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         publish,
         redactor: Arc::new(redactor),
     })
+}
+
+/// Definition and policy as they are on disk, or as they last were good.
+async fn definitions(request: &RunRequest, agent: &str, site: &Site) -> Result<(Loaded, Policy), Refusal> {
+    let read = load_definition(site, agent, &request.parameters).await;
+    let read = read.and_then(|loaded| supported(&loaded).map(|()| loaded));
+    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
+    match &site.kept {
+        Some(kept) => Ok((kept.definition(agent, read)?, kept.policy(policy)?)),
+        None => Ok((read?, policy?)),
+    }
+}
+
+/// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
+pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
+    let agent = &site.repository.agent;
+    let read = load_definition(site, agent, &BTreeMap::new()).await;
+    let read = read.and_then(|loaded| supported(&loaded).map(|()| loaded));
+    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
+    let broken = read.as_ref().err().or(policy.as_ref().err()).cloned();
+    if let Some(kept) = &site.kept {
+        // What cannot be used falls back to what is kept; the error is told below.
+        let _ = kept.definition(agent, read);
+        let _ = kept.policy(policy);
+    }
+    broken.map_or(Ok(()), Err)
 }
 
 async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<IssueSnapshot>), Refusal> {
@@ -137,7 +161,11 @@ async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
     mapping_of(&peeked.record?)
 }
 
-async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Result<Loaded, Refusal> {
+async fn load_definition(
+    site: &Site,
+    agent: &str,
+    parameters: &BTreeMap<String, String>,
+) -> Result<Loaded, Refusal> {
     let project = site.checkout.root().as_path().to_owned();
     let folder = project.join(".agent").join(agent);
     if !folder.is_dir() {
@@ -150,7 +178,7 @@ async fn load_definition(site: &Site, agent: &str, request: &RunRequest) -> Resu
             refusal.hint(format!("known agents: {}", known.join(", ")))
         });
     }
-    let supplied: BTreeSet<String> = request.parameters.keys().cloned().collect();
+    let supplied: BTreeSet<String> = parameters.keys().cloned().collect();
     let loaded = blocking(move || definition::load(&project, &folder, &supplied)).await?;
     loaded.map_err(|refused| {
         let detail =

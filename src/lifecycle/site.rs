@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::equipment;
 use super::recording::Recording;
+use super::kept::Kept;
 use super::refusal::Refusal;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
@@ -45,6 +46,10 @@ pub struct Site {
     pub env: Env,
     /// A recorded run that is played again; `None` for every run in earnest (P-040).
     pub replay: Option<Arc<Recording>>,
+    /// The last good policy and definitions, in a process that outlives changes of them; `None` = what is broken is refused.
+    pub kept: Option<Arc<Kept>>,
+    /// Whether agentd manages the checkout: then its files are those of the origin branch, brought up to date for each run.
+    pub managed: bool,
 }
 
 impl Site {

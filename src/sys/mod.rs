@@ -1,6 +1,7 @@
 //! The operating system, one file a concern: processes, files, paths, locks, clock, shutdown.
 
 pub mod clock;
+pub mod file_watch;
 pub mod files;
 pub mod process_tree;
 pub mod process;

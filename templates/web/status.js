@@ -139,6 +139,7 @@ function say(line) {
 }
 
 const stream = new EventSource("/api/v1/events");
+stream.addEventListener("open", () => at("log").replaceChildren());
 stream.addEventListener("status", (event) => {
   status = JSON.parse(event.data);
   draw();
@@ -149,4 +150,5 @@ stream.addEventListener("error", () => {
   at("state").textContent = "no connection";
   at("state").className = "pill bad";
 });
+drawRuns().catch(() => {});
 setInterval(() => { if (status) drawRunning(); }, 1000);

@@ -117,6 +117,7 @@ impl Yard {
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
+            reload: None,
             retire: None,
             unfinished: vec![],
         }

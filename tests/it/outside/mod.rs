@@ -20,4 +20,5 @@ mod replays;
 mod tool_calls;
 pub mod world;
 mod solo;
+mod reload;
 mod worktrees;

@@ -1,0 +1,49 @@
+//! Watching files for changes, by the operating system's own means: nothing is asked for again and again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+
+/// Watches for as long as it lives.
+#[derive(Debug)]
+pub struct FileWatch {
+    _watcher: RecommendedWatcher,
+}
+
+/// A directory to watch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Where.
+    pub dir: PathBuf,
+    /// With everything below it.
+    pub deep: bool,
+}
+
+/// Rings `bell` when something that `concerns` says matters is made, changed or removed in the places. A place that is
+/// not there is left out.
+pub fn watch(
+    places: impl IntoIterator<Item = Place>,
+    concerns: impl Fn(&Path) -> bool + Send + 'static,
+    bell: Arc<Notify>,
+) -> Result<FileWatch, notify::Error> {
+    let heard = move |event: notify::Result<notify::Event>| {
+        let matters = match event {
+            Ok(event) => {
+                !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(|path| concerns(path))
+            }
+            // Something was missed: looking once too often is harmless.
+            Err(_) => true,
+        };
+        if matters {
+            bell.notify_one();
+        }
+    };
+    let mut watcher = notify::recommended_watcher(heard)?;
+    for place in places.into_iter().filter(|place| place.dir.is_dir()) {
+        let mode = if place.deep { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
+        watcher.watch(&place.dir, mode)?;
+    }
+    Ok(FileWatch { _watcher: watcher })
+}

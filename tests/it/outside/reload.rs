@@ -1,0 +1,80 @@
+//! Configuration that changes under a running daemon, and repositories whose clone agentd manages.
+
+use serde_json::Value;
+
+use super::daemons::{Running, until};
+use super::world::{World, basic, text};
+
+/// What the daemon last said of itself.
+fn status(world: &World) -> Value {
+    let file = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+    serde_json::from_slice(&file).unwrap_or_default()
+}
+
+fn polled(world: &World) -> bool {
+    status(world)["repositories"][0]["polled_at"].is_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s10_a_broken_configuration_is_said_and_the_last_good_one_works_until_it_is_mended() {
+    let world = World::new(2).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || polled(&world)).await;
+    let file = "shop/.agent/agentd.toml";
+    let good = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    world.write(file, &good.replace("[github]", "[githup]"));
+    until("it is said", || status(&world)["reload_error"].as_str().is_some_and(|error| error.contains("githup"))).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("done all the same", || world.labels() == ["agentd:done"]).await;
+    world.write(file, &format!("{good}\n[github.labels]\ntrigger = \"go\"\n"));
+    until("it is in force", || status(&world).get("reload_error").is_none() && polled(&world)).await;
+    world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
+    world.sim.add_label("demo/shop", 7, "go", "ada");
+    until("the new label starts a run", || world.labels() == ["agentd:done"]).await;
+    let out = daemon.stop().await;
+    assert!(text(&out.stderr).contains("the last good one stays in force"), "{}", text(&out.stderr));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || polled(&world)).await;
+    world.write("shop/.agent/resolver/agent.json", "{ broken");
+    until("it is said", || status(&world)["reload_error"].is_string()).await;
+    world.write("shop/.agent/policy.toml", "[[rule]]\nid = 1");
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("done all the same", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions_of_its_origin_branch() {
+    let world = World::new(1).await;
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let shop = world.shop();
+    // What the repository says of budgets and tokens does not count; what it says of its own tests does.
+    world.write("shop/.agent/agentd.toml", "[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n[daemon]\npoll_interval = \"9s\"\n");
+    world.git(&shop, &["add", "-A", "."]).await;
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let overlay = overlay.replace("[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n", "");
+    let managed = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\n[policy]\nfiles = [\".agent/policy.toml\"]\n";
+    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{managed}\n"));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let mut command = world.command(&["--json", "daemon", "--once"]);
+    command.current_dir(world.dir.path().join("elsewhere"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)));
+    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}{}", text(&done.stderr));
+    world.assert_one_of_each();
+    let clone = world.dir.path().join("state/repos/demo/shop/checkout");
+    assert!(clone.join(".worktrees/issue-7/lib/cart.sh").exists());
+    let config = std::fs::read_to_string(clone.join(".git/config")).unwrap();
+    assert!(!config.contains("demo-token"), "{config}");
+    world.finish().await;
+}
