@@ -11,6 +11,7 @@ use super::steps::ReadStep;
 use crate::domain::completion::Completion;
 use crate::domain::flow::{Flow, Intent, Step, StepKind, Transition};
 use crate::domain::routing::unknown_target_code;
+use crate::domain::step_check::StepCheck;
 
 /// Steps that a run can reach.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,9 @@ fn ways(flow: &Flow, step: &Step) -> Vec<(Intent, String)> {
             .unwrap_or_default()
     };
     let Some(gate) = &step.gate else {
+        if let Some(check) = &step.check {
+            return check.targets().map(|target| (Intent::Next, target.clone())).collect();
+        }
         let next = targets(Intent::Next);
         let next = if next.is_empty() { flow.continuation_of(step).into_iter().collect() } else { next };
         return next.into_iter().map(|target| (Intent::Next, target)).collect();
@@ -182,6 +186,19 @@ fn gates(
 fn transitions(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
     let step = &read.step;
     let severity = reach.severity(&step.id);
+    for target in step.check.iter().flat_map(StepCheck::targets).filter(|target| flow.step(target).is_none())
+    {
+        findings.add(
+            severity,
+            "SR-TRANS-001",
+            &child(&read.at, "check"),
+            format!("step \"{}\": its check leads to \"{target}\", which is no step", step.id),
+            match shape::nearest(target, flow.steps.iter().map(|step| step.id.as_str())) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => "name a step of the registry".to_owned(),
+            },
+        );
+    }
     let at = child(&read.at, "transitions");
     for (intent, rule) in &step.transitions {
         let place = child(&at, intent.as_str());

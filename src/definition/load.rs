@@ -8,16 +8,18 @@ use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
 use super::generations::{Change, Newest, legacy_entry, newest_agent, newest_registry};
 use super::graph::{self, Reach};
-use super::loaded::Loaded;
+use super::loaded::{Loaded, check_key};
 use super::position::Position;
 use super::program::AgentPrograms;
 use super::prompt_check::{PromptCheck, in_prompt};
 use super::registry::{self, ReadRegistry};
 use super::schema_file::SchemaFolder;
 use super::source::{Files, Findings, JsonSource, Unreadable, below};
+use super::steps::ReadStep;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::Definition;
 use crate::domain::output_schema::OutputValidator;
+use crate::domain::step_check::CheckPrompt;
 use crate::prompt::PromptError;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::PromptLibrary;
@@ -121,7 +123,8 @@ impl Loader<'_> {
         let by_path = by_path
             .into_iter()
             .filter_map(|(id, template)| {
-                Some((id.clone(), (format!("{}/{}", self.shown, path_of(&registry, &id)?), template.ok()?)))
+                let path = registry.steps.iter().flat_map(prompt_paths).find(|(key, _)| *key == id)?.1;
+                Some((id, (format!("{}/{path}", self.shown), template.ok()?)))
             })
             .collect();
         Some(Loaded {
@@ -326,7 +329,7 @@ impl Loader<'_> {
         let by_path = registry
             .steps
             .iter()
-            .filter_map(|read| Some((read.step.id.clone(), self.prompt_by_path(read.path.as_deref()?))))
+            .flat_map(|read| prompt_paths(read).map(|(key, path)| (key, self.prompt_by_path(path))))
             .collect();
         PromptCheck { registry, agent, library: &library, root: &root, by_path: &by_path, supplied, reach }
             .run(findings);
@@ -375,8 +378,14 @@ impl Loader<'_> {
     }
 }
 
-fn path_of(registry: &ReadRegistry, id: &str) -> Option<String> {
-    registry.steps.iter().find(|read| read.step.id == id)?.path.clone()
+/// Prompts that a step names by path, its own and its check's, by the key under which they are kept.
+fn prompt_paths(read: &ReadStep) -> impl Iterator<Item = (String, &str)> {
+    let of_check = read.step.check.as_ref().and_then(|check| match &check.prompt {
+        CheckPrompt::Path(path) => Some((check_key(&read.step.id), path.as_str())),
+        CheckPrompt::Address(_) => None,
+    });
+    let own = read.path.as_deref().map(|path| (read.step.id.clone(), path));
+    own.into_iter().chain(of_check)
 }
 
 fn definition(agent: AgentParts, registry: ReadRegistry) -> Option<Definition> {

@@ -13,6 +13,7 @@ use crate::domain::flow::{
     ClosureAction, Definition, GithubSettings, Parameter, ParameterKind, Step, StepKind, ValidationStep,
 };
 use crate::domain::output_schema::{BrokenSchema, OutputValidator};
+use crate::domain::step_check::{CheckPrompt, StepCheck};
 use crate::domain::step_context::value_text;
 use crate::prompt::PromptError;
 use crate::prompt::address::PromptAddress;
@@ -59,7 +60,53 @@ pub fn address_of(c1: &str, step: &Step, github: &GithubSettings) -> (PromptAddr
     (address, absent)
 }
 
+/// Key of a check's prompt among the prompts named by path.
+pub fn check_key(step: &str) -> String {
+    format!("{step}#check")
+}
+
+/// The address of a check's question; `None` = it is named by path.
+pub fn check_address(c1: &str, check: &StepCheck) -> Option<PromptAddress> {
+    match &check.prompt {
+        CheckPrompt::Path(_) => None,
+        CheckPrompt::Address(address) => Some(PromptAddress {
+            c1: c1.to_owned(),
+            c2: address.c2.clone(),
+            c3: address.c3.clone(),
+            edition: address.edition.clone(),
+            adaptation: address.adaptation.clone(),
+        }),
+    }
+}
+
 impl Loaded {
+    /// The question of a step's check.
+    pub fn resolve_check(
+        &self,
+        step: &Step,
+        check: &StepCheck,
+        values: &Values,
+    ) -> Result<ResolvedPrompt, PromptError> {
+        match check_address(self.c1(), check) {
+            Some(address) => self.library.resolve(&address, AbsentAdaptation::FallBack, values),
+            None => self.resolve_path(&check_key(&step.id), values).unwrap_or_else(|| {
+                Err(PromptError::new("PR-C3L-004", format!("the check of \"{}\" has no question", step.id)))
+            }),
+        }
+    }
+
+    /// A prompt named by path.
+    fn resolve_path(&self, key: &str, values: &Values) -> Option<Result<ResolvedPrompt, PromptError>> {
+        let (shown, template) = self.by_path.get(key)?;
+        Some(template.render(values).map_err(|error| error.in_file(shown)).map(|text| ResolvedPrompt {
+            text_sha256: sha256_hex(text.as_bytes()),
+            text,
+            path: shown.clone(),
+            fell_back: false,
+            template_sha256: template.sha256.clone(),
+        }))
+    }
+
     /// The prompt of a step. `adaptation`: asked for in place of the step's own; absent in a closure step, it is an
     /// error. Pure: reads nothing, microseconds.
     pub fn resolve_prompt(
@@ -68,15 +115,8 @@ impl Loaded {
         adaptation: Option<&str>,
         values: &Values,
     ) -> Result<ResolvedPrompt, PromptError> {
-        if let Some((shown, template)) = self.by_path.get(&step.id) {
-            let text = template.render(values).map_err(|error| error.in_file(shown))?;
-            return Ok(ResolvedPrompt {
-                text_sha256: sha256_hex(text.as_bytes()),
-                text,
-                path: shown.clone(),
-                fell_back: false,
-                template_sha256: template.sha256.clone(),
-            });
+        if let Some(resolved) = self.resolve_path(&step.id, values) {
+            return resolved;
         }
         let flow = &self.definition.flow;
         let (mut address, mut absent) = address_of(&flow.c1, step, &self.definition.github);

@@ -10,6 +10,7 @@ pub mod shape;
 pub mod agent_file;
 pub mod verdict;
 pub mod registry_file;
+pub mod step_check;
 pub mod steps;
 pub mod registry;
 pub mod variables;

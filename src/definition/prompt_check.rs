@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agent_file::AgentParts;
 use super::diagnostic::{Diagnostic, Severity};
 use super::graph::Reach;
-use super::loaded::address_of;
+use super::loaded::{address_of, check_address, check_key};
 use super::position::Position;
 use super::registry::ReadRegistry;
 use super::source::Findings;
 use super::steps::ReadStep;
 use super::variables::{Supply, host_variable};
 use crate::domain::flow::{GithubSettings, Step, Subprocess};
+use crate::domain::step_check::StepCheck;
 use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, Found, PromptLibrary};
@@ -60,8 +61,50 @@ impl PromptCheck<'_> {
                 None => self.prompt(read, findings),
                 Some(runner) => self.arguments(read, runner, findings),
             }
+            if let Some(check) = &read.step.check {
+                self.question(read, check, findings);
+            }
         }
         self.retry_prompts(findings);
+    }
+
+    /// The question of a step's check: there, whole, and with a value for everything it takes.
+    fn question(&self, read: &ReadStep, check: &StepCheck, findings: &mut Findings<'_>) {
+        let severity = self.reach.severity(&read.step.id);
+        let found = match check_address(&self.registry.flow.c1, check) {
+            Some(address) => self
+                .library
+                .find(&address, AbsentAdaptation::FallBack)
+                .map(|found| (found.template, self.library.shown(found.path))),
+            None => match self.by_path.get(&check_key(&read.step.id)) {
+                Some(Ok(template)) => Ok((template, self.root.shown.clone())),
+                Some(Err(error)) => Err(error.clone()),
+                None => return,
+            },
+        };
+        let (template, shown) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let at = format!("{}/check/prompt", read.at);
+                findings.add(
+                    severity,
+                    error.code,
+                    &at,
+                    error.to_string(),
+                    "write the file, or correct the address",
+                );
+                return;
+            }
+        };
+        for slot in template.slots() {
+            if let Placeholder::Uv(name) = &slot.what
+                && let Some((severity, why, fix)) = self.unsupplied(&read.step, name)
+            {
+                let message = format!("the check of step \"{}\" uses {{uv-{name}}}, {why}", read.step.id);
+                let error = PromptError::new("PR-RESOLVE-005", message).on_line(slot.line);
+                findings.list.push(Diagnostic { fix, ..in_prompt(severity, &error, &shown) });
+            }
+        }
     }
 
     /// The variables that the arguments of a step's program take.

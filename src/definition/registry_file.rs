@@ -105,7 +105,7 @@ pub struct StepFile {
     pub fallback_key: Option<Value>,
     /// Without meaning here.
     pub iterations: Option<Value>,
-    /// Without meaning here.
+    /// A question after the step's work, in place of a gate: `{prompt, onPass, onFail}`.
     pub check: Option<Value>,
 }
 

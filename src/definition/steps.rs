@@ -10,6 +10,7 @@ use super::position::child;
 use super::registry_file::{GateFile, StepFile, StepKindWord};
 use super::schema_file::SchemaFolder;
 use super::source::Findings;
+use super::step_check;
 use crate::domain::flow::{Gate, Intent, Step, StepAddress, StepKind, Subprocess, Transition};
 use crate::domain::input_spec::{Input, InputSpec, OnMissing, split_reference};
 use crate::domain::output_schema::{FieldKind, OutputField, OutputSchema, StepSchema};
@@ -72,8 +73,11 @@ impl StepReader<'_, '_> {
                 );
             }
         }
+        let check = file.check.as_ref().filter(|_| file.structured_gate.is_none());
+        let check = check.and_then(|check| step_check::read(check, &at, self.findings));
         let step = Step {
             id: id.to_owned(),
+            check,
             name: file.name.clone().unwrap_or_else(|| id.to_owned()),
             description: file.description.clone().unwrap_or_default(),
             kind,
@@ -121,7 +125,7 @@ impl StepReader<'_, '_> {
             ("priority", file.priority.is_some(), "steps are chosen by transitions alone"),
             ("fallbackKey", file.fallback_key.is_some(), "prompts are found by their address alone"),
             ("iterations", file.iterations.is_some(), "visits are counted by the completion type"),
-            ("check", file.check.is_some(), "write a gate with transitions, and validationSteps"),
+            ("check", file.check.is_some() && gate.is_some(), "the gate says where the step leads"),
             (
                 "structuredGate/targetMode",
                 gate.is_some_and(|gate| gate.target_mode.is_some()),

@@ -10,6 +10,7 @@ use super::dot_path::at;
 use super::input_spec::InputSpec;
 pub use super::intent::{ClosureAction, Intent, PermissionMode, StepKind};
 use super::output_schema::StepSchema;
+use super::step_check::StepCheck;
 
 /// Id of a step: the key in the registry, e.g. `initial.issue`.
 pub type StepId = String;
@@ -324,6 +325,8 @@ pub struct Step {
     pub permission_mode: Option<PermissionMode>,
     /// A program that does the step instead of a model.
     pub runner: Option<Subprocess>,
+    /// A question that decides where a step without gate leads.
+    pub check: Option<StepCheck>,
 }
 
 /// Address of a step's prompt below its `c1`.

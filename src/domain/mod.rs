@@ -38,6 +38,7 @@ pub mod input_spec;
 pub mod output_schema;
 pub mod completion;
 pub mod check_output;
+pub mod step_check;
 pub mod flow;
 pub mod step_context;
 pub mod routing;

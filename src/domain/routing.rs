@@ -401,6 +401,7 @@ mod tests {
                 .collect(),
             permission_mode: None,
             runner: None,
+            check: None,
         }
     }
 

@@ -7,8 +7,8 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::interrupt::Interrupts;
+use super::reader::{Judged, Question};
 use super::record::Record;
-use super::semantic_check::{Judged, Question};
 use super::visit::{FlowPlan, FlowWorld};
 use super::workplace::{Program, Ran};
 use crate::domain::canonical::sha256_hex;

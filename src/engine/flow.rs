@@ -19,9 +19,11 @@ use crate::domain::message::Message;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::routing::{GateError, Interpreted, Next};
 use crate::domain::run::VisitRecord;
+use crate::domain::step_check::StepCheck;
 use crate::domain::step_context::StepContext;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::CheckMoment;
+use crate::prompt::template::Values;
 
 /// How a flow ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub struct FlowRun<'a> {
     retry: Option<(StepId, String)>,
     /// How often the checks failed in a row.
     failed_checks: u32,
+    /// How often the running step's own check said no in a row.
+    turned_down: u32,
     /// The conversation that a repetition of that step goes on from (D4).
     history: Option<(StepId, Vec<Message>)>,
 }
@@ -98,6 +102,7 @@ impl<'a> FlowRun<'a> {
             forced_final: false,
             retry: None,
             failed_checks: 0,
+            turned_down: 0,
             history: None,
         }
     }
@@ -168,23 +173,68 @@ impl<'a> FlowRun<'a> {
         visit: u32,
         retry: Option<&str>,
     ) -> Result<Result<StepResult, Failed>, JournalError> {
-        let step_visit = 1 + self.visits.iter().filter(|done| done.step_id == step.id).count() as u32;
-        let previous = self.visits.last().map(|done| done.summary.as_str());
-        let max_steps = self.world.max_steps();
-        let facts = VisitFacts { visit, step_visit, max_steps, previous_summary: previous };
-        let values = match of_visit(self.plan.definition(), step, &self.plan.values, &self.context, facts) {
+        let values = match self.values(step, visit) {
             Ok(values) => values,
-            Err(missing) => {
-                let stop = Stop::new(
-                    StopDetail::SchemaInvalid,
-                    format!("The step \"{}\" cannot start: {missing}.", step.id),
-                );
-                return Ok(Err((Box::default(), stop)));
-            }
+            Err(stop) => return Ok(Err((Box::default(), stop))),
         };
         let history =
             self.history.as_ref().filter(|(of, _)| *of == step.id).map_or(&[][..], |(_, kept)| kept);
         self.world.run_step(self.plan, StepWork { step, visit, values: &values, retry, history }).await
+    }
+
+    /// The variables of a visit.
+    fn values(&self, step: &Step, visit: u32) -> Result<Values, Stop> {
+        let step_visit = 1 + self.visits.iter().filter(|done| done.step_id == step.id).count() as u32;
+        let previous = self.visits.last().map(|done| done.summary.as_str());
+        let max_steps = self.world.max_steps();
+        let facts = VisitFacts { visit, step_visit, max_steps, previous_summary: previous };
+        of_visit(self.plan.definition(), step, &self.plan.values, &self.context, facts).map_err(|missing| {
+            let message = format!("The step \"{}\" cannot start: {missing}.", step.id);
+            Stop::new(StopDetail::SchemaInvalid, message)
+        })
+    }
+
+    /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails (seed 001).
+    async fn step_checked(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        check: &StepCheck,
+        result: &StepResult,
+    ) -> Result<Result<(&'static str, Next), Stop>, JournalError> {
+        let values = match self.values(step, visit) {
+            Ok(values) => values,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let said = if result.output.is_empty() {
+            result.text.clone()
+        } else {
+            Value::Object(result.output.clone()).to_string()
+        };
+        let asked = self.world.ask_step_check(self.plan, (step, visit), check, &values, &said).await?;
+        let (ok, reason) = match asked {
+            Ok(answer) => answer,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        if ok {
+            self.turned_down = 0;
+            return Ok(Ok(("ok", check.on_pass.clone().map_or(Next::Complete, Next::Step))));
+        }
+        let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
+        self.turned_down += 1;
+        if self.turned_down <= check.max_retries {
+            let words =
+                format!("The check of this step's last result says no: {reason}\n\nDo it again, better.");
+            self.retry = Some((step.id.clone(), words));
+            return Ok(Ok(("ng", Next::Step(step.id.clone()))));
+        }
+        self.turned_down = 0;
+        match &check.fallback {
+            Some(fallback) => Ok(Ok(("ng", Next::Step(fallback.clone())))),
+            None => {
+                Ok(Err(validation_abort(&format!("the check of the step \"{}\" says no: {reason}", step.id))))
+            }
+        }
     }
 
     /// What must hold before this step may end the flow.
@@ -280,7 +330,13 @@ impl<'a> FlowRun<'a> {
     ) -> Result<Decided, JournalError> {
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
-            None => ("next".to_owned(), None, Ok(flow.after_linear(step))),
+            None => match &step.check {
+                None => ("next".to_owned(), None, Ok(flow.after_linear(step))),
+                Some(check) => match self.step_checked(step, visit, check, result).await? {
+                    Ok((verdict, next)) => (verdict.to_owned(), None, Ok(next)),
+                    Err(stop) => return Ok(Decided::failed(stop).said("ng".to_owned())),
+                },
+            },
             Some(_) => match flow.interpret(step, &result.output) {
                 Ok(interpreted) => {
                     for warning in &interpreted.warnings {
@@ -315,6 +371,8 @@ impl<'a> FlowRun<'a> {
         if !closing && let Err(stop) = self.world.ask_completion(self.plan, &step.id, visit, result).await? {
             return Ok(Decided::failed(stop).said(verdict));
         }
+        // What a check turned down is not complete, whatever else holds.
+        let turned_down = step.check.is_some() && verdict == "ng";
         let done = self.completion(step, visit, result, closing);
         let position = match next {
             Next::Aborted { reason } => {
@@ -325,7 +383,7 @@ impl<'a> FlowRun<'a> {
                 let message = format!("The agent asks for guidance: {reason}");
                 Position::Ended(FlowEnd::failed(Stop::new(StopDetail::GuidanceNeeded, message)))
             }
-            Next::Complete | Next::Step(_) if done.complete => {
+            Next::Complete | Next::Step(_) if done.complete && !turned_down => {
                 Position::Ended(completed(&done.reason, self.forced_final))
             }
             Next::Complete => Position::Ended(completed("the flow reached its end", self.forced_final)),

@@ -37,7 +37,7 @@ pub mod single_call;
 pub mod variables;
 pub mod workplace;
 pub mod visit;
-mod semantic_check;
+mod reader;
 mod checks;
 mod subprocess;
 pub mod flow;

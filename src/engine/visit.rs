@@ -1,5 +1,6 @@
 //! One visit of a step: its prompt, then a session or a program, then its output.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
@@ -21,9 +22,9 @@ use crate::definition::Loaded;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
-use crate::domain::flow::{Definition, PermissionMode, Step};
+use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
 use crate::domain::message::Message;
-use crate::domain::output_schema::{OutputValidator, extract};
+use crate::domain::output_schema::extract;
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::record::Artifact;
 use crate::domain::report::ReportFormat;
@@ -46,6 +47,8 @@ pub struct FlowPlan {
     pub task: String,
     /// Format of reports of steps without schema (D89).
     pub format: ReportFormat,
+    /// Filled as steps are visited.
+    pub shapes: Shapes,
     /// Limits and targets.
     pub settings: SessionSettings,
     /// Tools on offer, in a fixed order.
@@ -66,6 +69,25 @@ impl FlowPlan {
     /// The definition.
     pub fn definition(&self) -> &Definition {
         &self.loaded.definition
+    }
+}
+
+/// The shapes of the steps' reports: a schema is compiled once a run, not once a visit.
+#[derive(Debug, Default)]
+pub struct Shapes(Mutex<BTreeMap<StepId, ReportShape>>);
+
+impl Shapes {
+    fn of(&self, step: &Step, format: ReportFormat) -> Result<ReportShape, Stop> {
+        let mut shapes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shape) = shapes.get(&step.id) {
+            return Ok(shape.clone());
+        }
+        let schema = step.output_schema.as_ref().map(|schema| schema.json.clone());
+        let shape = ReportShape::new(format, schema).map_err(|error| {
+            Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id))
+        })?;
+        shapes.insert(step.id.clone(), shape.clone());
+        Ok(shape)
     }
 }
 
@@ -269,10 +291,7 @@ type Notes = Arc<Mutex<Vec<String>>>;
 
 /// What the step's report must be; its output is brought into canonical words before it is checked (D21, D74).
 fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Stop> {
-    let schema = step.output_schema.as_ref().map(|schema| schema.json.clone());
-    let shape = ReportShape::new(plan.format, schema).map_err(|error| {
-        Stop::new(StopDetail::SchemaInvalid, format!("The step \"{}\": {error}.", step.id))
-    })?;
+    let shape = plan.shapes.of(step, plan.format)?;
     let (loaded, id, notes) = (Arc::clone(&plan.loaded), step.id.clone(), Arc::clone(notes));
     Ok(shape.prepared_by(Arc::new(move |output| {
         let flow = &loaded.definition.flow;
@@ -316,9 +335,9 @@ fn read_outcome(
             result.output = extracted.data;
         }
         plan.definition().flow.normalise(work.step, &mut result.output);
-        // The session checked the schema already; this fills the defaults of the seed's form in.
-        if let Ok(validator) = OutputValidator::new(schema) {
-            validator.validate(&mut result.output);
+        // The session checked the schema already; what is left are the defaults of the seed's form.
+        if let Some(fields) = &schema.fields {
+            fields.fill_defaults(&mut result.output);
         }
     }
     Ok(result)

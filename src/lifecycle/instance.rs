@@ -28,7 +28,7 @@ use crate::engine::model::Model;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
-use crate::engine::visit::{FlowPlan, FlowWorld};
+use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
 use crate::prompt::template::Values;
 use crate::store::approvals::Approvals;
@@ -113,6 +113,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         values: with_facts(run, site),
         task: task::text(run, site, &prior_failures),
         format: plan.request.format.unwrap_or_default(),
+        shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
         tools,
         verify_commands: site.config.verify.commands.clone(),

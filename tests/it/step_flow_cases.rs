@@ -105,3 +105,16 @@ fn a_name_gives_its_cases() {
     assert_eq!(cases_of("d22_e17_x_e18"), ["E17"]);
     assert!(cases_of("every_case").is_empty() && cases_of("p_034_a_schema").is_empty());
 }
+
+#[test]
+fn d68_every_variable_that_a_run_supplies_is_in_the_docs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/step-flow.md")).unwrap();
+    for variable in agentd::definition::variables::HOST_VARIABLES {
+        assert!(
+            page.contains(&format!("`{}`", variable.name)),
+            "{} is not in docs/step-flow.md",
+            variable.name
+        );
+    }
+}

@@ -6,4 +6,5 @@ mod outside;
 mod programs;
 mod routes;
 mod sessions;
+mod step_checks;
 pub mod world;

@@ -11,7 +11,7 @@ use agentd::domain::stop::StopDetail;
 use agentd::domain::trace::ChecksRun;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
-use agentd::engine::visit::{FlowPlan, FlowWorld};
+use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::sys::clock::Clock;
 use agentd::sys::worktree_path::WorktreeRoot;
@@ -141,6 +141,7 @@ impl Flow {
             values,
             task: "The issue: fix it.".to_owned(),
             format: ReportFormat::Markdown,
+            shapes: Shapes::default(),
             settings: self.world.settings.clone(),
             tools,
             verify_commands: self.verify.clone(),

@@ -1,4 +1,4 @@
-//! A check that only judgement can answer: one read-only session with a question about the change (step-flow §2.6).
+//! A session that may only read: a question about the work, answered without changing anything.
 
 use serde_json::{Map, Value, json};
 
@@ -9,12 +9,15 @@ use super::visit::{FlowPlan, FlowWorld};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::flow::{PermissionMode, Step};
 use crate::domain::message::Message;
+use crate::domain::step_check::StepCheck;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::prompt::library::ResolvedPrompt;
 use crate::prompt::template::{Template, Values};
 
 const PROMPT: &str = include_str!("../../prompts/steps/validation/semantic/f_default.md");
 
-/// What is asked.
+/// What is asked of a semantic validator.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     /// `checkType`.
@@ -39,6 +42,16 @@ pub(super) struct Judged {
     pub said: Map<String, Value>,
 }
 
+/// One question to a reader.
+struct Asked<'a> {
+    step: &'a Step,
+    visit: u32,
+    /// Told apart from the step's own sessions by this.
+    name: &'a str,
+    prompt: ResolvedPrompt,
+    schema: Value,
+}
+
 /// The question behind a `checkType`.
 fn question(check: &str) -> String {
     match check {
@@ -56,7 +69,7 @@ fn question(check: &str) -> String {
 }
 
 impl FlowWorld {
-    /// Asks. `Err` inside: the session failed, and with it the run.
+    /// Asks a semantic validator's question. `Err` inside: the session failed, and with it the run.
     pub(super) async fn judge(
         &self,
         plan: &FlowPlan,
@@ -69,13 +82,66 @@ impl FlowWorld {
                 .collect();
         let rendered =
             Template::parse(PROMPT).and_then(|template| Ok((template.render(&values)?, template.sha256)));
-        let (prompt, template_sha256) = match rendered {
+        let (text, template_sha256) = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 return Ok(Err(Stop::new(StopDetail::Internal, format!("The check's prompt: {error}."))));
             }
         };
-        let shape = match ReportShape::new(plan.format, Some(answer_schema())) {
+        let prompt = ResolvedPrompt {
+            text_sha256: sha256_hex(text.as_bytes()),
+            text,
+            path: "steps/validation/semantic".to_owned(),
+            fell_back: false,
+            template_sha256,
+        };
+        let schema = judgement_schema();
+        let asked = Asked { step: asked.step, visit: asked.visit, name: asked.validator, prompt, schema };
+        Ok(self.ask_reader(plan, asked).await?.map(|said| Judged {
+            holds: said.get("holds") == Some(&Value::Bool(true)),
+            summary: said.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            said,
+        }))
+    }
+
+    /// Asks a step's check: whether it is ok, and why (not).
+    pub(super) async fn ask_step_check(
+        &self,
+        plan: &FlowPlan,
+        (step, visit): (&Step, u32),
+        check: &StepCheck,
+        values: &Values,
+        said: &str,
+    ) -> Result<Result<(bool, String), Stop>, JournalError> {
+        let mut prompt = match plan.loaded.resolve_check(step, check, values) {
+            Ok(prompt) => prompt,
+            Err(error) => {
+                let message = format!("The check of the step \"{}\" cannot be asked: {error}.", step.id);
+                return Ok(Err(Stop::new(StopDetail::ConfigInvalid, message)));
+            }
+        };
+        // The step's own words are what is judged, not orders for the judge.
+        let report = fence("report of the step", &incoming(said, LONGEST_INCOMING));
+        prompt.text = format!("{}\n\n{report}", prompt.text.trim_end());
+        let schema = json!({
+            "type": "object",
+            "properties": {"result": {"enum": ["ok", "ng"]}, "reason": {"type": "string"}},
+            "required": ["result"],
+            "additionalProperties": false
+        });
+        let asked = Asked { step, visit, name: "check", prompt, schema };
+        Ok(self.ask_reader(plan, asked).await?.map(|answer| {
+            let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (text("result") == "ok", text("reason"))
+        }))
+    }
+
+    async fn ask_reader(
+        &self,
+        plan: &FlowPlan,
+        asked: Asked<'_>,
+    ) -> Result<Result<Map<String, Value>, Stop>, JournalError> {
+        let shape = match ReportShape::new(plan.format, Some(asked.schema)) {
             Ok(shape) => shape,
             Err(error) => {
                 return Ok(Err(Stop::new(StopDetail::Internal, format!("The check's schema: {error}."))));
@@ -83,20 +149,22 @@ impl FlowWorld {
         };
         let mut ids = self.ids(plan, asked.step, asked.visit);
         // Its report is about the work, not of it: the step's name says so.
-        ids.step_id = format!("{}#{}", asked.step.id, asked.validator);
-        ids.call_path = format!("{}#{}", ids.call_path, asked.validator);
+        ids.step_id = format!("{}#{}", asked.step.id, asked.name);
+        ids.call_path = format!("{}#{}", ids.call_path, asked.name);
         let request = SessionRequest {
             ids,
             scope: plan.scope.clone(),
             mode: SessionMode::Task,
             system: plan.loaded.system_prompt().text,
             prompt: PromptIdentity {
-                prompt_hash: sha256_hex(prompt.as_bytes()),
-                template_hash: template_sha256,
-                version: Some("steps/validation/semantic".to_owned()),
+                prompt_hash: asked.prompt.text_sha256,
+                template_hash: asked.prompt.template_sha256,
+                version: Some(asked.prompt.path),
                 include_text: plan.include_prompt_text,
             },
-            opening: vec![Message::User { content: format!("{}\n\n{}", prompt.trim(), plan.task) }],
+            opening: vec![Message::User {
+                content: format!("{}\n\n{}", asked.prompt.text.trim(), plan.task),
+            }],
             aside: None,
             report: shape,
             settings: plan.settings.clone(),
@@ -104,19 +172,14 @@ impl FlowWorld {
             turn_timeout: None,
         };
         let outcome = run_session(request, &self.session_world(plan, PermissionMode::Plan)).await;
-        if let Some(failure) = outcome.failure {
-            return Ok(Err(failure.stop));
-        }
-        let said = outcome.report.content_json.unwrap_or_default();
-        Ok(Ok(Judged {
-            holds: said.get("holds") == Some(&Value::Bool(true)),
-            summary: said.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            said,
-        }))
+        Ok(match outcome.failure {
+            Some(failure) => Err(failure.stop),
+            None => Ok(outcome.report.content_json.unwrap_or_default()),
+        })
     }
 }
 
-fn answer_schema() -> Value {
+fn judgement_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
