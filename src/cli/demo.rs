@@ -216,7 +216,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
     let view = progress::View::new(context.output, false);
     let watch = Watch::new({
         let view = view.clone();
-        move |lines| view.follow(lines)
+        move |lines, dir| view.follow(lines, dir)
     });
     let walked = walk::walk(request, site, &watch).await;
     view.finish().await;

@@ -13,7 +13,9 @@ use crate::domain::money::Money;
 use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::lifecycle::page;
 use crate::lifecycle::watch::Lines;
+use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
+use crate::store::run_dir::RunDir;
 
 /// Follows one run: a live line on a terminal, plain lines elsewhere, JSON Lines with `--stream`.
 #[derive(Clone)]
@@ -46,42 +48,59 @@ impl View {
     }
 
     /// Shows the lines of a run's journal until it ends.
-    pub fn follow(&self, lines: Lines) {
-        let following = tokio::spawn(show(self.clone(), lines));
+    pub fn follow(&self, lines: Lines, dir: RunDir) {
+        let following = tokio::spawn(show(self.clone(), lines, dir));
         *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
     }
 
-    /// Waits until everything that happened was shown.
+    /// Waits until everything that happened was shown. A screen may miss the end, a stream may not.
     pub async fn finish(&self) {
         let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut following) = following
-            && tokio::time::timeout(Duration::from_secs(2), &mut following).await.is_err()
-        {
+        let Some(mut following) = following else { return };
+        if self.stream {
+            // It fails only by a panic, which was told.
+            let _ = following.await;
+        } else if tokio::time::timeout(Duration::from_secs(2), &mut following).await.is_err() {
             following.abort();
         }
     }
 }
 
-async fn show(view: View, mut lines: Lines) {
+async fn show(view: View, mut lines: Lines, dir: RunDir) {
     let (output, stream) = (view.output, view.stream);
     let mut screen = Screen::new(view);
-    loop {
-        let line = match lines.recv().await {
-            Ok(line) => line,
-            // The journal has what was missed; the view only skips.
-            Err(RecvError::Lagged(_)) => continue,
+    let mut shown = 0;
+    // The first lines were there before anybody listened.
+    let mut next = missed(&dir, shown).await;
+    'run: loop {
+        for line in next {
+            if line.seq <= shown {
+                continue;
+            }
+            shown = line.seq;
+            if stream && output.json_line(line.as_ref()).is_err() {
+                break 'run;
+            }
+            screen.take(&line);
+            if line.kind == "run_ended" {
+                break 'run;
+            }
+        }
+        next = match lines.recv().await {
+            Ok(line) => vec![line],
+            Err(RecvError::Lagged(_)) => missed(&dir, shown).await,
             Err(RecvError::Closed) => break,
         };
-        if stream && output.json_line(line.as_ref()).is_err() {
-            break;
-        }
-        let ended = line.kind == "run_ended";
-        screen.take(&line);
-        if ended {
-            break;
-        }
     }
     screen.close();
+}
+
+/// The lines after `shown`, from the file: the run did not wait for us.
+async fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<JournalLine>> {
+    let dir = dir.clone();
+    let read = tokio::task::spawn_blocking(move || journal_file::read(&dir)).await;
+    let lines = read.ok().and_then(Result::ok).map(|read| read.lines).unwrap_or_default();
+    lines.into_iter().filter(|line| line.seq > shown).map(Arc::new).collect()
 }
 
 /// What is on the screen.

@@ -111,7 +111,7 @@ pub(super) async fn walked(
     let view = progress::View::new(context.output, stream);
     let watch = Watch::new({
         let view = view.clone();
-        move |lines| view.follow(lines)
+        move |lines, dir| view.follow(lines, dir)
     });
     let listening = async {
         shutdown.stopped().await;

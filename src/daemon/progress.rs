@@ -48,7 +48,7 @@ impl Progress {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };
         self.runs().insert(issue.clone(), begun);
-        Watch::new(move |lines| {
+        Watch::new(move |lines, _| {
             tokio::spawn(progress.follow(issue, lines));
         })
     }

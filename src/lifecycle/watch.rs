@@ -7,12 +7,13 @@ use tokio::sync::broadcast;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::store::journal_file::FileJournal;
 use crate::store::journal_format::JournalLine;
+use crate::store::run_dir::RunDir;
 
 /// What a listener is handed when a run's journal opens.
 pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
 
-/// Called once, when there is a journal.
-type Listen = Box<dyn FnOnce(Lines) + Send>;
+/// Called once, when there is a journal; the directory has what a slow listener missed.
+type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
 
 /// The outside's hold on one walk.
 pub struct Watch {
@@ -23,14 +24,14 @@ pub struct Watch {
 
 impl Watch {
     /// A hold that hands the journal's lines to `listen` as soon as there is a journal.
-    pub fn new(listen: impl FnOnce(Lines) + Send + 'static) -> Self {
+    pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
         let (stop, signal) = StopHandle::new();
         Self { stop, signal, opened: Mutex::new(Some(Box::new(listen))) }
     }
 
     /// Nobody listens.
     pub fn silent() -> Self {
-        Self::new(drop)
+        Self::new(|_, _| ())
     }
 
     /// For asking the walk to stop.
@@ -46,7 +47,7 @@ impl Watch {
     pub(super) fn opened(&self, journal: &FileJournal) {
         let listen = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listen) = listen {
-            listen(journal.listen());
+            listen(journal.listen(), journal.dir().clone());
         }
     }
 }

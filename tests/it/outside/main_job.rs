@@ -76,3 +76,24 @@ async fn g03_without_an_origin_nothing_is_made() {
     assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("origin_missing")), "{output:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_slowly_it_is_read() {
+    let world = World::new(1).await;
+    let mut command = world.command_in(&["run", "--issue", "7", "--json", "--stream"]);
+    let run = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // Nobody reads until everything is done: more than a pipe holds waits.
+    while world.labels() != ["agentd:done"] {
+        tokio::task::yield_now().await;
+    }
+    let done = tokio::task::spawn_blocking(move || run.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!(done.status.code(), Some(0));
+    let lines: Vec<serde_json::Value> =
+        super::world::text(&done.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (output, events) = lines.split_last().unwrap();
+    assert_eq!(output["schema_version"], "agentd.run_output.v1");
+    let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.last().unwrap()["kind"], "run_ended");
+    world.finish().await;
+}
