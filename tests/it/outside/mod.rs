@@ -6,6 +6,7 @@
 
 mod aftermath;
 mod bad_input;
+mod cases;
 mod chat;
 mod desk;
 mod doctor;
