@@ -157,12 +157,13 @@ impl Execution<'_> {
             }
             Err(error) => (ToolOutput::text(""), Some(self.redacted(error))),
         };
-        let text = self.record.redact(&output.text);
+        let ToolOutput { text, exit_code, facts } = output;
+        let text = self.record.redacted(text);
         let sha256 = sha256_hex(match &error {
             None => text.as_bytes(),
             Some(_) => b"",
         });
-        if let Some(facts) = &output.facts {
+        if let Some(facts) = &facts {
             self.record.note(Event::ToolFacts {
                 turn: self.turn,
                 call_id: call_id.clone(),
@@ -173,7 +174,7 @@ impl Execution<'_> {
         }
         let mut costs = Costs {
             error: error.as_ref().map(ToString::to_string),
-            exit_code: output.exit_code,
+            exit_code,
             bytes_out: text.len() as u64,
             handle: None,
         };

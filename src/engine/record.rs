@@ -1,5 +1,6 @@
 //! How a session writes its record: redacted, sized, and on the journal before anyone sees the effect (P-030, P-031, X-031).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -100,7 +101,16 @@ impl Record {
 
     /// A text without its secrets; one that cannot be redacted is dropped.
     pub fn redact(&self, text: &str) -> String {
-        self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
+        self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
+    }
+
+    /// [`Record::redact`] for a text that may be long: one without secrets is not copied.
+    pub fn redacted(&self, text: String) -> String {
+        match self.redactor.redact(&text) {
+            Ok(Cow::Borrowed(_)) => text,
+            Ok(Cow::Owned(clean)) => clean,
+            Err(_) => WITHHELD.to_owned(),
+        }
     }
 
     /// A text without its secrets, and whether it had any.

@@ -13,6 +13,8 @@ use super::connection::Connection;
 use super::{McpError, McpServers, Phase, ServerConfig, ServerTransport};
 use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, ToolError};
+use crate::sys::files;
+use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Piped, ProcessSpec, run, spawn_piped};
 
@@ -346,17 +348,41 @@ async fn installed(place: &Place, program: &str, args: &[&str]) -> Option<()> {
     Some(())
 }
 
+/// A folder of installed packages that outlives the test run: they are fetched once for all runs and processes. `install`
+/// gives the commands for the folder; `None` where one of them fails.
+async fn shelf(
+    place: &Place,
+    name: &str,
+    install: impl FnOnce(String) -> Vec<(String, Vec<String>)>,
+) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mcp-servers").join(name);
+    let (lock, marker) = (folder.with_extension("lock"), folder.join("installed"));
+    let turn = tokio::task::spawn_blocking(move || {
+        files::create_dir(lock.parent().unwrap()).unwrap();
+        Turn::wait(&lock, Duration::from_secs(300)).unwrap()
+    });
+    let _turn = turn.await.unwrap();
+    if !marker.exists() {
+        files::create_dir(&folder).unwrap();
+        for (program, args) in install(folder.to_str().unwrap().to_owned()) {
+            installed(place, &program, &args.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        }
+        files::write_public(&marker, b"").unwrap();
+    }
+    Some(folder)
+}
+
 #[tokio::test]
 async fn real_servers_from_npm_work() {
     let Some(place) = Place::with(&["node", "npm"]).await else { return };
-    let packages = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-everything"];
-    let mut args = vec!["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", "."];
-    args.extend(packages);
-    if installed(&place, "npm", &args).await.is_none() {
-        return;
-    }
+    let npm = |folder: String| {
+        let packages = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-everything"];
+        let args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", &folder];
+        vec![("npm".to_owned(), args.into_iter().chain(packages).map(str::to_owned).collect())]
+    };
+    let Some(packages) = shelf(&place, "npm", npm).await else { return };
     let bin = |name: &str| ServerTransport::Stdio {
-        command: place.file("node_modules/.bin").join(name).to_str().unwrap().to_owned(),
+        command: packages.join("node_modules/.bin").join(name).to_str().unwrap().to_owned(),
         args: if name == "mcp-server-filesystem" { vec![".".to_owned()] } else { vec!["stdio".to_owned()] },
         env: BTreeMap::new(),
     };
@@ -385,16 +411,22 @@ async fn real_servers_from_npm_work() {
 #[tokio::test]
 async fn a_real_server_from_pypi_works() {
     let Some(place) = Place::with(&["python3", "git"]).await else { return };
-    let venv = place.file("venv");
-    let venv = venv.to_str().unwrap();
-    if installed(&place, "python3", &["-m", "venv", venv]).await.is_none()
-        || installed(&place, &format!("{venv}/bin/pip"), &["install", "-q", "mcp-server-git"]).await.is_none()
-        || installed(&place, "git", &["init", "-q", "repo"]).await.is_none()
-    {
+    let pip = |folder: String| {
+        let command = |program: &str, args: &[&str]| {
+            (program.to_owned(), args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+        };
+        let in_folder = format!("{folder}/bin/pip");
+        vec![
+            command("python3", &["-m", "venv", &folder]),
+            command(&in_folder, &["install", "-q", "mcp-server-git"]),
+        ]
+    };
+    let Some(venv) = shelf(&place, "pypi", pip).await else { return };
+    if installed(&place, "git", &["init", "-q", "repo"]).await.is_none() {
         return;
     }
     let transport = ServerTransport::Stdio {
-        command: format!("{venv}/bin/mcp-server-git"),
+        command: venv.join("bin/mcp-server-git").to_str().unwrap().to_owned(),
         args: vec!["--repository".into(), "repo".into()],
         env: BTreeMap::new(),
     };

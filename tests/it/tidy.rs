@@ -160,3 +160,25 @@ fn every_test_file_is_in_the_test_binary() {
         );
     }
 }
+
+/// Which tests start agentd with a log of their own; their text from the name to the next test.
+fn tests_with_a_log(text: &str) -> Vec<&str> {
+    let starts: Vec<usize> = text.match_indices("\n#[").map(|(at, _)| at).chain([text.len()]).collect();
+    let parts = starts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+    parts.filter(|part| part.contains("\"--log-format\"") || part.contains("\"--log-level\"")).collect()
+}
+
+#[test]
+fn a_098_no_test_reads_the_words_of_the_log() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let mut looked_at = 0;
+    for file in rust_files(&tests).into_iter().filter(|file| !file.ends_with("tidy.rs")) {
+        let text = fs::read_to_string(&file).unwrap();
+        for test in tests_with_a_log(&text) {
+            looked_at += 1;
+            let reads = test.contains(".contains(") || test.contains("[\"message\"]");
+            assert!(!reads, "{}: a test asks for the log and reads its words:{test}", file.display());
+        }
+    }
+    assert!(looked_at > 0, "the rule has nothing to look at");
+}

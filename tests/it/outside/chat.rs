@@ -270,3 +270,42 @@ async fn s_010_s_053_a_conversation_keeps_the_protocol_of_every_provider() {
         desk.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_099_whatever_breaks_there_is_a_response() {
+    // A stream that is cut, a server that dies in a call, and a record that cannot be written.
+    let desk = Desk::new(&format!("[[model.replies]]\ntext = \"half\"\ndrop = \"mid_stream\"\n{HI}")).await;
+    let (code, response, _) = desk.ask("x", &[]).await;
+    assert_eq!((code, &response["final_response"]), (0, &json!("hi there")), "{response:#}");
+    desk.finish().await;
+
+    let dies = "[[model.replies]]\ntool_calls = [{ name = \"desk__exit\" }]\n";
+    let desk = Desk::new(&format!("{dies}{HI}")).await;
+    let (code, response, _) = desk.ask("x", &[]).await;
+    assert_eq!((code, &response["final_response"]), (0, &json!("hi there")), "{response:#}");
+    let told = response["messages"][2]["content"].as_str().unwrap();
+    assert!(told.starts_with("(tool failed: ") && told.contains("went away"), "{told}");
+    desk.finish().await;
+
+    let desk = Desk::new("").await;
+    desk.write("state", "a file where the state directory should be");
+    let (code, response, _) = desk.ask("x", &[]).await;
+    assert_eq!((code, &response["status"]), (1, &json!("error")), "{response:#}");
+    assert_eq!(response["finish_reason"], "output_write_failed");
+    assert!(desk.sim.model_requests().is_empty(), "what cannot be recorded is not asked");
+    desk.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_076_a_conversation_is_a_transaction_of_its_run() {
+    let desk = Desk::new(HI).await;
+    let (_, response, _) = desk.ask("x", &[]).await;
+    let line = &desk.lines(&response, "accounting.jsonl")[0];
+    assert_eq!(
+        (&line["originTxnId"], &line["parentTxnId"]),
+        (&response["meta"]["run_id"], &response["meta"]["run_id"])
+    );
+    assert_ne!(line["txnId"], line["originTxnId"]);
+    assert_eq!((&line["actualModel"], &line["agentId"]), (&json!("model-1"), &json!("chat")));
+    desk.finish().await;
+}

@@ -83,3 +83,17 @@ async fn c_06_a_chat_knows_no_final_report_and_no_status() {
         assert_eq!(ran.content(), "ok");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn s_037_two_hundred_chats_with_an_instant_model_stay_far_below_the_limits() {
+    let mut turns = Vec::new();
+    for _ in 0..200 {
+        let started = std::time::Instant::now();
+        let ran = World::new(vec![call("echo", json!({})), text("hi")]).chat().run().await;
+        assert_eq!(ran.outcome.turns, 2);
+        turns.push(started.elapsed() / 2);
+    }
+    turns.sort_unstable();
+    let (p95, p99) = (turns[189], turns[197]);
+    assert!(p95 < Duration::from_secs(3) && p99 < Duration::from_secs(5), "{p95:?} {p99:?}");
+}
