@@ -405,7 +405,7 @@ pub enum WorktreesCommand {
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Write a systemd unit for the daemon.
-    #[arg(long, hide = true)]
+    #[arg(long)]
     pub service: bool,
 }
 

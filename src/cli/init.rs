@@ -50,7 +50,7 @@ pub(super) struct Written {
 /// Writes what is missing and tells what it wrote and what it kept.
 pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     if args.service {
-        return Err(CommandError::not_available("init --service"));
+        return super::service_unit::write(context);
     }
     let root = main_checkout(context.env.working_dir()).ok_or_else(|| {
         CommandError::invalid(format!("{} is not in a git repository", context.env.working_dir().display()))

@@ -16,6 +16,7 @@ mod progress;
 mod remote;
 mod run_command;
 mod runs;
+mod service_unit;
 mod sim_command;
 mod tools_command;
 mod demo;

@@ -1,6 +1,7 @@
 //! Admission: who asks for a run, and what they may (C-28, D7, D71).
 
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::github::{Actor, Client, Error, IssueSnapshot};
@@ -32,6 +33,11 @@ impl Admission {
         let Some(actor) = labeller.or(author) else {
             return Ok(Self { actor: None, permission: ActorPermission::None });
         };
+        Self::of(client, repo, actor).await
+    }
+
+    /// Somebody who is known to ask.
+    pub async fn of(client: &Client, repo: &RepoName, actor: Actor) -> Result<Self, Error> {
         let permission = client.permission(repo, &actor.login).await?;
         Ok(Self { actor: Some(actor), permission })
     }

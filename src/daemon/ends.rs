@@ -100,6 +100,7 @@ impl Daemon {
             if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
                 memory.settling = None;
                 memory.back_off = None;
+                memory.asked_by = None;
             }
             watch.state.issues.retain(|_, memory| !memory.is_empty());
             self.save();

@@ -3,6 +3,7 @@
 mod admission;
 mod backoff;
 mod board;
+mod commands;
 mod cron;
 mod dispatch;
 mod ends;

@@ -7,12 +7,12 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
-use super::state_format::RepositoryState;
+use super::state_format::{AskedBy, RepositoryState};
 use super::watch::Watched;
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Client, Dependency, Error, ErrorKind, IssueSnapshot};
+use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot};
 use crate::sys::files;
 
 /// Longest pause between polls of a repository whose polls fail.
@@ -32,6 +32,8 @@ pub(super) struct Watch {
     pub health: Health,
     /// Issues whose run was killed while it wrote its labels: to be ended, whatever labels are on.
     pub recovering: Vec<IssueSnapshot>,
+    /// GitHub does not list the repository's comments: it is not asked again.
+    pub without_comments: bool,
     known: BTreeMap<u64, Known>,
 }
 
@@ -70,6 +72,7 @@ impl Watch {
             listing: Vec::new(),
             health: Health::default(),
             recovering: Vec::new(),
+            without_comments: false,
             known: BTreeMap::new(),
         }
     }
@@ -180,7 +183,14 @@ impl Watch {
         let Some((snapshot, selection)) = self.candidate(wanted) else { return };
         let of = snapshot.clone();
         let label = asking_label(&of, &selection, trigger, &self.watched.sweep.labels);
-        let admission = match Admission::ask(client, &of, label).await {
+        let asked_by = self.state.issues.get(&wanted).and_then(|memory| memory.asked_by.clone());
+        let admission = match asked_by {
+            Some(AskedBy { login, id }) => {
+                Admission::of(client, &self.watched.name, Actor { login, id, bot: false }).await
+            }
+            None => Admission::ask(client, &of, label).await,
+        };
+        let admission = match admission {
             Ok(admission) => Asked::Known(admission),
             Err(error) => Asked::Failed(error.to_string()),
         };

@@ -39,6 +39,9 @@ pub struct RepositoryState {
     /// What the last sweep listed and was not started yet; without bodies.
     #[serde(default)]
     pub sweeping: Vec<IssueSnapshot>,
+    /// How far the repository's comments were read; absent = never, so that old commands are not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comments: Option<CommentsRead>,
     /// By issue number; issues without anything to remember are not in it.
     #[serde(default)]
     pub issues: BTreeMap<u64, IssueMemory>,
@@ -53,9 +56,33 @@ pub struct IssueMemory {
     /// A run ended and its labels are still to be written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settling: Option<Settling>,
+    /// Who asked for the next run by a comment; the label was put on by agentd itself then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<AskedBy>,
     /// A person is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
+}
+
+/// See [`RepositoryState::comments`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommentsRead {
+    /// Asked for from this time on.
+    pub since: DateTime<Utc>,
+    /// The newest comment that was looked at; ids grow.
+    pub last_id: u64,
+    /// Tag of the list as last read with this `since`.
+    #[serde(default)]
+    pub etag: Option<String>,
+}
+
+/// Who asked for a run by a comment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedBy {
+    /// Login.
+    pub login: String,
+    /// Database id.
+    pub id: u64,
 }
 
 impl IssueMemory {

@@ -146,7 +146,7 @@ pub struct Daemon {
     pub(super) reload_error: Option<String>,
     published: watch::Sender<Option<Arc<Status>>>,
     saved: DaemonState,
-    wake: Arc<Notify>,
+    pub(super) wake: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
 }
@@ -296,6 +296,7 @@ impl Daemon {
         self.recover().await;
         let polls = self.watches.iter_mut().map(|watch| watch.poll(&client, &trigger, interval, now));
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<bool>>().await;
+        self.heed_comments(now).await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone().await;
         self.dispatch().await;

@@ -7,7 +7,9 @@ use serde_json::json;
 use super::Change;
 use super::client::Client;
 use super::error::Error;
+use super::issues::Fetched;
 use super::people::Actor;
+use super::request::Ask;
 use super::rest_wire::CommentWire;
 use crate::domain::name::RepoName;
 
@@ -18,6 +20,8 @@ const NEEDS: &str = "issues: write";
 pub struct Comment {
     /// Database id.
     pub id: u64,
+    /// Number of its issue or pull request, where GitHub says it.
+    pub number: Option<u64>,
     /// Markdown.
     pub body: String,
     /// Web address.
@@ -35,6 +39,7 @@ impl From<CommentWire> for Comment {
     fn from(wire: CommentWire) -> Self {
         Self {
             id: wire.id,
+            number: wire.issue_url.as_deref().and_then(|url| url.rsplit('/').next()?.parse().ok()),
             body: wire.body,
             url: wire.html_url,
             author: wire.user.map(Actor::from),
@@ -58,6 +63,33 @@ impl Client {
         let path = format!("/repos/{repo}/issues/{number}/comments?per_page=100{since}");
         let wires: Vec<CommentWire> = self.pages(&path, &doing, "issues: read").await?;
         Ok(wires.into_iter().map(Comment::from).collect())
+    }
+
+    /// The newest comment of the whole repository.
+    pub async fn newest_comment(&self, repo: &RepoName) -> Result<Option<Comment>, Error> {
+        let doing = format!("reading the newest comment of {repo}");
+        let path = format!("/repos/{repo}/issues/comments?sort=created&direction=desc&per_page=1");
+        let wires: Vec<CommentWire> = self.get(&path, &doing, "issues: read").await?;
+        Ok(wires.into_iter().next().map(Comment::from))
+    }
+
+    /// Comments of the whole repository that changed at or after `since`, the oldest change first, unless the list is as it
+    /// was at `etag`; at most one page: what is left comes with the next `since`.
+    pub async fn recent_comments(
+        &self,
+        repo: &RepoName,
+        since: DateTime<Utc>,
+        etag: Option<&str>,
+    ) -> Result<Fetched<Vec<Comment>>, Error> {
+        let doing = format!("reading the latest comments of {repo}");
+        let since = since.format("%Y-%m-%dT%H:%M:%SZ");
+        let path = format!("/repos/{repo}/issues/comments?sort=updated&direction=asc&since={since}&per_page=100");
+        let reply = self.send(Ask::get(self.url(&path), &doing, "issues: read").etag(etag)).await?;
+        if reply.unchanged() {
+            return Ok(Fetched::Unchanged);
+        }
+        let comments = reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from).collect();
+        Ok(Fetched::Fresh(comments, reply.etag()))
     }
 
     /// Our own comment whose text begins with `marker` (an HTML comment); the oldest, should there be several. A marker

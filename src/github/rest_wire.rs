@@ -135,6 +135,8 @@ pub(super) struct CommentWire {
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     pub html_url: Option<String>,
+    /// The issue's or pull request's.
+    pub issue_url: Option<String>,
     pub user: Option<UserWire>,
     pub created_at: Option<DateTime<Utc>>,
     pub updated_at: Option<DateTime<Utc>>,

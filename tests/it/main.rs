@@ -8,6 +8,7 @@
 
 mod daemon;
 mod double;
+mod promises;
 mod github;
 mod github_sim;
 mod evidence;

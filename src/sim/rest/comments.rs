@@ -24,6 +24,32 @@ pub fn list(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome
     call.page(Some(repo.id), comments.map(|one| shapes::comment(call, world, repo, issue, one)).collect())
 }
 
+/// `GET …/issues/comments`: of all issues and pull requests, by id or by the last change.
+pub fn all(world: &mut World, call: &Call, repo: usize) -> Outcome {
+    call.takes_query(world, &["since", "sort", "direction", "per_page", "page"])?;
+    let repo = &world.repositories[repo];
+    let since = call
+        .query("since")
+        .map(|text| DateTime::parse_from_rfc3339(text).map(|at| at.with_timezone(&Utc)))
+        .transpose()
+        .map_err(|_| Reply::invalid("IssueComment", "since", "invalid", None))?;
+    let mut found: Vec<_> = repo
+        .issues
+        .values()
+        .flat_map(|issue| issue.comments.iter().map(move |comment| (issue, comment)))
+        .filter(|(_, comment)| since.is_none_or(|since| comment.updated_at >= since))
+        .collect();
+    match call.query("sort") {
+        Some("updated") => found.sort_by_key(|(_, comment)| (comment.updated_at, comment.id)),
+        _ => found.sort_by_key(|(_, comment)| comment.id),
+    }
+    if call.query("direction") == Some("desc") {
+        found.reverse();
+    }
+    let shown = found.into_iter().map(|(issue, one)| shapes::comment(call, world, repo, issue, one));
+    call.page(Some(repo.id), shown.collect())
+}
+
 fn content(body: &serde_json::Map<String, serde_json::Value>) -> Result<String, Reply> {
     let body = text(body, "IssueComment", "body")?.unwrap_or_default();
     if body.trim().is_empty() {

@@ -164,6 +164,7 @@ fn in_repository(world: &mut World, call: &Call, repo: usize, rest: &[&str]) -> 
         ("PATCH" | "POST", ["labels", name]) => labels::edit(world, call, repo, name),
         ("GET", ["issues"]) => issues::list(world, call, repo),
         ("POST", ["issues"]) => issues::create(world, call, repo),
+        ("GET", ["issues", "comments"]) => comments::all(world, call, repo),
         (_, ["issues", "comments", id]) => comments::one(world, call, repo, id),
         (_, ["issues", number, rest @ ..]) => match number.parse() {
             Ok(number) => on_issue(world, call, repo, number, rest),

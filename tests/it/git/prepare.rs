@@ -300,7 +300,7 @@ async fn d95_a_branch_is_brought_forward_from_the_remote_and_refused_when_it_div
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_worktrees_of_one_repository_in_parallel_are_all_there() {
+async fn sixteen_worktrees_of_one_repository_in_parallel_are_all_there() {
     let ground = std::sync::Arc::new(Ground::new().await);
     for n in 0..40 {
         ground.write(&format!("dir/file-{n}.txt"), "content\n");
@@ -308,7 +308,7 @@ async fn eight_worktrees_of_one_repository_in_parallel_are_all_there() {
     ground.git(&["add", "-A"]).await;
     ground.git(&["commit", "-qm", "files"]).await;
     let mut all = tokio::task::JoinSet::new();
-    for issue in 1..=8 {
+    for issue in 1..=16 {
         let ground = std::sync::Arc::clone(&ground);
         all.spawn(async move { ground.prepare(issue).await.map(|ready| ready.worktree.path().clone()) });
     }
@@ -319,7 +319,7 @@ async fn eight_worktrees_of_one_repository_in_parallel_are_all_there() {
     }
     let root = ground.at(".worktrees");
     let listed = ground.checkout().await.list_worktrees(&root).await.unwrap();
-    assert_eq!(listed.iter().filter(|one| one.changed == Some(0) && one.present).count(), 8);
+    assert_eq!(listed.iter().filter(|one| one.changed == Some(0) && one.present).count(), 16);
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ mod cases;
 mod chat;
 mod desk;
 mod doctor;
+mod commands;
+mod crashes;
 mod daemons;
 mod front;
 mod interruptions;

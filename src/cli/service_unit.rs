@@ -1,0 +1,56 @@
+//! `agentd init --service`: a systemd unit of the user for the daemon of this repository.
+
+use std::path::Path;
+
+use minijinja::context;
+
+use super::context::Context;
+use super::error::CommandError;
+use crate::sys::files;
+
+const TEMPLATE: &str = include_str!("../../templates/init/agentd.service.j2");
+
+/// Writes the unit beside the user's others; one that is there stays.
+pub fn write(context: &Context) -> Result<(), CommandError> {
+    let place = context.env.config_home().map(|home| home.join("systemd").join("user"));
+    let place = place.ok_or_else(|| {
+        CommandError::invalid("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the unit")
+    })?;
+    let program = context.env.program().ok_or_else(|| CommandError::failed("where agentd itself is cannot be told"))?;
+    let folder = context.base.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let folder: String =
+        folder.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
+    let name = format!("agentd-{folder}.service");
+    let unit = minijinja::Environment::new()
+        .render_str(
+            TEMPLATE,
+            context! {
+                name => name.clone(),
+                directory => escaped(&context.base),
+                program => quoted(program),
+                environment => escaped(&context.base.join(".agent").join(".agentd.env")),
+            },
+        )
+        .map_err(|error| CommandError::failed(format!("the unit cannot be made: {error}")))?;
+    let path = place.join(&name);
+    files::create_dir(&place).map_err(|error| CommandError::failed(error.to_string()))?;
+    let written =
+        files::write_new(&path, unit.as_bytes()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let out = context.output;
+    if out.json() {
+        return out.document(&serde_json::json!({ "unit": path, "written": written }));
+    }
+    out.line(format!("{}  {}", if written { "wrote" } else { "kept " }, path.display()))?;
+    out.line(format!("Then: systemctl --user daemon-reload && systemctl --user enable --now {name}"))
+}
+
+/// systemd reads `%` as the start of a specifier.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace('%', "%%")
+}
+
+/// As one word of a command line.
+fn quoted(path: &Path) -> String {
+    let text = escaped(path).replace('\\', "\\\\").replace('"', "\\\"");
+    if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text }
+}

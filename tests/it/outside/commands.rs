@@ -1,0 +1,60 @@
+//! Commands in comments, from those who may and from those who may not.
+
+use super::daemons::{Running, slow_model, until};
+use super::world::{World, text};
+
+fn comments(world: &World) -> Vec<String> {
+    world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+}
+
+fn polls(world: &World) -> usize {
+    world.sim.requests().iter().filter(|asked| asked.target.contains("/issues/comments?")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_from_a_permitted_person_starts_a_run_and_others_are_told_why_not() {
+    let world = World::new(1).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd run");
+    let daemon = Running::start(&world, &[]);
+    until("a first reading", || polls(&world) >= 2).await;
+    assert_eq!(comments(&world).len(), 1, "what was written before is not followed");
+    world.sim.add_comment("demo/shop", 7, "mallory", "/agentd run");
+    until("an answer", || comments(&world).iter().any(|body| body.contains("mallory has the permission"))).await;
+    assert!(world.labels().is_empty(), "{:?}", world.labels());
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd retry, please");
+    until("done", || world.labels() == ["agentd:done"]).await;
+    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    let (_, shown) = world.json(&["runs", "show"]).await;
+    assert!(shown.to_string().contains("\"ada\""), "{shown:#}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_stops_a_run_after_one_last_report() {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first reading", || polls(&world) >= 1).await;
+    slow_model(&world, 0, 3000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("a request", || world.sim.requests().iter().any(|asked| asked.target.starts_with("/model"))).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd stop");
+    until("attention", || world.labels() == ["agentd:attention"]).await;
+    let out = daemon.stop().await;
+    assert!(text(&out.stdout).contains("user_stop"), "{}", text(&out.stdout));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_service_writes_a_unit_once() {
+    let world = World::new(0).await;
+    let done = world.agentd(&["init", "--service"]).await;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let path = world.dir.path().join(".config/systemd/user/agentd-shop.service");
+    let unit = std::fs::read_to_string(&path).unwrap();
+    assert!(unit.contains(&format!("WorkingDirectory={}", world.shop().display())), "{unit}");
+    assert!(unit.contains(" daemon\n") && unit.contains("RestartPreventExitStatus=4"), "{unit}");
+    let again = world.agentd(&["init", "--service"]).await;
+    assert!(text(&again.stdout).starts_with("kept"), "{}", text(&again.stdout));
+    world.sim.shutdown().await;
+}
