@@ -1,1 +1,13 @@
-//! External agent programs driven as backends of a step.
+//! Agent programs that people already have, driven as the backend of a step.
+//!
+//! `launch` starts one and keeps it within its limits; the other files know what each program is told and what its
+//! events mean. None of them decides anything: what a program did is told by git, what it may do by the gate and the cage.
+
+pub mod launch;
+mod lines;
+mod command_line;
+mod events;
+mod claude_code;
+mod codex;
+mod gemini;
+mod opencode;

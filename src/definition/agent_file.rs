@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::backend_file::{ProgramFile, program};
 use super::diagnostic::Severity;
 use super::position::child;
 use super::shape::{self, Codes, Format};
@@ -283,8 +284,11 @@ pub struct AgentdFile {
     /// Keep the conversation when a step repeats.
     #[serde(default)]
     pub continue_session: bool,
-    /// Name of the backend that runs the sessions.
+    /// What works on the steps: `session` (the default) is agentd's own; `claude-code`, `codex`, `gemini`, `opencode`,
+    /// `acp` and `command` start a program.
     pub backend: Option<String>,
+    /// How that program is started and what it may reach.
+    pub program: Option<ProgramFile>,
 }
 
 /// `runner.agentd.evidence`.
@@ -427,11 +431,11 @@ pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
         max_iterations: max_iterations.and_then(|n| u32::try_from(n).ok()),
         boundaries: boundaries(runner.boundaries.clone().unwrap_or_default()),
         github: github(runner.integrations.clone().unwrap_or_default().github.unwrap_or_default(), findings),
-        agentd: agentd(runner.agentd.clone().unwrap_or_default()),
+        agentd: agentd(runner.agentd.clone().unwrap_or_default(), findings),
     })
 }
 
-fn agentd(file: AgentdFile) -> AgentdSettings {
+fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     AgentdSettings {
         requires: file.requires,
         evidence: match file.evidence {
@@ -439,7 +443,7 @@ fn agentd(file: AgentdFile) -> AgentdSettings {
             _ => EvidenceMode::Optional,
         },
         continue_session: file.continue_session,
-        backend: file.backend,
+        program: program(file.backend.as_deref(), file.program, findings),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod source;
 pub mod generations;
 pub mod schema_file;
 pub mod shape;
+pub mod backend_file;
 pub mod agent_file;
 pub mod verdict;
 pub mod registry_file;

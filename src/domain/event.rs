@@ -433,10 +433,18 @@ pub struct VerifyCommand {
     pub tail: String,
     /// Where the whole output is kept, relative to the run directory.
     pub output: String,
+    /// What it ran in; `none` = nothing.
+    #[serde(default = "uncaged")]
+    pub sandbox: String,
     /// Tree before.
     pub tree_before: String,
     /// Tree of the tracked files after.
     pub tree_after: String,
+}
+
+/// Journals written before there was a cage.
+fn uncaged() -> String {
+    "none".to_owned()
 }
 
 impl VerifyCommand {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::agent_program::AgentProgram;
 use super::completion::Completion;
 use super::dot_path::at;
 use super::input_spec::InputSpec;
@@ -252,8 +253,8 @@ pub struct AgentdSettings {
     pub evidence: EvidenceMode,
     /// Keep the conversation when a step repeats (D4).
     pub continue_session: bool,
-    /// Backend that runs the sessions instead of a model provider, by name.
-    pub backend: Option<String>,
+    /// Program that works on the steps instead of the built-in session.
+    pub program: Option<AgentProgram>,
 }
 
 /// What happens to claims that nothing backs.

@@ -36,6 +36,7 @@ pub mod dot_path;
 pub mod intent;
 pub mod input_spec;
 pub mod output_schema;
+pub mod agent_program;
 pub mod completion;
 pub mod check_output;
 pub mod step_check;

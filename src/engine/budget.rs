@@ -105,6 +105,16 @@ impl Meter {
         Ok(())
     }
 
+    /// As [`Meter::check`], with money that is spent but not charged yet.
+    pub fn check_with(&self, pending: Money) -> Result<(), Stop> {
+        self.check()?;
+        if self.used().cost + pending > self.budgets.max_cost {
+            let message = format!("The budget of {} is used up.", self.budgets.max_cost);
+            return Err(Stop::new(StopDetail::MaxCost, message));
+        }
+        Ok(())
+    }
+
     /// The stop of a run whose wall time is used up.
     pub fn out_of_time(&self) -> Stop {
         let cap = self.budgets.max_wall_time;

@@ -38,6 +38,7 @@ pub mod variables;
 pub mod workplace;
 pub mod visit;
 mod reader;
+pub mod agent_visit;
 mod checks;
 mod subprocess;
 pub mod flow;

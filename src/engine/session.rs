@@ -437,7 +437,7 @@ impl<'a> Session<'a> {
             Ok(model) => {
                 let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
                 let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
-                let claims = self.clean_claims(&model.claims);
+                let claims = clean_claims(&self.record, &model.claims);
                 (report, model.source, asked.map(clean), (model.outcome, claims))
             }
             Err(halt) => {
@@ -446,7 +446,7 @@ impl<'a> Session<'a> {
                 (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
             }
         };
-        let (report, leaked) = self.without_secrets(report);
+        let (report, leaked) = cleaned(&self.record, report);
         let (said_outcome, claims) = said;
         let mut outcome = SessionOutcome {
             source,
@@ -525,32 +525,33 @@ impl<'a> Session<'a> {
             last_errors: self.last_errors.iter().cloned().collect(),
         }
     }
+}
 
-    /// The report without known secrets, and whether it held one (P-043).
-    fn without_secrets(&self, report: FinalReport) -> (FinalReport, bool) {
-        let clean = FinalReport {
-            content: report.content.as_deref().map(|text| self.record.redact(text)),
-            content_json: report.content_json.as_ref().map(|object| self.record.redact_object(object)),
-            metadata: report.metadata.as_ref().map(|object| self.record.redact_object(object)),
-            ..report
-        };
-        let leaked = clean != report;
-        (clean, leaked)
-    }
+/// The report without known secrets, and whether it held one (P-043).
+pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, bool) {
+    let clean = FinalReport {
+        content: report.content.as_deref().map(|text| record.redact(text)),
+        content_json: report.content_json.as_ref().map(|object| record.redact_object(object)),
+        metadata: report.metadata.as_ref().map(|object| record.redact_object(object)),
+        ..report
+    };
+    let leaked = clean != report;
+    (clean, leaked)
+}
 
-    fn clean_claims(&self, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
-        claims
-            .iter()
-            .map(|claim| {
-                let clean = self.record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
-                serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
-                    statement: self.record.redact(&claim.statement),
-                    cites: Vec::new(),
-                    ..claim.clone()
-                })
+/// Claims without known secrets.
+pub(super) fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
+    claims
+        .iter()
+        .map(|claim| {
+            let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
+            serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
+                statement: record.redact(&claim.statement),
+                cites: Vec::new(),
+                ..claim.clone()
             })
-            .collect()
-    }
+        })
+        .collect()
 }
 
 /// The outcome of a session that could not begin.

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::agent_visit::AgentBackend;
 use super::arguments::Scope;
 use super::gate::{Gate, HandoffRuling};
 use super::halt::Halt;
@@ -61,6 +62,8 @@ pub struct FlowPlan {
     pub scope: Scope,
     /// Where the definition's own programs run.
     pub workplace: Workplace,
+    /// The program that visits are given to; `None` = agentd's own session.
+    pub agent: Option<AgentBackend>,
     /// The run.
     pub run_id: RunId,
 }
@@ -206,6 +209,12 @@ impl FlowWorld {
             Ok(shape) => shape,
             Err(stop) => return Ok(Err((Box::default(), stop))),
         };
+        let mode = plan.definition().permission_mode(work.step);
+        if let Some(agent) = &plan.agent {
+            let prompts = (system.text, resolved.text);
+            let world = Self(self.session_world(plan, mode));
+            return world.run_agent(plan, work, agent, shape, prompts, &identity).await;
+        }
         let mut opening = work.history.to_vec();
         opening.push(Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) });
         let request = SessionRequest {
@@ -221,7 +230,6 @@ impl FlowWorld {
             prompt: identity,
             turn_timeout: None,
         };
-        let mode = plan.definition().permission_mode(work.step);
         let outcome = run_session(request, &self.session_world(plan, mode)).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         if !notes.is_empty() {
@@ -304,7 +312,7 @@ fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Sto
     })))
 }
 
-fn read_outcome(
+pub(super) fn read_outcome(
     plan: &FlowPlan,
     work: StepWork<'_>,
     prompt: String,

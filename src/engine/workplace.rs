@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
 use crate::domain::stop::Stop;
+use crate::sys::cage::{self, Caged};
 use crate::sys::process::{self, Ending, ProcessSpec};
 use crate::sys::worktree_path::WorktreeRoot;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,8 @@ pub struct Workplace {
     pub environment: Vec<(OsString, OsString)>,
     /// Longest time of a check or a completion program.
     pub time_limit: Duration,
+    /// What they run in; `None` = as they are.
+    pub caged: Option<Caged>,
 }
 
 /// One program to run.
@@ -67,6 +70,7 @@ impl Workplace {
             .stdin(program.stdin)
             .timeout(program.time_limit)
             .output_cap(OUTPUT_CAP);
+        let spec = cage::wrap(self.caged.as_ref(), spec);
         let cancel = CancellationToken::new();
         let exit = match interrupts.watch(Some(GRACE), process::run(spec, &cancel)).await {
             Ok(exit) => exit,

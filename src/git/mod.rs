@@ -13,6 +13,7 @@ pub mod worktree;
 pub mod snapshot;
 pub mod scratch;
 pub mod commit;
+pub mod caged;
 pub mod prune;
 pub mod tools;
 

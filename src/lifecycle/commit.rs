@@ -13,6 +13,7 @@ use crate::engine::stop::StopState;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
+use crate::sys::cage;
 use crate::sys::process::{self, Captured, Ending, Exit, ProcessError, ProcessSpec};
 
 /// Longest subject line of a commit, in characters.
@@ -163,6 +164,7 @@ async fn verify_one(
         stderr_bytes: stderr.total,
         tail,
         output: artifact.path,
+        sandbox: cage::name(run.caged()).to_owned(),
         tree_before,
         tree_after,
     })
@@ -181,6 +183,7 @@ async fn run_command(
         .envs(run.child_environment())
         .timeout(site.config.verify.timeout.0)
         .output_cap(OUTPUT_CAP);
+    let spec = cage::wrap(run.caged(), spec);
     let cancel = CancellationToken::new();
     let stop = run.stop();
     let aborted = cancel.clone();

@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::config::settings::Session;
 use crate::config::{Config, Env};
 use crate::definition::policy_file::{PolicySource, read_policies};
-use crate::domain::redaction::Redactor;
+use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::stop::StopDetail;
 use crate::engine::day_cap::DayCap;
 use crate::engine::policy::Policy;
@@ -41,6 +41,20 @@ const INHERITED: [&str; 12] = [
 /// The whole environment of a child process: names that name nothing secret.
 pub fn child_environment(env: &Env) -> Vec<(OsString, OsString)> {
     INHERITED.iter().filter_map(|name| Some((OsString::from(name), OsString::from(env.get(name)?)))).collect()
+}
+
+/// Where tools of the user's home keep what they need, for a program with another home: named by the user, else the
+/// usual place where it exists.
+pub fn tool_homes(env: &Env) -> Vec<(OsString, OsString)> {
+    let usual = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")];
+    let found = usual.into_iter().filter_map(|(name, folder)| {
+        let place = match env.filled(name) {
+            Some(place) => PathBuf::from(place),
+            None => env.home()?.join(folder),
+        };
+        place.is_dir().then(|| (OsString::from(name), place.into_os_string()))
+    });
+    found.collect()
 }
 
 /// Rules and program of `[policy]`; relative paths start at `base` (D85).
@@ -76,12 +90,14 @@ pub fn providers(config: &Config, session: &Session, clock: &Clock) -> Result<Pr
     Providers::new(used, clock).map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
 }
 
-/// A redactor that knows every secret of the configuration, under a key of its own.
-pub fn redactor(config: &Config) -> Result<Redactor, Refusal> {
+/// A redactor that knows every secret of the configuration, and those further ones, under a key of its own.
+pub fn redactor(config: &Config, further: Vec<KnownSecret>) -> Result<Redactor, Refusal> {
     let mut key = [0; 32];
     key[..16].copy_from_slice(Uuid::new_v4().as_bytes());
     key[16..].copy_from_slice(Uuid::new_v4().as_bytes());
-    Redactor::new(key, config.secret_values(), &config.redaction.patterns)
+    let mut secrets = config.secret_values();
+    secrets.extend(further);
+    Redactor::new(key, secrets, &config.redaction.patterns)
         .map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("redaction.patterns: {error}.")))
 }
 

@@ -433,7 +433,7 @@ fn of_run(run: &VerifyCommand) -> Provenance {
         output_handle: run.output.clone(),
         tree_before: run.tree_before.clone(),
         tree_after: run.tree_after.clone(),
-        sandbox: "none".to_owned(),
+        sandbox: run.sandbox.clone(),
     })
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use serde_json::Value;
 
+use super::agent_backend;
+use super::enclosure::Enclosure;
 use super::equipment;
 use super::evidence;
 use super::recovery::{self, Predecessor};
@@ -85,6 +87,15 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
     for visit in &finished {
         run.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
+    let enclosure = match Enclosure::open(run, site, worktree).await {
+        Ok(enclosure) => Arc::new(enclosure),
+        Err(stop) => return Ok(Err(stop)),
+    };
+    run.has_enclosure(Arc::clone(&enclosure));
+    let agent = match agent_backend::backend(run, site, worktree, &enclosure) {
+        Ok(agent) => agent,
+        Err(stop) => return Ok(Err(stop)),
+    };
     let toolbox = match Toolbox::open(run, site, &root).await {
         Ok(toolbox) => toolbox,
         Err(stop) => return Ok(Err(stop)),
@@ -130,7 +141,9 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             agent_folder: plan.loaded.folder.clone(),
             environment: site.child_environment(),
             time_limit: site.config.verify.timeout.0,
+            caged: run.caged().cloned(),
         },
+        agent,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))

@@ -19,6 +19,8 @@ pub mod furnish;
 pub mod worktree;
 pub mod retire;
 pub mod task;
+pub mod enclosure;
+pub mod agent_backend;
 pub mod toolbox;
 pub mod instance;
 pub mod steps;

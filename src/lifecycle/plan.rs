@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::enclosure;
 use super::equipment::{self, blocking};
 use super::issue_file;
 use super::lease::mapping_of;
@@ -13,10 +14,11 @@ use super::site::Site;
 use crate::config::config_file::Publish;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
+use crate::domain::agent_program::{AgentNetwork, Backend};
 use crate::domain::budget::Budgets;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
-use crate::domain::redaction::Redactor;
+use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
@@ -76,7 +78,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let (loaded, policy) = definitions(&request, &agent, site).await?;
     let session = site.config.session()?;
     let providers = equipment::providers(&site.config, &session, &site.clock)?;
-    let redactor = equipment::redactor(&site.config)?;
+    let redactor = equipment::redactor(&site.config, program_secrets(&loaded, site))?;
     let values = values(&loaded, &request)?;
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
@@ -188,18 +190,53 @@ async fn load_definition(
     })
 }
 
-/// What a definition may ask for and this version cannot do yet is refused, never left out in silence.
-fn supported(loaded: &Loaded) -> Result<(), Refusal> {
+/// What a definition asks for and cannot have is refused, never left out in silence.
+async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let definition = &loaded.definition;
-    let Some(backend) = &definition.agentd.backend else { return Ok(()) };
-    Err(Refusal::new(
-        StopDetail::ConfigInvalid,
-        format!(
-            "The agent \"{}\" asks for the backend \"{backend}\", which is not available yet.",
-            definition.name
-        ),
-    )
-    .hint("leave it out of the definition, or use another agent"))
+    let Some(program) = &definition.agentd.program else { return Ok(()) };
+    let refused = |message: String| Err(Refusal::new(StopDetail::ConfigInvalid, message));
+    let agent = &definition.name;
+    if program.backend == Backend::Acp {
+        return refused(format!(
+            "The agent \"{agent}\" asks for the backend \"acp\", which is not available yet."
+        ));
+    }
+    if matches!(program.network, AgentNetwork::Hosts(_)) {
+        let message =
+            format!("The agent \"{agent}\" lists hosts in program.network, which is not available yet.");
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message).hint("write true or false"));
+    }
+    if let Some(missing) = program.environment.iter().find(|name| site.env.get(name).is_none()) {
+        let message = format!("The agent \"{agent}\" wants the variable {missing}, which is not set.");
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+            .hint(format!("set {missing} in agentd's environment, or take it out of program.environment")));
+    }
+    if program.caged
+        && let Err(why) = enclosure::cage(&site.env).await
+    {
+        let message = format!(
+            "The agent \"{agent}\" starts {}, and there is no cage for it here: {why}.",
+            program.argv.first().map_or("a program", String::as_str)
+        );
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+            .hint("make the cage possible (agentd doctor says what is missing)")
+            .hint("or let it run with your own rights: \"sandbox\": \"off\" in runner.agentd.program"));
+    }
+    Ok(())
+}
+
+/// The values that the agent's program is given by name: secrets like those of the configuration.
+fn program_secrets(loaded: &Loaded, site: &Site) -> Vec<KnownSecret> {
+    let program = loaded.definition.agentd.program.as_ref();
+    let names = program.map(|program| program.environment.as_slice()).unwrap_or_default();
+    names
+        .iter()
+        .filter_map(|name| {
+            let value = site.env.filled(name)?;
+            // Words that stand everywhere are no secrets.
+            (value.len() >= 8).then(|| KnownSecret { kind: name.to_lowercase(), value: value.into() })
+        })
+        .collect()
 }
 
 /// Parameters that are missing, unknown or outside their limits are refused together (D68).

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
+use super::enclosure::Enclosure;
 use super::lease::Lease;
 use super::plan::Plan;
 use super::report;
@@ -19,6 +20,7 @@ use crate::engine::journal::{Journal, JournalError};
 use crate::engine::stop::StopSignal;
 use crate::git::worktree::Worktree;
 use crate::store::journal_file::FileJournal;
+use crate::sys::cage::Caged;
 
 /// Variable in the environment of each process that a run starts; its value is the run's id.
 pub const RUN_MARK: &str = "AGENTD_RUN";
@@ -34,13 +36,22 @@ pub struct Run<'a> {
     site: &'a Site,
     stop: StopSignal,
     worktree: OnceLock<Worktree>,
+    enclosure: OnceLock<Arc<Enclosure>>,
 }
 
 impl<'a> Run<'a> {
     /// A run whose lease was just taken.
     pub fn new(plan: &'a Plan, lease: &'a Lease, site: &'a Site, watch: &Watch) -> Self {
         let clock = RunClock::starting(site.clock.now());
-        Self { plan, lease, clock, site, stop: watch.signal(), worktree: OnceLock::new() }
+        Self {
+            plan,
+            lease,
+            clock,
+            site,
+            stop: watch.signal(),
+            worktree: OnceLock::new(),
+            enclosure: OnceLock::new(),
+        }
     }
 
     /// The journal.
@@ -52,8 +63,28 @@ impl<'a> Run<'a> {
     /// killed run left running.
     pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
         let mut environment = self.site.child_environment();
-        environment.push((RUN_MARK.into(), self.lease.run_id.to_string().into()));
+        environment.push(self.mark());
         environment
+    }
+
+    /// The mark of this run's processes.
+    pub fn mark(&self) -> (OsString, OsString) {
+        (RUN_MARK.into(), self.lease.run_id.to_string().into())
+    }
+
+    /// The place of the run's programs, from the instance's room on.
+    pub fn enclosure(&self) -> Option<&Arc<Enclosure>> {
+        self.enclosure.get()
+    }
+
+    /// The cage of agentd's own commands, where there is one.
+    pub fn caged(&self) -> Option<&Caged> {
+        self.enclosure()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
+    }
+
+    pub(super) fn has_enclosure(&self, enclosure: Arc<Enclosure>) {
+        // Set once, by the instance's room.
+        let _already = self.enclosure.set(enclosure);
     }
 
     /// Whether someone asked to stop.

@@ -9,6 +9,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::engine::stop::StopState;
+use crate::git::caged::Taken;
 
 /// Visits steps until the flow ends.
 pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop, JournalError> {
@@ -29,6 +30,10 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
         next += 1;
         match flow.advance().await? {
             Progress::Visited(record) => {
+                if let Err(stop) = take_commits(run).await {
+                    run.record(Event::VisitFinished(record))?;
+                    return close(run, instance, stop, None);
+                }
                 let saved = checkpoint(run, record.visit).await?;
                 run.record(Event::VisitFinished(record))?;
                 run.journal().flush().await?;
@@ -50,6 +55,20 @@ async fn play(run: &Run<'_>, site: &Site, visit: u32) -> Result<(), Stop> {
         let message = format!("The recorded state of visit {visit} cannot be brought back: {error}.");
         Stop::new(StopDetail::GitError, message)
     })
+}
+
+/// Commits that caged programs made themselves come onto the branch (D13); those that cannot are told about.
+async fn take_commits(run: &Run<'_>) -> Result<(), Stop> {
+    let Some(enclosure) = run.enclosure() else { return Ok(()) };
+    match enclosure.take_commits().await {
+        Ok(Taken::Left(why)) => run.warn("commits_left", why),
+        Ok(Taken::None | Taken::Commits(_)) => {}
+        Err(error) => {
+            let message = format!("The commits of the agent could not be taken: {error}.");
+            return Err(Stop::new(StopDetail::GitError, message));
+        }
+    }
+    Ok(())
 }
 
 /// The worktree as it is, on a ref that is never pushed (D13). `Err` inside: git refused.

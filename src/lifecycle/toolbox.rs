@@ -39,6 +39,7 @@ impl Toolbox {
             environment: run.child_environment(),
             clock: site.clock.clone(),
             cancel: cancel.clone(),
+            caged: run.caged().cloned(),
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit));
         let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;

@@ -79,6 +79,9 @@ async fn through_the_rooms(run: &Run<'_>, site: &Site) -> Result<RunOutput, Jour
     };
     let stop = report::provisional(run, site, stop).await?;
     let stop = publish::publish(run, site, stop).await?;
+    if let Some(enclosure) = run.enclosure() {
+        enclosure.close();
+    }
     run.record(Event::RunEnded { stop })?;
     run.journal().flush().await?;
     let output = report::write(run).await?;

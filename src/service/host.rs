@@ -114,7 +114,7 @@ impl Service {
         let Setup { config, base, state, env, clock, model } = setup;
         let children = equipment::child_environment(&env);
         let policy = equipment::policy(&config, &base, children.clone()).await?;
-        let redactor = equipment::redactor(&config)?;
+        let redactor = equipment::redactor(&config, Vec::new())?;
         let rest = rest_tools(&config.rest_tools).map_err(|error| refused(toolbox::unfit(&error)))?;
         let models = models(&config, &clock, model);
         let configs = toolbox::servers(&config)?;

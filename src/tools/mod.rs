@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::sys::cage::Caged;
 use crate::sys::clock::Clock;
 use crate::sys::worktree_path::{PathError, WorktreePath, WorktreeRoot};
 
@@ -35,6 +36,8 @@ pub struct ToolWorld {
     pub clock: Clock,
     /// Ends running commands.
     pub cancel: CancellationToken,
+    /// What commands run in; `None` = as they are.
+    pub caged: Option<Caged>,
 }
 
 /// The tools for files and commands, in the order they are offered (D16, D27). `git_status` and `git_diff` are git's.
@@ -154,6 +157,7 @@ mod world_for_tests {
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             clock: Clock::system(),
             cancel: CancellationToken::new(),
+            caged: None,
         });
         let tools = vec![
             read_file::tool(&world),

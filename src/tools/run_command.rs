@@ -9,6 +9,7 @@ use super::arguments::{Arguments, invalid};
 use super::{BuiltIn, ToolWorld};
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
+use crate::sys::cage;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError, ProcessSpec, run};
 
 /// Bytes of each stream that are kept: the first and the last half.
@@ -62,6 +63,7 @@ async fn run_command(
         .env("PWD", world.root.path())
         .timeout(timeout)
         .output_cap(OUTPUT_CAP);
+    let spec = cage::wrap(world.caged.as_ref(), spec);
     let exit = run(spec, &world.cancel).await.map_err(|error| not_started(&world, program, &error))?;
     match exit.ending {
         Ending::TimedOut => return Err(ToolError::Timeout),
@@ -93,7 +95,7 @@ fn evidence(world: &ToolWorld, argv: &[&str], exit: &Exit, started_at: &str) -> 
         "stdout_bytes": exit.stdout.total,
         "stderr_bytes": exit.stderr.total,
         "truncated": exit.stdout.truncated || exit.stderr.truncated,
-        "sandbox": "none",
+        "sandbox": cage::name(world.caged.as_ref()),
     })
 }
 

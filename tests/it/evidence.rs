@@ -181,6 +181,7 @@ impl Stage {
             stderr_bytes: 0,
             tail: output.into(),
             output: path,
+            sandbox: "none".to_owned(),
             tree_before: self.tree.clone(),
             tree_after: self.tree.clone(),
         }));

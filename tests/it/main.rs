@@ -29,3 +29,4 @@ mod git;
 mod definition;
 mod flow;
 mod step_flow_cases;
+mod agents;

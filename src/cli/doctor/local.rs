@@ -41,6 +41,18 @@ pub async fn git(context: &Context) -> Finding {
     Finding::ok("git", format!("version {version}"))
 }
 
+/// Whether commands can be caged here.
+pub async fn cage(context: &Context) -> Finding {
+    match crate::lifecycle::enclosure::cage(&context.env).await {
+        Ok(_) => Finding::ok("cage", "bubblewrap works: commands and agent programs run in it"),
+        Err(why) => Finding::warning(
+            "cage",
+            format!("{why}; commands run with your own rights, and agent programs are refused"),
+            "on Linux install bubblewrap and allow user namespaces; elsewhere allow only commands you would run yourself",
+        ),
+    }
+}
+
 pub async fn repository(context: &Context) -> Finding {
     let what = "repository";
     let here = context.env.working_dir();

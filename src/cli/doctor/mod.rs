@@ -68,7 +68,8 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
 }
 
 async fn look(context: &Context) -> Vec<Finding> {
-    let mut findings = vec![local::git(context).await, local::repository(context).await];
+    let mut findings =
+        vec![local::git(context).await, local::repository(context).await, local::cage(context).await];
     match context.config() {
         Ok(config) => {
             findings.extend(local::configuration(context, &config));

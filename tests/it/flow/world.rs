@@ -125,6 +125,7 @@ impl Flow {
             environment: environment.clone(),
             clock: Clock::system(),
             cancel: CancellationToken::new(),
+            caged: None,
         });
         let mut values = loaded.run_values(&self.given).unwrap();
         for (name, value) in [("issue", "7"), ("issue_title", "Fix it"), ("branch", "feature/issue-7")] {
@@ -136,6 +137,7 @@ impl Flow {
                 agent_folder: loaded.folder.clone(),
                 environment,
                 time_limit: self.time_limit,
+                caged: None,
             },
             loaded: Arc::new(loaded),
             values,
@@ -147,6 +149,7 @@ impl Flow {
             verify_commands: self.verify.clone(),
             include_prompt_text: false,
             scope: self.world.scope(),
+            agent: None,
             run_id: RunId(Uuid::from_u128(7)),
         };
         let world = FlowWorld(self.world.session_world());

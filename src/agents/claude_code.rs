@@ -1,0 +1,130 @@
+//! Claude Code's stream of JSON events.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::events::{Heard, count, kind, sum, text};
+use crate::domain::message::TokenUsage;
+use crate::domain::money::Money;
+use crate::engine::agent_visit::AgentProgress;
+
+/// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
+/// event gives the sum.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    messages: BTreeMap<String, TokenUsage>,
+}
+
+impl Reader {
+    pub(super) fn event(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+        match kind(event) {
+            "system" => progress.tell(|said| {
+                said.conversation = text(event, "/session_id").or(said.conversation.take());
+                said.model = text(event, "/model").or(said.model.take());
+            }),
+            "assistant" => {
+                let id = text(event, "/message/id").unwrap_or_default();
+                self.messages.insert(id, usage(event, "/message/usage"));
+                let whole = self.messages.values().fold(TokenUsage::default(), |all, one| sum(all, *one));
+                let spoken: String = event
+                    .pointer("/message/content")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|block| text(block, "/text"))
+                    .collect();
+                progress.tell(|said| {
+                    said.usage = Some(whole);
+                    said.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+                    said.model = text(event, "/message/model").or(said.model.take());
+                    if !spoken.trim().is_empty() {
+                        said.text = spoken;
+                    }
+                });
+            }
+            "result" => return self.result(event, progress),
+            _ => {}
+        }
+        Heard::More
+    }
+
+    /// The subtype may say success where the provider failed: only `is_error` counts.
+    fn result(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+        let reported = usage(event, "/usage");
+        progress.tell(|said| {
+            said.conversation = text(event, "/session_id").or(said.conversation.take());
+            if reported.total_tokens > 0 {
+                said.usage = Some(reported);
+            }
+            said.cost = event
+                .get("total_cost_usd")
+                .and_then(Value::as_f64)
+                .and_then(Money::from_dollars)
+                .or(said.cost);
+            said.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(said.turns);
+            said.structured = event.get("structured_output").and_then(Value::as_object).cloned();
+            if let Some(last) = text(event, "/result").filter(|last| !last.trim().is_empty()) {
+                said.text = last;
+            }
+        });
+        let subtype = text(event, "/subtype").unwrap_or_default();
+        let failed = event.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+        if !failed && !subtype.starts_with("error") {
+            return Heard::Done;
+        }
+        let words = text(event, "/result").unwrap_or_default();
+        let why = match subtype.as_str() {
+            "error_max_turns" => "it used all the turns it may make".to_owned(),
+            "error_max_budget_usd" => "it used all the money it may spend".to_owned(),
+            _ if words.trim().is_empty() => format!("it ended with \"{subtype}\""),
+            _ => words,
+        };
+        Heard::Failed(why)
+    }
+}
+
+fn usage(event: &Value, at: &str) -> TokenUsage {
+    let of = |name: &str| count(event, &format!("{at}/{name}"));
+    TokenUsage::new(
+        of("input_tokens"),
+        of("output_tokens"),
+        of("cache_read_input_tokens"),
+        of("cache_creation_input_tokens"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn usage_of_a_repeated_message_counts_once_and_the_result_has_the_last_word() {
+        let (mut reader, progress) = (Reader::default(), AgentProgress::default());
+        let message = |id: &str, text: &str| {
+            json!({"type": "assistant", "message": {"id": id, "model": "m", "usage": {"input_tokens": 10, "output_tokens": 1},
+                "content": [{"type": "text", "text": text}]}})
+        };
+        for event in [message("a", "one"), message("a", ""), message("b", "two")] {
+            assert_eq!(reader.event(&event, &progress), Heard::More);
+        }
+        assert_eq!(progress.so_far().usage.map(|usage| usage.total_tokens), Some(22));
+        let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "done",
+            "session_id": "s", "num_turns": 2, "total_cost_usd": 0.5, "usage": {"input_tokens": 30, "output_tokens": 9}});
+        assert_eq!(reader.event(&result, &progress), Heard::Done);
+        let said = progress.so_far();
+        assert_eq!((said.text.as_str(), said.turns), ("done", 2));
+        assert_eq!(said.cost, Some(Money::from_micros(500_000)));
+        assert_eq!(said.usage.map(|usage| usage.total_tokens), Some(39));
+    }
+
+    #[test]
+    fn success_with_is_error_is_a_failure() {
+        let event =
+            json!({"type": "result", "subtype": "success", "is_error": true, "result": "API Error: 500"});
+        let heard = Reader::default().event(&event, &AgentProgress::default());
+        assert_eq!(heard, Heard::Failed("API Error: 500".into()));
+    }
+}

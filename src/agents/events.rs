@@ -1,0 +1,81 @@
+//! What a line of a program means, whichever program it is.
+
+use serde_json::Value;
+
+use super::{claude_code, codex, gemini, opencode};
+use crate::domain::agent_program::Backend;
+use crate::domain::message::TokenUsage;
+use crate::engine::agent_visit::AgentProgress;
+
+/// What an event says of the launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It goes on.
+    More,
+    /// The program is done; nothing that comes after counts.
+    Done,
+    /// It gave up, and why.
+    Failed(String),
+}
+
+/// The reader of one launch.
+#[derive(Debug)]
+pub(super) enum Reader {
+    /// Claude Code.
+    ClaudeCode(claude_code::Reader),
+    /// Codex.
+    Codex(codex::Reader),
+    /// Gemini CLI.
+    Gemini(gemini::Reader),
+    /// OpenCode.
+    OpenCode(opencode::Reader),
+}
+
+impl Reader {
+    /// The reader of a backend that tells events; `before` is what Codex counted already.
+    pub(super) fn of(backend: Backend, before: TokenUsage) -> Option<Self> {
+        Some(match backend {
+            Backend::ClaudeCode => Self::ClaudeCode(claude_code::Reader::default()),
+            Backend::Codex => Self::Codex(codex::Reader::after(before)),
+            Backend::Gemini => Self::Gemini(gemini::Reader::default()),
+            Backend::OpenCode => Self::OpenCode(opencode::Reader::default()),
+            Backend::Command | Backend::Acp => return None,
+        })
+    }
+
+    /// Reads one line. What is no JSON object is a program's chatter and says nothing.
+    pub(super) fn line(&mut self, line: &str, progress: &AgentProgress) -> Heard {
+        let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) else { return Heard::More };
+        match self {
+            Self::ClaudeCode(reader) => reader.event(&event, progress),
+            Self::Codex(reader) => reader.event(&event, progress),
+            Self::Gemini(reader) => reader.event(&event, progress),
+            Self::OpenCode(reader) => reader.event(&event, progress),
+        }
+    }
+}
+
+/// A count below `at`; 0 where it is none.
+pub(super) fn count(event: &Value, at: &str) -> u64 {
+    event.pointer(at).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// A text at `at`.
+pub(super) fn text(event: &Value, at: &str) -> Option<String> {
+    event.pointer(at).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The kind of an event.
+pub(super) fn kind(event: &Value) -> &str {
+    event.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Sum of two counts.
+pub(super) fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
+    TokenUsage::new(
+        one.input_tokens.saturating_add(other.input_tokens),
+        one.output_tokens.saturating_add(other.output_tokens),
+        one.cache_read_input_tokens.saturating_add(other.cache_read_input_tokens),
+        one.cache_write_input_tokens.saturating_add(other.cache_write_input_tokens),
+    )
+}

@@ -1,0 +1,217 @@
+//! One launch of a program: started in its own home and session, fed, heard, and ended with everything it started.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::time::Instant;
+
+use super::command_line;
+use super::events::{Heard, Reader, sum};
+use super::lines::{Line, Lines};
+use crate::domain::agent_program::{AgentProgram, Backend};
+use crate::domain::message::TokenUsage;
+use crate::engine::agent_visit::{AgentProgress, AgentTask};
+use crate::sys::cage::{self, Caged};
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{self, Ending, Piped, ProcessSpec};
+
+/// Bytes of standard output that a `command` may answer with.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// Bytes of standard error that are kept: its end tells why something failed.
+const LAST_ERRORS: usize = 8 * 1024;
+/// How long a program that said it is done may take to end.
+const LAST_MOMENT: Duration = Duration::from_secs(10);
+
+/// How one program is started, the same for every visit of a run.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// What the definition asks for.
+    pub program: AgentProgram,
+    /// The worktree.
+    pub cwd: AbsPath,
+    /// The whole environment: an allow-list, its private home in it.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The cage; `None` = the definition turned it off.
+    pub caged: Option<Caged>,
+    /// What conversations used so far, by id: some programs count from their conversation's beginning.
+    pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
+}
+
+/// Why a launch gave nothing that counts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// It could not be started.
+    #[error("{0}")]
+    NotStarted(String),
+    /// It said nothing for too long.
+    #[error("it said nothing for {} s and was ended", .0.as_secs())]
+    Stalled(Duration),
+    /// It wrote more than anyone reads.
+    #[error("it wrote more than agentd reads and was ended")]
+    Flood,
+    /// It says itself that it failed.
+    #[error("{0}")]
+    Itself(String),
+    /// It ended without saying that it is done.
+    #[error("it ended {how}{last}")]
+    Ended {
+        /// Exit code or signal, in words.
+        how: String,
+        /// Its last words.
+        last: String,
+    },
+    /// agentd ended it.
+    #[error("it was ended by agentd")]
+    Cancelled,
+}
+
+impl Launch {
+    /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
+    /// future ends the program with everything it started.
+    pub async fn run(&self, task: &AgentTask) -> Result<Option<i32>, AgentError> {
+        let line = command_line::of(self, task, self.caged.is_some());
+        let (program, first) = self
+            .program
+            .argv
+            .split_first()
+            .map_or(("", &[][..]), |(program, first)| (program.as_str(), first));
+        let spec = ProcessSpec::new(program, &self.cwd)
+            .args(first)
+            .args(&line.args)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("PWD", &self.cwd)
+            .stdin(line.stdin);
+        let spec = cage::wrap(self.caged.as_ref(), spec);
+        let before = self.counted_before(task.resume.as_deref());
+        match Reader::of(self.program.backend, before) {
+            Some(reader) => self.listen(spec, reader, task).await,
+            None => command(spec, task).await,
+        }
+    }
+
+    fn counted_before(&self, conversation: Option<&str>) -> TokenUsage {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        conversation.and_then(|id| counted.get(id).copied()).unwrap_or_default()
+    }
+
+    fn remember(&self, progress: &AgentProgress) {
+        let said = progress.so_far();
+        if self.program.backend == Backend::Codex
+            && let (Some(id), Some(usage)) = (said.conversation, said.usage)
+        {
+            let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let all = counted.entry(id).or_default();
+            *all = sum(*all, usage);
+        }
+    }
+
+    /// A program that tells events on standard output.
+    async fn listen(
+        &self,
+        spec: ProcessSpec,
+        mut reader: Reader,
+        task: &AgentTask,
+    ) -> Result<Option<i32>, AgentError> {
+        let input = spec.stdin.clone();
+        let started = process::spawn_piped(spec).await;
+        let Piped { mut stdin, stdout, stderr, mut guard } =
+            started.map_err(|error| AgentError::NotStarted(error.to_string()))?;
+        let feed = tokio::spawn(async move {
+            drop(stdin.write_all(&input).await);
+        });
+        let errors = tokio::spawn(last_words(stderr));
+        let mut lines = Lines::new(BufReader::new(stdout));
+        let mut outcome = None;
+        let mut silence_ends = Instant::now() + self.program.stall_limit;
+        let ended = loop {
+            let line = tokio::select! {
+                biased;
+                () = task.cancel.cancelled() => break Err(AgentError::Cancelled),
+                line = lines.next() => line,
+                () = tokio::time::sleep_until(silence_ends) => {
+                    if outcome.is_some() {
+                        break Ok(());
+                    }
+                    break Err(AgentError::Stalled(self.program.stall_limit));
+                }
+            };
+            match line {
+                Ok(Line::Text(line)) if outcome.is_none() => {
+                    silence_ends = Instant::now() + self.program.stall_limit;
+                    match reader.line(&line, &task.progress) {
+                        Heard::More => {}
+                        done => {
+                            outcome = Some(done);
+                            silence_ends = Instant::now() + LAST_MOMENT;
+                        }
+                    }
+                }
+                Ok(Line::Text(_)) => {}
+                Ok(Line::Flood) => break Err(AgentError::Flood),
+                Ok(Line::End) | Err(_) => break Ok(()),
+            }
+        };
+        self.remember(&task.progress);
+        let status = match &ended {
+            // Its output is closed: it has a moment to end.
+            Ok(()) => match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
+                Ok(status) => status,
+                Err(_) => guard.stop().await,
+            },
+            Err(_) => guard.stop().await,
+        };
+        feed.abort();
+        let errors = tokio::time::timeout(Duration::from_secs(1), errors).await;
+        ended?;
+        let code = status.and_then(|status| status.code());
+        match outcome {
+            Some(Heard::Failed(why)) => Err(AgentError::Itself(why)),
+            Some(_) => Ok(code),
+            // OpenCode says nothing at the end: its exit code does.
+            None if code == Some(0) && !task.progress.so_far().text.trim().is_empty() => Ok(code),
+            None => {
+                let last = errors.ok().and_then(Result::ok).unwrap_or_default();
+                Err(AgentError::Ended { how: how(code), last: last_line(&last) })
+            }
+        }
+    }
+}
+
+/// A program whose standard output is its answer.
+async fn command(spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, AgentError> {
+    let exit = process::run(spec.output_cap(LONGEST_ANSWER), &task.cancel)
+        .await
+        .map_err(|error| AgentError::NotStarted(error.to_string()))?;
+    task.progress.tell(|said| said.text = exit.stdout.text().trim_end().to_owned());
+    match (exit.ending, exit.code) {
+        (Ending::Cancelled | Ending::TimedOut, _) => Err(AgentError::Cancelled),
+        (Ending::Itself, Some(0)) => Ok(Some(0)),
+        (Ending::Itself, code) => {
+            let words = if exit.stderr.total > 0 { exit.stderr.text() } else { exit.stdout.text() };
+            Err(AgentError::Ended { how: how(code), last: last_line(&words) })
+        }
+    }
+}
+
+fn how(code: Option<i32>) -> String {
+    code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"))
+}
+
+fn last_line(words: &str) -> String {
+    let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    if last.is_empty() { String::new() } else { format!(": {}", last.chars().take(300).collect::<String>()) }
+}
+
+/// Reads a stream to its end and keeps what it ended with.
+async fn last_words(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
+    let (mut kept, mut chunk) = (Vec::new(), vec![0; 4096]);
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..read]);
+        let surplus = kept.len().saturating_sub(LAST_ERRORS);
+        kept.drain(..surplus);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}

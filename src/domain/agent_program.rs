@@ -1,0 +1,107 @@
+//! An agent program of somebody else's that works on a step: which one, how it is started, and what it may reach.
+
+use std::time::Duration;
+
+/// Longest silence of a program that tells of its work as it goes.
+pub const STALL_LIMIT: Duration = Duration::from_secs(300);
+
+/// How agentd talks to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// Prompt on standard input, result on standard output.
+    Command,
+    /// Claude Code's headless mode.
+    ClaudeCode,
+    /// Codex's headless mode.
+    Codex,
+    /// Gemini CLI's headless mode.
+    Gemini,
+    /// OpenCode's headless mode.
+    OpenCode,
+    /// The Agent Client Protocol over standard input and output.
+    Acp,
+}
+
+impl Backend {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Command, Self::ClaudeCode, Self::Codex, Self::Gemini, Self::OpenCode, Self::Acp];
+
+    /// The word in a definition.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::OpenCode => "opencode",
+            Self::Acp => "acp",
+        }
+    }
+
+    /// The backend of a word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|backend| backend.as_str() == word)
+    }
+
+    /// What is started where the definition names no program.
+    pub fn usual_program(self) -> Option<&'static str> {
+        match self {
+            Self::Command | Self::Acp => None,
+            Self::ClaudeCode => Some("claude"),
+            Self::Codex => Some("codex"),
+            Self::Gemini => Some("gemini"),
+            Self::OpenCode => Some("opencode"),
+        }
+    }
+
+    /// Whether a visit may go on where an earlier one of the same program ended.
+    pub fn resumes(self) -> bool {
+        !matches!(self, Self::Command | Self::Acp)
+    }
+}
+
+/// What the program reaches of the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentNetwork {
+    /// Nothing.
+    None,
+    /// Everything.
+    All,
+    /// These hosts, over agentd's proxy; `*.example.org` stands for all below.
+    Hosts(Vec<String>),
+}
+
+/// One program as a definition asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentProgram {
+    /// How it is talked to.
+    pub backend: Backend,
+    /// Program and arguments that come first; never empty.
+    pub argv: Vec<String>,
+    /// Model to ask for; `None` = the program's own choice.
+    pub model: Option<String>,
+    /// Variables of agentd's environment that it is given.
+    pub environment: Vec<String>,
+    /// Files and folders of the user's home that are copied into its private one.
+    pub home: Vec<String>,
+    /// Further paths that it may read.
+    pub readable: Vec<String>,
+    /// Whether it runs in the cage; without one, only `false` lets it start.
+    pub caged: bool,
+    /// Its reach.
+    pub network: AgentNetwork,
+    /// Longest time of one visit; `None` = what is left of the run's.
+    pub time_limit: Option<Duration>,
+    /// Longest silence.
+    pub stall_limit: Duration,
+    /// Most turns of its own in one visit, where it knows such a limit.
+    pub max_turns: Option<u32>,
+}
+
+impl AgentProgram {
+    /// Name of the tool that starts it (C-24).
+    pub fn tool_name(&self) -> String {
+        format!("exec_agent__{}", self.backend.as_str())
+    }
+}

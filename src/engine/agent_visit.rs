@@ -1,0 +1,558 @@
+//! A visit that an agent program works on instead of the built-in session (C-24).
+//!
+//! Launching it is one tool call, `exec_agent__<backend>`, through the gate; what it says is a report whose claims are
+//! candidates like every other; its tokens and money are the run's. agentd cannot see inside: git tells what it did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::halt::Halt;
+use super::journal::JournalError;
+use super::record::{LONGEST_INLINE, LedgerLine, Record, prompt_mark};
+use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
+use super::session::{PromptIdentity, SessionOutcome};
+use super::single_call::{SingleCall, call_tool};
+use super::tool::{CallLimits, Tool};
+use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::Event;
+use crate::domain::message::{Message, TokenUsage, ToolCall};
+use crate::domain::money::Money;
+use crate::domain::output_schema::extract;
+use crate::domain::policy::EnvelopeStatus;
+use crate::domain::record::{AccountingKind, CostSource};
+use crate::domain::report::ReportSource;
+use crate::domain::stop::StopDetail;
+use crate::domain::target::SessionSettings;
+use crate::domain::trace::{
+    GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, ReportCaptured, SessionClosed,
+    SessionFailure, SessionOpened, tools_sha256,
+};
+use tokio::time::Instant;
+
+/// Longest answer that stands in the record as the call's result.
+const LONGEST_ANSWER: u64 = 256 * 1024;
+/// How much later than every other limit the call's own comes.
+const SLACK: Duration = Duration::from_secs(10);
+/// The turn that everything of such a visit belongs to.
+const TURN: u32 = 1;
+
+/// A program that visits are given to.
+#[derive(Clone)]
+pub struct AgentBackend {
+    /// Its word, as accounting names the provider.
+    pub name: String,
+    /// Whether a visit may go on where an earlier one ended.
+    pub resumes: bool,
+    /// Whether it can be asked again for a report that does not fit.
+    pub asks_again: bool,
+    /// Longest time of one visit; `None` = the run's.
+    pub time_limit: Option<Duration>,
+    /// The model that is asked for, where the definition names one.
+    pub model: Option<String>,
+    /// Makes the tool of one launch.
+    pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
+}
+
+/// What a program is asked in one launch.
+#[derive(Clone)]
+pub struct AgentTask {
+    /// Instructions, prompt, issue.
+    pub prompt: String,
+    /// The conversation of the program's own that it goes on from.
+    pub resume: Option<String>,
+    /// Schema of the output, where the step has one.
+    pub schema: Option<Value>,
+    /// Where the launch tells how far it is.
+    pub progress: AgentProgress,
+    /// Ends it.
+    pub cancel: CancellationToken,
+}
+
+/// What a program said so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentSaid {
+    /// Its last words.
+    pub text: String,
+    /// Its output, where it gives one apart from the words.
+    pub structured: Option<Map<String, Value>>,
+    /// A report that it gave through agentd's own tool.
+    pub report: Option<Map<String, Value>>,
+    /// Id of its conversation.
+    pub conversation: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// Tokens of this launch.
+    pub usage: Option<TokenUsage>,
+    /// Money of this launch, as it says.
+    pub cost: Option<Money>,
+    /// Turns of its own.
+    pub turns: u32,
+}
+
+/// How a launch tells what it hears; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AgentProgress(watch::Sender<AgentSaid>);
+
+impl Default for AgentProgress {
+    fn default() -> Self {
+        Self(watch::Sender::new(AgentSaid::default()))
+    }
+}
+
+impl AgentProgress {
+    /// Adds to what is known.
+    pub fn tell(&self, change: impl FnOnce(&mut AgentSaid)) {
+        self.0.send_modify(change);
+    }
+
+    /// What is known.
+    pub fn so_far(&self) -> AgentSaid {
+        self.0.borrow().clone()
+    }
+}
+
+/// One agent visit under way.
+struct AgentVisit<'a> {
+    world: &'a FlowWorld,
+    plan: &'a FlowPlan,
+    work: StepWork<'a>,
+    agent: &'a AgentBackend,
+    record: Record,
+    shape: ReportShape,
+    /// Launches so far, and what all of them used.
+    launches: u32,
+    usage: TokenUsage,
+    cost: Money,
+    cost_unknown: bool,
+    turns: u32,
+    said: Vec<Message>,
+}
+
+impl FlowWorld {
+    /// Gives a visit to the program. The prompt is resolved and on the record already.
+    pub(super) async fn run_agent(
+        &self,
+        plan: &FlowPlan,
+        work: StepWork<'_>,
+        agent: &AgentBackend,
+        shape: ReportShape,
+        prompts: (String, String),
+        identity: &PromptIdentity,
+    ) -> Result<Result<StepResult, Failed>, JournalError> {
+        let (system, prompt) = prompts;
+        let visit = AgentVisit {
+            world: self,
+            plan,
+            work,
+            agent,
+            record: self.record_of(plan, work.step, work.visit),
+            shape,
+            launches: 0,
+            usage: TokenUsage::default(),
+            cost: Money::ZERO,
+            cost_unknown: false,
+            turns: 0,
+            said: Vec::new(),
+        };
+        let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
+        let outcome = visit.run(&system, &task, identity).await;
+        Ok(super::visit::read_outcome(plan, work, prompt, outcome))
+    }
+}
+
+impl AgentVisit<'_> {
+    async fn run(mut self, system: &str, task: &str, identity: &PromptIdentity) -> SessionOutcome {
+        let whole = if system.trim().is_empty() {
+            task.to_owned()
+        } else {
+            format!("{}\n\n{task}", system.trim_end())
+        };
+        let asked = format!("{whole}\n\n{}", self.closing_words());
+        let ended = match self.open(&asked, identity.include_text).await {
+            Ok(()) => self.ask(asked.clone()).await,
+            Err(halt) => Err(halt),
+        };
+        self.close(ended, asked, identity.include_text).await
+    }
+
+    /// How the report is to look, in words that any program understands.
+    fn closing_words(&self) -> String {
+        let work = "Work in the current directory only. Commit, push or publish nothing: the host does.";
+        match &self.work.step.output_schema {
+            Some(schema) => format!(
+                "{work} End with exactly one JSON object that fits this JSON Schema, and nothing else:\n{}",
+                schema.json
+            ),
+            None => format!(
+                "{work} End with a report for people, in {}: what you changed, why, and what you could not verify.",
+                self.shape.format()
+            ),
+        }
+    }
+
+    async fn open(&self, asked: &str, include_text: bool) -> Result<(), Halt> {
+        let ids = self.record.ids();
+        let tool = (self.agent.launch)(self.task(String::new(), None));
+        let offered = [tool.spec().clone()];
+        self.record.note(Event::SessionOpened(Box::new(SessionOpened {
+            session: ids.session,
+            visit: ids.visit,
+            step_id: ids.step_id.clone(),
+            agent: ids.agent.clone(),
+            input_item_count: 1,
+            inputs: vec![ManifestInput {
+                reference: "prompt/1".to_owned(),
+                sha256: sha256_hex(asked.as_bytes()),
+                tokens: super::token_estimate::TokenEstimate::default().text(asked),
+                why: "the step's prompt".to_owned(),
+            }],
+            tools: offered.iter().map(|tool| tool.name.clone()).collect(),
+            tools_sha256: tools_sha256(&offered).map_err(|error| Halt::internal(error.to_string()))?,
+        })))?;
+        let text = if include_text { asked.to_owned() } else { prompt_mark(asked) };
+        self.record.message_item(0, ItemRole::User, &text).await
+    }
+
+    fn task(&self, prompt: String, resume: Option<String>) -> AgentTask {
+        AgentTask {
+            prompt,
+            resume,
+            schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
+            progress: AgentProgress::default(),
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    /// Launches the program until its report fits, at most `max_retries` times.
+    async fn ask(&mut self, asked: String) -> Result<ModelReport, Halt> {
+        let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
+        let mut task = self.task(asked.clone(), None);
+        loop {
+            self.world.0.meter.check()?;
+            if let Some(stop) = self.world.asked_to_stop() {
+                return Err(stop.into());
+            }
+            let said = self.launch(task).await?;
+            let problem = match self.read(&said) {
+                Ok(report) => return Ok(report),
+                Err(problem) => problem,
+            };
+            if self.launches >= most {
+                let message = format!(
+                    "What {} reported does not fit the step: {}.",
+                    self.agent.name,
+                    problem.message.trim_end_matches('.')
+                );
+                let (detail, name) = if problem.schema {
+                    (StopDetail::SchemaInvalid, "OutputSchemaInvalid")
+                } else {
+                    (StopDetail::InvalidModelOutput, "InvalidModelOutput")
+                };
+                return Err(Halt::new(detail, name, &message, message.clone()));
+            }
+            let again = format!("Your report cannot be used: {}. {}", problem.message, self.closing_words());
+            let resume = said.conversation.filter(|_| self.agent.resumes);
+            let prompt = if resume.is_some() { again } else { format!("{asked}\n\n{again}") };
+            task = self.task(prompt, resume);
+        }
+    }
+
+    /// One launch: through the gate, watched by the budgets, on the ledger.
+    async fn launch(&mut self, task: AgentTask) -> Result<AgentSaid, Halt> {
+        self.launches += 1;
+        let world = &self.world.0;
+        let tool = (self.agent.launch)(task.clone());
+        let call = ToolCall {
+            id: format!("agent-{}-{}", self.work.visit, self.launches),
+            name: tool.spec().name.clone(),
+            arguments: json!({
+                "step": self.work.step.id,
+                "prompt_sha256": sha256_hex(task.prompt.as_bytes()),
+                "goes_on": task.resume.is_some(),
+            })
+            .to_string(),
+        };
+        let left = world.meter.remaining();
+        let limits = CallLimits {
+            // The program's own limit and the run's come first, each with its own words.
+            timeout: self.agent.time_limit.map_or(left, |limit| limit.min(left)) + SLACK,
+            max_inline_bytes: LONGEST_ANSWER,
+        };
+        let (started, timestamp) = (Instant::now(), world.clock.now_ms());
+        let mut heard = task.progress.0.subscribe();
+        let tools = [tool];
+        let ids = self.record.ids().clone();
+        let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
+        tokio::pin!(running);
+        let mut over = None;
+        let called = loop {
+            tokio::select! {
+                called = &mut running => break called,
+                changed = heard.changed(), if over.is_none() => {
+                    if changed.is_err() {
+                        continue;
+                    }
+                    let (_, cost, _) = self.cost_of(&heard.borrow_and_update());
+                    if let Err(stop) = world.meter.check_with(cost.unwrap_or_default()) {
+                        over = Some(stop);
+                        task.cancel.cancel();
+                    }
+                }
+            }
+        };
+        let said = task.progress.so_far();
+        let failed = match &called {
+            Ok(SingleCall::Ran(answer)) if !succeeded(answer.envelope().data.as_ref()) => {
+                Some(answer.text().to_owned())
+            }
+            Ok(SingleCall::Ran(_)) => None,
+            Ok(other) => Some(other.answer().text().to_owned()),
+            Err(halt) => Some(halt.failure().error_message.clone()),
+        };
+        self.account(&said, &task.prompt, (started, timestamp), failed.clone())?;
+        if let Some(stop) = over {
+            return Err(stop.into());
+        }
+        let called = called?;
+        world.meter.check()?;
+        if let Some(stop) = self.world.asked_to_stop() {
+            return Err(stop.into());
+        }
+        match &called {
+            SingleCall::Denied(answer) | SingleCall::Refused(answer)
+                if answer.envelope().status == EnvelopeStatus::Denied =>
+            {
+                let reason = answer.envelope().public_reason.clone().unwrap_or_default();
+                let message = format!(
+                    "The policy does not let {} start: {reason} A rule of kind \"tool\" for \"{}\" would allow it.",
+                    self.agent.name,
+                    tools[0].spec().name
+                );
+                Err(Halt::new(StopDetail::PolicyDenied, "ToolCallPolicyDenied", &message, message.clone()))
+            }
+            _ => match failed {
+                None => Ok(said),
+                Some(why) => {
+                    let why = why.trim_start_matches("(tool failed: ").trim_end_matches(')');
+                    let message = format!("The agent program {} failed: {why}.", self.agent.name);
+                    let message = self.record.redact(&message);
+                    Err(Halt::new(StopDetail::AgentCliFailed, "AgentProgramFailed", &message, why))
+                }
+            },
+        }
+    }
+
+    /// Tokens, money and where the figure is from: the program's own word, else a price of the configuration.
+    fn cost_of(&self, said: &AgentSaid) -> (Option<TokenUsage>, Option<Money>, CostSource) {
+        if said.cost.is_some() {
+            return (said.usage, said.cost, CostSource::Reported);
+        }
+        let model = said.model.as_deref().or(self.agent.model.as_deref());
+        let priced = said.usage.as_ref().and_then(|usage| price(&self.plan.settings, model?, usage));
+        let source = if priced.is_some() { CostSource::Table } else { CostSource::Unknown };
+        (said.usage, priced, source)
+    }
+
+    /// The ledger line of what the program's own model used, where the program says it.
+    fn account(
+        &mut self,
+        said: &AgentSaid,
+        prompt: &str,
+        (started, timestamp): (Instant, i64),
+        error: Option<String>,
+    ) -> Result<(), Halt> {
+        self.turns += said.turns;
+        let (tokens, cost_usd, cost_source) = self.cost_of(said);
+        let Some(tokens) = tokens.or_else(|| said.cost.map(|_| TokenUsage::default())) else { return Ok(()) };
+        let model = said.model.clone().or_else(|| self.agent.model.clone());
+        let entry = self.record.ledger_entry(LedgerLine {
+            what: AccountingKind::Llm {
+                provider: self.agent.name.clone(),
+                model: model.unwrap_or_else(|| "unknown".to_owned()),
+                actual_provider: None,
+                actual_model: None,
+                tokens: Some(tokens),
+                estimated: None,
+                cost_usd,
+                cost_source,
+                stop_reason: None,
+                http_status: None,
+                fingerprint: sha256_hex(prompt.as_bytes()),
+            },
+            turn: TURN,
+            attempt: Some(self.launches),
+            timestamp,
+            latency: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            error,
+        });
+        self.record.note(Event::LlmAttempted { entry })?;
+        self.usage = TokenUsage::new(
+            self.usage.input_tokens + tokens.input_tokens,
+            self.usage.output_tokens + tokens.output_tokens,
+            self.usage.cache_read_input_tokens + tokens.cache_read_input_tokens,
+            self.usage.cache_write_input_tokens + tokens.cache_write_input_tokens,
+        );
+        self.cost += cost_usd.unwrap_or_default();
+        self.cost_unknown |= cost_usd.is_none();
+        if self.world.0.meter.charge(cost_usd) {
+            let text = format!(
+                "What {} costs is unknown: it does not say so, and no target has a price for its model.",
+                self.agent.name
+            );
+            self.record.warn("cost_unknown", &text)?;
+        }
+        Ok(())
+    }
+
+    /// The report: what it gave through agentd's own tool, else its structured output, else its last words.
+    fn read(&mut self, said: &AgentSaid) -> Result<ModelReport, ReportProblem> {
+        self.said.push(Message::Assistant {
+            content: said.text.clone(),
+            tool_calls: Vec::new(),
+            reasoning: None,
+        });
+        if let Some(arguments) = &said.report {
+            return self.shape.from_call(arguments, false);
+        }
+        if let Some(object) = &said.structured {
+            let call = Map::from_iter([("content_json".to_owned(), Value::Object(object.clone()))]);
+            return Ok(ModelReport { source: ReportSource::Text, ..self.shape.from_call(&call, false)? });
+        }
+        if let Ok(Value::Object(whole)) = serde_json::from_str(said.text.trim())
+            && whole.contains_key("report_format")
+        {
+            return self.shape.from_call(&whole, false);
+        }
+        match &self.work.step.output_schema {
+            Some(schema) => match extract(&said.text, schema) {
+                Ok(extracted) => {
+                    let call = Map::from_iter([("content_json".to_owned(), Value::Object(extracted.data))]);
+                    Ok(ModelReport { source: ReportSource::Text, ..self.shape.from_call(&call, false)? })
+                }
+                Err(_) => self.shape.from_text(&said.text, false),
+            },
+            None if said.text.trim().is_empty() && !self.agent.asks_again => {
+                self.shape.from_text(&format!("{} ended without a word.", self.agent.name), false)
+            }
+            None => self.shape.from_text(&said.text, false),
+        }
+    }
+
+    async fn close(
+        mut self,
+        ended: Result<ModelReport, Halt>,
+        asked: String,
+        include: bool,
+    ) -> SessionOutcome {
+        let world = &self.world.0;
+        let (ts, format) = (world.clock.now_ms(), self.shape.format());
+        let (report, source, failure, said) = match ended {
+            Ok(model) => {
+                let report = model.store(format, None, 0, ts);
+                (report, model.source, None, (model.outcome, model.claims))
+            }
+            Err(halt) => {
+                let mut failure = halt.into_failure();
+                failure.error_message = self.record.redact(&failure.error_message);
+                let report = report::synthetic(format, &failure, &self.facts(&failure), None, ts);
+                (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
+            }
+        };
+        let (report, leaked) = super::session::cleaned(&self.record, report);
+        let claims = super::session::clean_claims(&self.record, &said.1);
+        let mut messages = vec![Message::User { content: asked }];
+        messages.append(&mut self.said);
+        let mut outcome = SessionOutcome {
+            report,
+            source,
+            outcome: said.0,
+            claims,
+            failure,
+            turns: self.turns.max(1),
+            attempts: self.launches,
+            forced_final: None,
+            messages,
+            conversation: None,
+            usage: self.usage,
+            cost: self.cost,
+            cost_unknown: self.cost_unknown,
+        };
+        if let Err(halt) = self.close_record(&mut outcome, leaked, include).await
+            && outcome.failure.is_none()
+        {
+            outcome.failure = Some(halt.into_failure());
+        }
+        outcome
+    }
+
+    async fn close_record(
+        &self,
+        outcome: &mut SessionOutcome,
+        leaked: bool,
+        include: bool,
+    ) -> Result<(), Halt> {
+        let ids = self.record.ids();
+        self.record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
+            timestamp: self.world.0.clock.now_ms(),
+            turn: TURN,
+            guardrail_name: "secret_leak".to_owned(),
+            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
+            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
+            metadata: None,
+        })))?;
+        let text =
+            serde_json::to_string(&outcome.report).map_err(|error| Halt::internal(error.to_string()))?;
+        let (report, kept) = if text.len() <= LONGEST_INLINE {
+            (Some(outcome.report.clone()), None)
+        } else {
+            (None, Some(self.record.keep(text.into_bytes(), "application/json").await?))
+        };
+        self.record.note(Event::ReportCaptured(Box::new(ReportCaptured {
+            session: ids.session,
+            visit: ids.visit,
+            turn: TURN,
+            source: outcome.source,
+            report,
+            kept,
+            outcome: outcome.outcome,
+            claims: outcome.claims.clone(),
+        })))?;
+        outcome.conversation = Some(self.record.conversation(&outcome.messages, 1, include).await?);
+        self.record.note(Event::SessionClosed(Box::new(SessionClosed {
+            session: ids.session,
+            visit: ids.visit,
+            turns: outcome.turns,
+            attempts: outcome.attempts,
+            forced_final: None,
+            failure: outcome.failure.clone(),
+            conversation: outcome.conversation.clone(),
+            exclusions: Vec::new(),
+        })))
+    }
+
+    fn facts(&self, failure: &SessionFailure) -> SessionFacts {
+        SessionFacts {
+            step_id: self.work.step.id.clone(),
+            visit: self.work.visit,
+            turns: (self.turns, self.turns),
+            attempts: self.launches,
+            tools_run: self.launches,
+            last_errors: vec![failure.error_name.clone()],
+        }
+    }
+}
+
+fn succeeded(data: Option<&Value>) -> bool {
+    data.and_then(|data| data.get("status")).and_then(Value::as_str) == Some("success")
+}
+
+/// What a target of the configuration would charge for that model.
+fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<Money> {
+    let target = settings.targets.iter().find(|target| target.model == model)?;
+    Some(target.price?.cost(usage))
+}

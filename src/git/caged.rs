@@ -1,0 +1,227 @@
+//! A git directory for an agent alone (D73): its commits go there, and the host takes those that continue the branch.
+//!
+//! The repository's own directory is not in the agent's reach: it reads the objects, nothing else. What it configures,
+//! hooks included, is its own and never runs here.
+
+use std::fs;
+
+use git2::{ObjectType, Odb, Oid};
+
+use super::checkout::{Checkout, Identity};
+use super::error::GitError;
+use super::worktree::Worktree;
+use crate::domain::name::CommitId;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+/// Most objects, and bytes of them, that are taken from an agent at once.
+const MOST_OBJECTS: usize = 100_000;
+const MOST_BYTES: usize = 512 << 20;
+
+/// An agent's own git directory.
+#[derive(Debug, Clone)]
+pub struct CagedGit {
+    dir: AbsPath,
+    link: AbsPath,
+}
+
+/// What became of an agent's commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// It made none.
+    None,
+    /// They are on the issue's branch now, up to this one.
+    Commits(CommitId),
+    /// They do not continue the branch, or cannot be read; its files are what counts. In a sentence.
+    Left(String),
+}
+
+impl CagedGit {
+    /// The directory.
+    pub fn dir(&self) -> &AbsPath {
+        &self.dir
+    }
+
+    /// The file that stands in the place of the worktree's `.git`.
+    pub fn link(&self) -> &AbsPath {
+        &self.link
+    }
+
+    /// The commit that it stands on: what its `HEAD` says, followed once.
+    fn head(&self) -> Option<String> {
+        let line = |path: &str| {
+            let path = self.dir.join(path);
+            let plain =
+                path.as_path().symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < 4096);
+            let text = if plain { fs::read_to_string(path.as_path()).ok() } else { None };
+            text.map(|text| text.trim().to_owned())
+        };
+        let head = line("HEAD")?;
+        let Some(name) = head.strip_prefix("ref: ") else { return Some(head) };
+        let known =
+            name.starts_with("refs/heads/") && !name.split('/').any(|part| part == ".." || part.is_empty());
+        if !known {
+            return None;
+        }
+        line(name).or_else(|| {
+            let packed = line("packed-refs")?;
+            packed.lines().find_map(|entry| entry.strip_suffix(name)?.strip_suffix(' ').map(str::to_owned))
+        })
+    }
+
+    /// Whether everything below is a plain file or folder: a link could lead anywhere.
+    fn is_plain(&self) -> bool {
+        let mut folders = vec![self.dir.as_path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&folder) else { return false };
+            for entry in entries {
+                match entry.and_then(|entry| Ok((entry.file_type()?, entry.path()))) {
+                    Ok((kind, path)) if kind.is_dir() => folders.push(path),
+                    Ok((kind, _)) if kind.is_file() => {}
+                    _ => return false,
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Worktree {
+    /// Makes an agent's git directory in `folder`, standing where the worktree stands. Gives too what it must be able to
+    /// read: the repository's objects.
+    pub async fn caged_git(
+        &self,
+        folder: &AbsPath,
+        identity: &Identity,
+    ) -> Result<(CagedGit, Vec<AbsPath>), GitError> {
+        let caged = CagedGit { dir: folder.join("git"), link: folder.join("git-link") };
+        let common = self.checkout().common_dir().clone();
+        let (head_text, index) = (self.head_text()?, self.git_dir().join("index"));
+        let head = self.head().await?;
+        let (made, root, identity) = (caged.clone(), self.path().clone(), identity.clone());
+        let work = move || -> Result<Vec<AbsPath>, GitError> {
+            let dir = &made.dir;
+            for name in ["refs/heads", "refs/tags", "info", "objects/info", "objects/pack"] {
+                files::create_private_dir(dir.join(name).as_path())?;
+            }
+            let objects = object_folders(&common);
+            let alternates: String = objects.iter().map(|folder| format!("{folder}\n")).collect();
+            let write =
+                |name: &str, text: &str| files::write_private(dir.join(name).as_path(), text.as_bytes());
+            write("objects/info/alternates", &alternates)?;
+            write("HEAD", &format!("{head_text}\n"))?;
+            if let (Some(name), Some(head)) = (head_text.strip_prefix("ref: "), &head) {
+                let parent = dir.join(name).parent().unwrap_or_else(|| dir.clone());
+                files::create_private_dir(parent.as_path())?;
+                write(name, &format!("{head}\n"))?;
+            }
+            let quoted = |text: &str| text.replace(['\\', '"', '\n'], " ");
+            write(
+                "config",
+                &format!(
+                    "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = \"{root}\"\n\
+                     [user]\n\tname = \"{}\"\n\temail = \"{}\"\n[gc]\n\tauto = 0\n",
+                    quoted(&identity.name),
+                    quoted(&identity.email)
+                ),
+            )?;
+            for (from, to) in
+                [(common.join("info/exclude"), "info/exclude"), (common.join("shallow"), "shallow")]
+            {
+                if from.as_path().is_file() {
+                    files::copy_with_time(from.as_path(), dir.join(to).as_path())?;
+                }
+            }
+            if index.as_path().is_file() {
+                files::copy_with_time(index.as_path(), dir.join("index").as_path())?;
+            }
+            files::write_private(made.link.as_path(), format!("gitdir: {dir}\n").as_bytes())?;
+            Ok(objects)
+        };
+        let objects =
+            tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))??;
+        Ok((caged, objects))
+    }
+
+    /// Takes the commits that an agent made in its own directory onto the branch (D13). Nothing of its configuration is
+    /// read; every object is hashed again.
+    pub async fn take_commits(&self, caged: &CagedGit) -> Result<Taken, GitError> {
+        let Some(before) = self.head().await? else { return Ok(Taken::None) };
+        let Some(after) = caged.head() else {
+            return Ok(Taken::Left("the agent's own git directory has no readable HEAD".to_owned()));
+        };
+        if after == before.as_str() {
+            return Ok(Taken::None);
+        }
+        let Ok(after) = CommitId::parse(&after) else {
+            return Ok(Taken::Left("the agent's own git directory has no readable HEAD".to_owned()));
+        };
+        let (source, base, wanted) = (caged.clone(), before.clone(), after.clone());
+        let checkout: &Checkout = self.checkout();
+        let left = checkout
+            .library(move |repository| {
+                let own = repository.odb()?;
+                if let Err(why) = copy_objects(&source, &own) {
+                    return Ok(Some(why));
+                }
+                let (new, old) = (Oid::from_str(wanted.as_str())?, Oid::from_str(base.as_str())?);
+                let continues = repository.graph_descendant_of(new, old).unwrap_or(false);
+                Ok((!continues).then(|| "they do not continue the branch".to_owned()))
+            })
+            .await?;
+        if let Some(why) = left {
+            return Ok(Taken::Left(format!(
+                "commits that the agent made were not taken: {why}; its files were"
+            )));
+        }
+        self.return_to_branch().await?;
+        checkout.update_ref(&self.branch().full(), Some(&before), &after).await?;
+        self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
+        Ok(Taken::Commits(after))
+    }
+}
+
+/// The folders of objects of a repository, alternates of its own included.
+fn object_folders(common: &AbsPath) -> Vec<AbsPath> {
+    let own = common.join("objects");
+    let further = fs::read_to_string(own.join("info/alternates").as_path()).unwrap_or_default();
+    let further: Vec<AbsPath> =
+        further.lines().filter(|line| !line.is_empty()).map(|line| own.join(line)).collect();
+    std::iter::once(own).chain(further).collect()
+}
+
+/// Copies what only the agent's directory has. The error is a sentence for people.
+fn copy_objects(caged: &CagedGit, own: &Odb<'_>) -> Result<(), String> {
+    if !caged.is_plain() {
+        return Err("its git directory holds links".to_owned());
+    }
+    let words = |error: git2::Error| error.message().to_owned();
+    let source = Odb::new().map_err(words)?;
+    let path = caged.dir.join("objects").to_string();
+    source.add_disk_alternate(&path).map_err(words)?;
+    let mut found = Vec::new();
+    source
+        .foreach(|id| {
+            found.push(*id);
+            found.len() <= MOST_OBJECTS
+        })
+        .ok();
+    if found.len() > MOST_OBJECTS {
+        return Err("there are too many".to_owned());
+    }
+    let mut bytes = 0;
+    for id in found {
+        if own.exists(id) {
+            continue;
+        }
+        let object = source.read(id).map_err(words)?;
+        bytes += object.len();
+        if bytes > MOST_BYTES {
+            return Err("they are too large".to_owned());
+        }
+        if object.kind() == ObjectType::Any || own.write(object.kind(), object.data()).map_err(words)? != id {
+            return Err("an object is not what its name says".to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! The agent program of a run behind the engine's seam: one tool, `exec_agent__<backend>`, and git's word on its work.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::enclosure::Enclosure;
+use super::run::Run;
+use super::site::Site;
+use crate::agents::launch::{AgentError, Launch};
+use crate::domain::agent_program::{AgentProgram, Backend};
+use crate::domain::message::ToolSpec;
+use crate::domain::policy::Risk;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::agent_visit::{AgentBackend, AgentTask};
+use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::git::GitError;
+use crate::git::caged::Taken;
+use crate::git::worktree::Worktree;
+use crate::sys::cage;
+
+/// What a program inherits of agentd's environment without being asked; nothing secret is among it.
+const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
+
+/// The backend that the definition asks for; `None` = agentd's own session.
+pub fn backend(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+    enclosure: &Arc<Enclosure>,
+) -> Result<Option<AgentBackend>, Stop> {
+    let Some(program) = &run.plan.loaded.definition.agentd.program else { return Ok(None) };
+    if let Err(error) = enclosure.furnish(program, &site.env) {
+        let message = format!("The program's private home cannot be made: {error}.");
+        return Err(Stop::new(StopDetail::ConfigInvalid, message));
+    }
+    let launch = Launch {
+        cwd: worktree.path().clone(),
+        environment: environment(run, site, program, enclosure),
+        caged: enclosure.caged_agent(program, site),
+        counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
+        program: program.clone(),
+    };
+    let shared = Arc::new(Shared {
+        spec: spec(program),
+        launch,
+        worktree: worktree.clone(),
+        enclosure: Arc::clone(enclosure),
+    });
+    Ok(Some(AgentBackend {
+        name: program.backend.as_str().to_owned(),
+        resumes: program.backend.resumes(),
+        asks_again: program.backend != Backend::Command,
+        time_limit: program.time_limit,
+        model: program.model.clone(),
+        launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
+    }))
+}
+
+/// What the program is given: an allow-list, its own home, and the variables that the definition names.
+fn environment(
+    run: &Run<'_>,
+    site: &Site,
+    program: &AgentProgram,
+    enclosure: &Enclosure,
+) -> Vec<(OsString, OsString)> {
+    let mut all: Vec<(OsString, OsString)> = Vec::new();
+    let named = program.environment.iter().map(String::as_str);
+    for name in INHERITED.into_iter().chain(named) {
+        if let Some(value) = site.env.get(name) {
+            all.push((name.into(), value.into()));
+        }
+    }
+    all.extend(super::equipment::tool_homes(&site.env));
+    all.push(("HOME".into(), enclosure.agent_home().as_path().into()));
+    all.push(("TERM".into(), "dumb".into()));
+    all.push(("NO_COLOR".into(), "1".into()));
+    all.push(("CI".into(), "1".into()));
+    if program.caged {
+        // Claude Code lets root skip its own questions only where it is told that it stands in a cage.
+        all.push(("IS_SANDBOX".into(), "1".into()));
+    }
+    all.push(run.mark());
+    all
+}
+
+fn spec(program: &AgentProgram) -> ToolSpec {
+    ToolSpec {
+        name: program.tool_name(),
+        description: format!("Starts the agent program {} on a step's prompt.", program.backend.as_str()),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "step": {"type": "string"},
+                "prompt_sha256": {"type": "string"},
+                "goes_on": {"type": "boolean"},
+            },
+            "required": ["step", "prompt_sha256", "goes_on"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// What all launches of a run share.
+struct Shared {
+    spec: ToolSpec,
+    launch: Launch,
+    worktree: Worktree,
+    enclosure: Arc<Enclosure>,
+}
+
+/// One launch.
+struct ExecAgent {
+    shared: Arc<Shared>,
+    task: AgentTask,
+}
+
+impl Tool for ExecAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.shared.spec
+    }
+
+    fn source(&self) -> &str {
+        self.shared.launch.program.backend.as_str()
+    }
+
+    fn risk(&self) -> Risk {
+        Risk::Exec
+    }
+
+    fn call<'a>(
+        &'a self,
+        _permit: Permit,
+        _arguments: &'a Value,
+        _limits: CallLimits,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.launched())
+    }
+}
+
+/// What git says of the worktree.
+#[derive(PartialEq)]
+struct State {
+    head: String,
+    tree: String,
+}
+
+impl ExecAgent {
+    async fn launched(&self) -> Result<ToolOutput, ToolError> {
+        let shared = &self.shared;
+        let before = self.state().await.map_err(|error| git_failed(&error))?;
+        let running = shared.launch.run(&self.task);
+        let ended = match shared.launch.program.time_limit {
+            None => running.await,
+            Some(limit) => match tokio::time::timeout(limit, running).await {
+                Ok(ended) => ended,
+                Err(_) => Err(AgentError::Itself(format!(
+                    "it took longer than its {} s and was ended",
+                    limit.as_secs()
+                ))),
+            },
+        };
+        let taken = shared.enclosure.take_commits().await.map_err(|error| git_failed(&error))?;
+        let after = self.state().await.map_err(|error| git_failed(&error))?;
+        let changed = after != before;
+        match ended {
+            Ok(exit_code) => {
+                let said = self.task.progress.so_far();
+                let facts = json!({
+                    "opaque": true,
+                    "agent": shared.launch.program.backend.as_str(),
+                    "sandbox": cage::name(shared.launch.caged.as_ref()),
+                    "conversation": said.conversation,
+                    "turns": said.turns,
+                    "changed": changed,
+                    "committed_itself": before.head != after.head,
+                    "commits_left": match &taken { Taken::Left(why) => Some(why), _ => None },
+                    "tree_before": before.tree,
+                    "tree_after": after.tree,
+                });
+                Ok(ToolOutput { text: said.text, exit_code, facts: Some(facts) })
+            }
+            Err(error) => {
+                let left = if changed { "it changed the worktree before" } else { "it changed nothing" };
+                Err(ToolError::for_model(format!("{error}; {left}")))
+            }
+        }
+    }
+
+    async fn state(&self) -> Result<State, GitError> {
+        let worktree = &self.shared.worktree;
+        let head = worktree.head().await?.map(|head| head.to_string()).unwrap_or_default();
+        Ok(State { head, tree: worktree.tree().await? })
+    }
+}
+
+fn git_failed(error: &GitError) -> ToolError {
+    ToolError::for_model(format!("git could not say what the program did: {error}"))
+}

@@ -1,0 +1,72 @@
+//! What the tests of agent programs share: an agent of one step, worked on by a program of the test's own.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::outside::world::World;
+
+const RULE: &str = "[[rule]]\nid = \"agent-program\"\nkind = \"tool\"\nname = \"exec_agent__BACKEND\"\n\
+                    effect = \"allow\"\nreason = \"the agent program of this repository\"\n\n# --- Handoffs";
+
+/// Whether a cage works here; the reason where it does not.
+pub fn no_cage() -> Option<String> {
+    let tried =
+        std::process::Command::new("bwrap").args(["--ro-bind", "/", "/", "--unshare-all", "true"]).output();
+    match tried {
+        Ok(done) if done.status.success() => None,
+        Ok(done) => Some(String::from_utf8_lossy(&done.stderr).into_owned()),
+        Err(error) => Some(format!("bwrap: {error}")),
+    }
+}
+
+/// Gives the world an agent "fixer" of one step that the program works on, and lets the policy start it.
+pub fn fixer(world: &World, backend: &str, program: &Value) {
+    let agent = json!({
+        "version": "1.0.0", "name": "fixer", "displayName": "Fixer", "description": "Fixes one issue with a program.",
+        "parameters": {"issue": {"type": "number", "description": "Number", "required": true, "cli": "--issue"}},
+        "runner": {
+            "flow": {"systemPromptPath": "prompts/system.md", "prompts": {"registry": "steps_registry.json"}},
+            "verdict": {"type": "count:iteration", "config": {"maxIterations": 1}},
+            "boundaries": {"permissionMode": "acceptEdits"},
+            "integrations": {"github": {"enabled": true, "defaultClosureAction": "close"}},
+            "agentd": {"backend": backend, "program": program},
+        }
+    });
+    let registry = json!({
+        "agentId": "fixer", "version": "1.0.0", "c1": "steps", "entryStep": "initial.fix",
+        "steps": {"initial.fix": {
+            "stepId": "initial.fix", "name": "Fix", "stepKind": "work", "c2": "initial", "c3": "fix",
+            "edition": "default", "uvVariables": [], "usesStdin": false,
+        }},
+    });
+    let folder = "shop/.agent/fixer";
+    world.write(&format!("{folder}/agent.json"), &agent.to_string());
+    world.write(&format!("{folder}/steps_registry.json"), &registry.to_string());
+    world.write(&format!("{folder}/prompts/system.md"), "You fix issues.\n");
+    world.write(&format!("{folder}/prompts/steps/initial/fix/f_default.md"), "Fix the issue.\n");
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let rule = RULE.replace("BACKEND", backend);
+    if !policy.contains("agent-program") {
+        world.write("shop/.agent/policy.toml", &policy.replacen("# --- Handoffs", &rule, 1));
+    }
+}
+
+/// A program of the test's own, in a folder that it may be read from.
+pub fn script(world: &World, name: &str, text: &str) -> PathBuf {
+    world.write(&format!("programs/{name}"), text);
+    let path = world.dir.path().join("programs").join(name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// The journal of the last run, as text.
+pub fn journal(world: &World, output: &Value) -> String {
+    let run = output["run_id"].as_str().unwrap();
+    let path = world.dir.path().join("state/repos/demo/shop/runs").join(run).join("events.jsonl");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The fix of the demo's issue, as a shell line.
+pub const FIX: &str = "sed -i 's/\\$1 - \\$2/$1 * (100 - $2) \\/ 100/' lib/cart.sh";

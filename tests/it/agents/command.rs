@@ -1,0 +1,123 @@
+//! `backend = "command"`: any program, prompt on standard input, result on standard output.
+
+use serde_json::json;
+
+use super::bench::{FIX, fixer, journal, no_cage, script};
+use crate::outside::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
+    let world = World::new(0).await;
+    let program =
+        script(&world, "fix.sh", &format!("#!/bin/sh\nread -r first; {FIX}\necho \"I heard: $first\"\n"));
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
+    world.assert_one_of_each();
+    assert!(output.to_string().contains("I heard: You fix issues."), "{output:#}");
+    let told = journal(&world, &output);
+    assert_eq!(
+        told.matches("\"command\":\"exec_agent__command\"").count(),
+        1,
+        "one tool line in the accounting"
+    );
+    assert_eq!(world.labels(), ["agentd:done"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_in_the_cage_and_the_record_says_so() {
+    if let Some(why) = no_cage() {
+        eprintln!("skipped, there is no cage here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho done\n"));
+    fixer(&world, "command", &json!({"argv": [program]}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    assert!(journal(&world, &output).contains("\"sandbox\":\"bubblewrap\""));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d13_commits_of_the_program_itself_are_kept_on_the_branch() {
+    if let Some(why) = no_cage() {
+        eprintln!("skipped, there is no cage here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let text = format!(
+        "#!/bin/sh\ncat >/dev/null; {FIX}\ngit commit -qam 'percent, not cents' && echo more > NOTES && git add NOTES && git commit -qm notes && git log --oneline | head -2\n"
+    );
+    fixer(&world, "command", &json!({"argv": [script(&world, "commit.sh", &text)]}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    let log = world.git(&world.shop(), &["log", "--format=%s", "feature/issue-7"]).await;
+    assert!(log.contains("percent, not cents") && log.starts_with("notes"), "{log}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_changed_partly_changed_and_no_policy_are_told_apart() {
+    let world = World::new(0).await;
+    // It says that it did everything, and did nothing.
+    fixer(&world, "command", &json!({"argv": ["echo", "All fixed, tests pass!"], "sandbox": "off"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["change"].as_str()), (Some(0), Some("none")), "{output:#}");
+    assert_eq!(world.sim.pulls("demo/shop").len(), 0);
+    // It breaks off half way.
+    let half = script(
+        &world,
+        "half.sh",
+        "#!/bin/sh\ncat >/dev/null; echo x >> README.md; echo 'no disk' >&2; exit 3\n",
+    );
+    fixer(&world, "command", &json!({"argv": [half], "sandbox": "off"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    let words = output.to_string();
+    assert!(words.contains("exit code 3: no disk; it changed the worktree before"), "{output:#}");
+    // Nobody allowed it.
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    world.write("shop/.agent/policy.toml", &policy.replace("exec_agent__command", "exec_agent__other"));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_never_ends_is_ended_with_all_it_started() {
+    let world = World::new(0).await;
+    let text = "#!/bin/sh\ntrap '' TERM\nsetsid sleep 31.7 &\n(sleep 31.7 &)\nsleep 31.7\n";
+    let program = script(&world, "sleep.sh", text);
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off", "timeLimit": "2s"}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    assert!(output.to_string().contains("it took longer than its 2 s"), "{output:#}");
+    let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.7"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
+    let world = World::new(0).await;
+    fixer(&world, "command", &json!({"argv": ["true"]}));
+    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
+    // A PATH with git and nothing else has no bwrap.
+    let bin = world.dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    for name in ["git", "sh"] {
+        let found = agentd::sys::cage::which(name.as_ref(), &std::env::var_os("PATH").unwrap()).unwrap();
+        std::os::unix::fs::symlink(found, bin.join(name)).unwrap();
+    }
+    command.env("PATH", &bin);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let words = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(done.status.code(), Some(4), "{words}");
+    assert!(words.contains("bwrap is not installed"), "{words}");
+    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    world.finish().await;
+}

@@ -1,0 +1,9 @@
+//! Agent programs of somebody else's as the backend of a step, from outside: label or run to pull request.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program as a person would, with an environment of its own"
+)]
+
+mod bench;
+mod cage;
+mod command;
