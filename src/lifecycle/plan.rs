@@ -196,6 +196,9 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let Some(program) = &definition.agentd.program else { return Ok(()) };
     let refused = |message: String| Err(Refusal::new(StopDetail::ConfigInvalid, message));
     let agent = &definition.name;
+    if site.replay.is_some() {
+        return refused(format!("The agent \"{agent}\" is a program of its own: its work cannot be replayed."));
+    }
     if program.backend == Backend::Acp {
         return refused(format!(
             "The agent \"{agent}\" asks for the backend \"acp\", which is not available yet."

@@ -129,6 +129,7 @@ impl Recording {
                 stderr_bytes: 0,
                 tail: String::new(),
                 output: String::new(),
+                sandbox: "none".to_owned(),
                 tree_before: tree.to_owned(),
                 tree_after: tree.to_owned(),
             }),
