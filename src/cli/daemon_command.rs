@@ -15,8 +15,8 @@ use crate::config::placeholder::Placeholder;
 use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched, abandons, explain, gather,
-    retires, unfinished, walks,
+    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched,
+    abandons, explain, gather, retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
@@ -269,7 +269,8 @@ fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<Fil
         places.insert(Place { dir: root, deep: false });
     }
     files.extend(context.global.config.iter().map(|file| context.env.working_dir().join(file)));
-    places.extend(files.iter().filter_map(|file| Some(Place { dir: file.parent()?.to_owned(), deep: false })));
+    places
+        .extend(files.iter().filter_map(|file| Some(Place { dir: file.parent()?.to_owned(), deep: false })));
     let concerns = move |path: &Path| {
         let named = path.file_name().is_some_and(|name| name == "agentd.toml" || name == ".agentd.env");
         named || files.contains(path) || path.components().any(|part| part.as_os_str() == ".agent")
@@ -348,10 +349,9 @@ async fn parts_of(
     for site in &sites {
         repositories.push(watched(site).await);
     }
-    let client = sites
-        .iter()
-        .find_map(|site| site.github.clone())
-        .ok_or_else(|| CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN"))?;
+    let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
+        CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
+    })?;
     Ok(Parts {
         client,
         repositories,
@@ -373,7 +373,9 @@ async fn parts_of(
             move |request| {
                 let issue = &request.issue.issue;
                 match issue.key.number() {
-                    Some(number) => progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title),
+                    Some(number) => {
+                        progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title)
+                    }
                     None => Watch::silent(),
                 }
             }

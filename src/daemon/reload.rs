@@ -19,7 +19,10 @@ impl Daemon {
             Ok(parts) => {
                 self.take_over(parts);
                 self.reload_error = None;
-                tracing::info!(repositories = self.watches.len(), "the configuration was read again and is in force");
+                tracing::info!(
+                    repositories = self.watches.len(),
+                    "the configuration was read again and is in force"
+                );
             }
             Err(error) => {
                 tracing::error!(%error, "the configuration on disk cannot be used; the last good one stays in force");

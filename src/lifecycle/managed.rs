@@ -55,12 +55,15 @@ fn origin_branch(entry: &Repository, name: &RepoName) -> Result<BranchName, Refu
     let Some(branch) = &entry.origin_branch else {
         return Err(Refusal::new(
             StopDetail::OriginUnresolved,
-            format!("{name} has no `path` and no `origin_branch`: which files its agent comes from is not known."),
+            format!(
+                "{name} has no `path` and no `origin_branch`: which files its agent comes from is not known."
+            ),
         )
         .hint("origin_branch = \"…\" in its [[repositories]] entry"));
     };
-    BranchName::parse(branch)
-        .map_err(|error| Refusal::new(StopDetail::OriginMissing, format!("origin_branch of {name}: {error}.")))
+    BranchName::parse(branch).map_err(|error| {
+        Refusal::new(StopDetail::OriginMissing, format!("origin_branch of {name}: {error}."))
+    })
 }
 
 /// The operator's configuration with what the clone's own file may add (D85); what it may not is said.

@@ -101,19 +101,19 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
 /// Definition and policy as they are on disk, or as they last were good.
 async fn definitions(request: &RunRequest, agent: &str, site: &Site) -> Result<(Loaded, Policy), Refusal> {
     let read = load_definition(site, agent, &request.parameters).await;
-    let read = read.and_then(|loaded| supported(&loaded).map(|()| loaded));
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
-    match &site.kept {
-        Some(kept) => Ok((kept.definition(agent, read)?, kept.policy(policy)?)),
-        None => Ok((read?, policy?)),
-    }
+    let (loaded, policy) = match &site.kept {
+        Some(kept) => (kept.definition(agent, read)?, kept.policy(policy)?),
+        None => (read?, policy?),
+    };
+    supported(&loaded, site).await?;
+    Ok((loaded, policy))
 }
 
 /// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
 pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
     let agent = &site.repository.agent;
     let read = load_definition(site, agent, &BTreeMap::new()).await;
-    let read = read.and_then(|loaded| supported(&loaded).map(|()| loaded));
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
     let broken = read.as_ref().err().or(policy.as_ref().err()).cloned();
     if let Some(kept) = &site.kept {
@@ -197,7 +197,9 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let refused = |message: String| Err(Refusal::new(StopDetail::ConfigInvalid, message));
     let agent = &definition.name;
     if site.replay.is_some() {
-        return refused(format!("The agent \"{agent}\" is a program of its own: its work cannot be replayed."));
+        return refused(format!(
+            "The agent \"{agent}\" is a program of its own: its work cannot be replayed."
+        ));
     }
     if program.backend == Backend::Acp {
         return refused(format!(

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::equipment;
-use super::recording::Recording;
 use super::kept::Kept;
+use super::recording::Recording;
 use super::refusal::Refusal;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};

@@ -23,7 +23,10 @@ async fn s10_a_broken_configuration_is_said_and_the_last_good_one_works_until_it
     let file = "shop/.agent/agentd.toml";
     let good = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
     world.write(file, &good.replace("[github]", "[githup]"));
-    until("it is said", || status(&world)["reload_error"].as_str().is_some_and(|error| error.contains("githup"))).await;
+    until("it is said", || {
+        status(&world)["reload_error"].as_str().is_some_and(|error| error.contains("githup"))
+    })
+    .await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     until("done all the same", || world.labels() == ["agentd:done"]).await;
     world.write(file, &format!("{good}\n[github.labels]\ntrigger = \"go\"\n"));
@@ -57,7 +60,10 @@ async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions
     let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     let shop = world.shop();
     // What the repository says of budgets and tokens does not count; what it says of its own tests does.
-    world.write("shop/.agent/agentd.toml", "[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n[daemon]\npoll_interval = \"9s\"\n");
+    world.write(
+        "shop/.agent/agentd.toml",
+        "[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n[daemon]\npoll_interval = \"9s\"\n",
+    );
     world.git(&shop, &["add", "-A", "."]).await;
     world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
     world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
@@ -69,7 +75,8 @@ async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions
     let mut command = world.command(&["--json", "daemon", "--once"]);
     command.current_dir(world.dir.path().join("elsewhere"));
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let report: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)));
+    let report: Value =
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)));
     assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}{}", text(&done.stderr));
     world.assert_one_of_each();
     let clone = world.dir.path().join("state/repos/demo/shop/checkout");
