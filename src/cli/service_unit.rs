@@ -16,7 +16,8 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
     let place = place.ok_or_else(|| {
         CommandError::invalid("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the unit")
     })?;
-    let program = context.env.program().ok_or_else(|| CommandError::failed("where agentd itself is cannot be told"))?;
+    let program =
+        context.env.program().ok_or_else(|| CommandError::failed("where agentd itself is cannot be told"))?;
     let folder = context.base.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let folder: String =
         folder.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();

@@ -7,8 +7,6 @@ use super::tree::{Tree, leaves_of};
 
 /// Key (`[]` for any index, `*` for any name; a table stands for all below it) and what is missing.
 const NOT_YET: &[(&str, &str)] = &[
-    ("record.fault_snapshots", "requests are not kept yet"),
-    ("redaction.program", "redaction programs cannot be used yet"),
     ("session.inline_payload_max_bytes", "the limit is fixed"),
     ("session.loop_guard", "the loop guard's numbers are fixed"),
     ("session.read_page_lines", "pages are fixed at 500 lines"),

@@ -52,7 +52,10 @@ impl Daemon {
                 None => match client.newest_comment(&repo).await {
                     // By GitHub's own ids and times: this machine's clock may be another.
                     Ok(newest) => CommentsRead {
-                        since: newest.as_ref().and_then(|one| one.updated_at).unwrap_or(now - TimeDelta::days(1)),
+                        since: newest
+                            .as_ref()
+                            .and_then(|one| one.updated_at)
+                            .unwrap_or(now - TimeDelta::days(1)),
                         last_id: newest.map_or(0, |one| one.id),
                         etag: None,
                     },
@@ -63,7 +66,8 @@ impl Daemon {
                     }
                 },
             };
-            let (comments, etag) = match client.recent_comments(&repo, read.since, read.etag.as_deref()).await {
+            let (comments, etag) = match client.recent_comments(&repo, read.since, read.etag.as_deref()).await
+            {
                 Ok(Fetched::Unchanged) => continue,
                 Ok(Fetched::Fresh(comments, etag)) => (comments, etag),
                 Err(error) => {
@@ -74,7 +78,12 @@ impl Daemon {
             };
             let new: Vec<Comment> = comments.iter().filter(|one| one.id > read.last_id).cloned().collect();
             let next = CommentsRead {
-                since: comments.iter().filter_map(|one| one.updated_at).max().unwrap_or(read.since).max(read.since),
+                since: comments
+                    .iter()
+                    .filter_map(|one| one.updated_at)
+                    .max()
+                    .unwrap_or(read.since)
+                    .max(read.since),
                 last_id: comments.iter().map(|one| one.id).max().unwrap_or(0).max(read.last_id),
                 etag: None,
             };
@@ -203,7 +212,16 @@ mod tests {
         assert_eq!(command("/agentd retry, please"), Some(Command::Run));
         assert_eq!(command("/agentd stop"), Some(Command::Stop));
         assert_eq!(command("/agentd approve abc"), Some(Command::Approve));
-        for talk in ["", "run", "> /agentd run", "say /agentd run", "/agentd", "/agentd dance", "text\n/agentd run", "/agentdrun"] {
+        for talk in [
+            "",
+            "run",
+            "> /agentd run",
+            "say /agentd run",
+            "/agentd",
+            "/agentd dance",
+            "text\n/agentd run",
+            "/agentdrun",
+        ] {
             assert_eq!(command(talk), None, "{talk}");
         }
     }

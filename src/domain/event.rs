@@ -267,6 +267,9 @@ pub struct LeaseTaken {
     pub instance: InstanceId,
     /// Objective, verbatim but redacted.
     pub issue: Issue,
+    /// Whether the objective could not be redacted and was dropped (P-032).
+    #[serde(default)]
+    pub context_withheld: bool,
     /// What asked for the run.
     pub source: ObjectiveSource,
     /// On whose behalf.

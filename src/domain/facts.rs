@@ -39,6 +39,8 @@ pub struct RunFacts {
     pub warnings: Vec<Warning>,
     /// Budgets that passed their soft ratio.
     pub soft_hits: Vec<BudgetKind>,
+    /// The same with what was used and the cap, each in the budget's own unit.
+    pub soft_limits: Vec<(BudgetKind, f64, f64)>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The branch's state after the commit room.
@@ -162,6 +164,7 @@ impl RunFacts {
             Event::Warned(warning) => self.warnings.push(warning),
             Event::BudgetSoftLimit { kind, used, cap } => {
                 self.soft_hits.push(kind);
+                self.soft_limits.push((kind, used, cap));
                 let text = format!("{} is nearly used up: {used} of {cap}", kind.as_str());
                 self.warnings.push(Warning { code: "budget_soft_limit".to_owned(), at, text });
             }

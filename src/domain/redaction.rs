@@ -332,6 +332,9 @@ fn forms(secret: &str) -> Vec<String> {
         for upper in [true, false] {
             all.push(percent_encoded(&text, upper, "%20"));
             all.push(percent_encoded(&text, upper, "+"));
+            // Encoders that are more eager than they need to be: all but letters and digits, and everything.
+            all.push(eagerly_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
+            all.push(eagerly_encoded(&text, upper, |_| false));
         }
         all.push(hex::encode(&text));
         all.push(hex::encode_upper(&text));
@@ -365,6 +368,16 @@ fn percent_encoded(text: &str, upper: bool, space: &str) -> String {
             b' ' => space.to_owned(),
             _ if upper => format!("%{byte:02X}"),
             _ => format!("%{byte:02x}"),
+        })
+        .collect()
+}
+
+fn eagerly_encoded(text: &str, upper: bool, stays: impl Fn(u8) -> bool) -> String {
+    text.bytes()
+        .map(|byte| match (stays(byte), upper) {
+            (true, _) => char::from(byte).to_string(),
+            (false, true) => format!("%{byte:02X}"),
+            (false, false) => format!("%{byte:02x}"),
         })
         .collect()
 }

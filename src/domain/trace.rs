@@ -334,6 +334,9 @@ pub struct SessionClosed {
     /// The conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Artifact>,
+    /// What a session that failed had said and heard, with `record.fault_snapshots` (C-20).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Pointer>,
     /// What the model did not get to see in full.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclusions: Vec<Exclusion>,

@@ -17,7 +17,8 @@ use super::gate::{Gate, ReadyCall};
 use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::queue::Queues;
-use super::record::{LedgerLine, Record};
+use super::record::{LedgerLine, Record, WITHHELD};
+use super::redaction_program::RedactionProgram;
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
 use crate::domain::canonical::sha256_hex;
@@ -54,6 +55,8 @@ pub struct Execution<'a> {
     pub turn: u32,
     /// What the model does not see in full.
     pub exclusions: &'a mut Vec<Exclusion>,
+    /// Asked for every output, after the built-in redaction.
+    pub redaction: Option<&'a RedactionProgram>,
 }
 
 /// One call on its way.
@@ -157,8 +160,14 @@ impl Execution<'_> {
             }
             Err(error) => (ToolOutput::text(""), Some(self.redacted(error))),
         };
+        let error = match error {
+            Some(ToolError::ForModel { error_type, message }) => {
+                Some(ToolError::ForModel { error_type, message: self.by_program(message).await })
+            }
+            other => other,
+        };
         let ToolOutput { text, exit_code, facts } = output;
-        let text = self.record.redacted(text);
+        let text = self.by_program(self.record.redacted(text)).await;
         let sha256 = sha256_hex(match &error {
             None => text.as_bytes(),
             Some(_) => b"",
@@ -190,6 +199,14 @@ impl Execution<'_> {
         };
         self.account(seat, costs, answer.text())?;
         Ok(answer)
+    }
+
+    /// The configured program's word on a text; one that it fails on is dropped (P-032).
+    async fn by_program(&self, text: String) -> String {
+        match self.redaction {
+            None => text,
+            Some(program) => program.redact(&text).await.unwrap_or_else(|| WITHHELD.to_owned()),
+        }
     }
 
     /// The context guard's word on an answer: as it is, by handle, or not at all.

@@ -15,6 +15,7 @@ pub mod interrupt;
 pub mod halt;
 pub mod queue;
 // The gate.
+pub mod redaction_program;
 pub mod policy_program;
 pub mod policy;
 pub mod envelope;

@@ -22,7 +22,7 @@ use crate::domain::trace::{Item, ItemRole, Pointer, RecordText};
 /// Longest text that stands inline in a record, in bytes.
 pub const LONGEST_INLINE: usize = 64 * 1024;
 /// Stands where a text could not be redacted: it is dropped, not kept raw (P-032).
-const WITHHELD: &str = "[withheld: it could not be redacted]";
+pub const WITHHELD: &str = "[withheld: it could not be redacted]";
 
 /// Where a session stands in its run.
 #[derive(Debug, Clone, PartialEq, Eq)]

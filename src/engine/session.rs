@@ -26,6 +26,7 @@ use super::policy::Policy;
 use super::queue::Queues;
 pub use super::reading::SessionMode;
 use super::record::{LONGEST_INLINE, Record, SessionIds, prompt_mark};
+use super::redaction_program::RedactionProgram;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::stop::StopSignal;
 use super::task_status::{self, StatusWatch};
@@ -43,8 +44,8 @@ use crate::domain::run::ForcedFinal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
-    Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, ReportCaptured, SessionClosed,
-    SessionFailure, SessionOpened, tools_sha256,
+    Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, Pointer, ReportCaptured,
+    SessionClosed, SessionFailure, SessionOpened, tools_sha256,
 };
 
 /// Errors looked back on in a synthetic report.
@@ -118,6 +119,10 @@ pub struct SessionWorld {
     pub runtime_version: String,
     /// Looks at what a report claims before it counts; `None` = nobody looks before the run's end.
     pub claims: Option<ClaimCheck>,
+    /// Asked for every tool output before anybody keeps or reads it; `None` = there is no such program.
+    pub redaction: Option<Arc<RedactionProgram>>,
+    /// Whether what a session that failed had said and heard is kept, redacted (C-20).
+    pub fault_snapshots: bool,
 }
 
 /// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands (contracts §3.4).
@@ -503,7 +508,14 @@ impl<'a> Session<'a> {
         };
         let include = self.request.prompt.include_text;
         outcome.conversation = Some(self.record.conversation(&outcome.messages, prompts, include).await?);
+        let fault = match &outcome.failure {
+            Some(failure) if self.world.fault_snapshots => {
+                Some(self.fault(failure, &outcome.messages).await?)
+            }
+            _ => None,
+        };
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {
+            fault,
             session: self.request.ids.session,
             visit: self.request.ids.visit,
             turns: outcome.turns,
@@ -513,6 +525,17 @@ impl<'a> Session<'a> {
             conversation: outcome.conversation.clone(),
             exclusions: std::mem::take(&mut self.exclusions),
         })))
+    }
+
+    /// The last request of a session that failed, and why it did (C-20).
+    async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Halt> {
+        let tools = if self.is_final() { &self.final_tools } else { &self.open_tools };
+        let snapshot = serde_json::json!({
+            "failure": failure, "turn": self.turn, "messages": messages, "tools": tools,
+            "lastErrors": self.last_errors,
+        });
+        let snapshot = self.record.redact_json(&snapshot).to_string();
+        self.record.keep(snapshot.into_bytes(), "application/json").await
     }
 
     fn facts(&self) -> SessionFacts {

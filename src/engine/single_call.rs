@@ -77,6 +77,7 @@ pub async fn call_tool(
         context_limit: u64::MAX,
         turn: TURN,
         exclusions: &mut Vec::new(),
+        redaction: world.redaction.as_deref(),
     };
     let mut answers = execution.run(vec![ready]).await?;
     let answer = answers.pop().ok_or_else(|| Halt::internal("a call was left without an answer"))?;

@@ -362,6 +362,7 @@ impl Session<'_> {
             context_limit: widest_limit(self.live.iter().map(|index| &settings.targets[*index])),
             turn: self.turn,
             exclusions: &mut self.exclusions,
+            redaction: self.world.redaction.as_deref(),
         };
         execution.run(ready).await
     }

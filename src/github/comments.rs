@@ -83,7 +83,8 @@ impl Client {
     ) -> Result<Fetched<Vec<Comment>>, Error> {
         let doing = format!("reading the latest comments of {repo}");
         let since = since.format("%Y-%m-%dT%H:%M:%SZ");
-        let path = format!("/repos/{repo}/issues/comments?sort=updated&direction=asc&since={since}&per_page=100");
+        let path =
+            format!("/repos/{repo}/issues/comments?sort=updated&direction=asc&since={since}&per_page=100");
         let reply = self.send(Ask::get(self.url(&path), &doing, "issues: read").etag(etag)).await?;
         if reply.unchanged() {
             return Ok(Fetched::Unchanged);

@@ -118,6 +118,8 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(evidence::in_turn(run, site, worktree)),
+        redaction: site.redaction_program().map(Arc::new),
+        fault_snapshots: site.config.record.fault_snapshots,
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),

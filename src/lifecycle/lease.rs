@@ -14,11 +14,13 @@ use super::refusal::Refusal;
 use super::run::RUN_MARK;
 use super::site::Site;
 use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::engine::journal::Journal as _;
+use crate::engine::record::WITHHELD;
 use crate::store::journal_file::FileJournal;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{Lock, LockError};
@@ -198,10 +200,12 @@ async fn open_journal(
     };
     let journal = FileJournal::open(dir, site.clock.clone(), Arc::clone(&plan.redactor))
         .map_err(|error| failed(error.to_string()))?;
+    let (issue, context_withheld) = recorded_issue(plan, site).await;
     let first = Event::LeaseTaken(Box::new(LeaseTaken {
         run_id: mapping.run_id,
         instance: mapping.instance.clone(),
-        issue: plan.issue.clone(),
+        issue,
+        context_withheld,
         source: plan.request.source,
         principal: plan.request.principal.clone(),
         origin: mapping.origin.clone(),
@@ -215,6 +219,17 @@ async fn open_journal(
     journal.append(first).map_err(|error| failed(error.to_string()))?;
     journal.flush().await.map_err(|error| failed(error.to_string()))?;
     Ok(Arc::new(journal))
+}
+
+/// The issue as records keep it: through the redaction program, where there is one; dropped where that fails (P-032).
+async fn recorded_issue(plan: &Plan, site: &Site) -> (Issue, bool) {
+    let mut issue = plan.issue.clone();
+    let Some(program) = site.redaction_program() else { return (issue, false) };
+    let (title, body) = (program.redact(&issue.title).await, program.redact(&issue.body).await);
+    let withheld = title.is_none() || body.is_none();
+    issue.title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| WITHHELD.to_owned());
+    issue.body = body.unwrap_or_else(|| WITHHELD.to_owned());
+    (issue, withheld)
 }
 
 /// A name that no earlier instance of the issue has (D94): a second later where the clock stands still.

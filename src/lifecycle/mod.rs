@@ -34,6 +34,7 @@ pub mod seal;
 pub mod sinks;
 pub mod recovery;
 pub mod control;
+pub mod guidance;
 pub mod verification;
 pub mod closure;
 pub mod publish;

@@ -3,6 +3,7 @@
 
 use super::closure;
 use super::evidence;
+use super::guidance;
 use super::page::{self, Links};
 use super::refusal::Refusal;
 use super::report;
@@ -184,6 +185,7 @@ async fn settle_issue(
             );
         }
     }
+    guidance::ask(run, site).await;
     run.plan_effect(Effect::Labels).await?;
     match end_labels(github, site, number, stop).await {
         Ok(set) => run.effect_done(Effect::Labels, set)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -14,7 +14,14 @@ use crate::domain::run_record::{
 use crate::domain::trace::RecordText;
 
 /// Folds the record. It is a function of the journal, so it can be made again at any time.
-pub fn fold(facts: &RunFacts, output: &RunOutput, events_digest: &str) -> RunRecord {
+pub fn fold(
+    facts: &RunFacts,
+    output: &RunOutput,
+    events_digest: &str,
+    question: RecordText,
+    response: RecordText,
+) -> RunRecord {
+    let context = context(facts);
     let mut record = RunRecord {
         run_id: output.run_id,
         started_at: output.started_at.clone(),
@@ -23,10 +30,10 @@ pub fn fold(facts: &RunFacts, output: &RunOutput, events_digest: &str) -> RunRec
         agent_name: facts.started.as_ref().map(|started| started.agent.clone()).unwrap_or_default(),
         provider_name: None,
         model: None,
-        question: RecordText::Inline(question(output)),
-        response: RecordText::Inline(response(output)),
-        context_snapshot: None,
-        context_redacted: false,
+        question,
+        response,
+        context_redacted: context.as_ref().is_none_or(|context| context.to_string().contains("[redacted:")),
+        context_snapshot: context,
         items: Vec::new(),
         input_item_count: 0,
         prompt_snapshots: Vec::new(),
@@ -102,11 +109,30 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
     }
 }
 
-fn question(output: &RunOutput) -> String {
+/// What the run was given, as far as it may be kept: all of it was redacted before it came here (P-031, P-032).
+fn context(facts: &RunFacts) -> Option<Value> {
+    let lease = facts.lease.as_ref().filter(|lease| !lease.context_withheld)?;
+    let started = facts.started.as_ref();
+    Some(json!({
+        "source": lease.source,
+        "principal": lease.principal,
+        "origin": lease.origin,
+        "labels": lease.issue.labels,
+        "budgets": started.map(|started| &started.budgets),
+        "asked": started.map(|started| &started.asked),
+        "definitionSha256": started.map(|started| &started.definition_sha256),
+        "configSha256": started.map(|started| &started.config_sha256),
+        "policyVersions": started.map(|started| &started.policy_versions),
+    }))
+}
+
+/// The objective.
+pub fn question(output: &RunOutput) -> String {
     format!("{}\n\n{}", output.objective.title, output.objective.body).trim_end().to_owned()
 }
 
-fn response(output: &RunOutput) -> String {
+/// The final report's text.
+pub fn response(output: &RunOutput) -> String {
     match (&output.final_report.content, &output.final_report.content_json) {
         (Some(content), _) => content.clone(),
         (None, Some(json)) => Value::Object(json.clone()).to_string(),

@@ -26,7 +26,9 @@ use crate::domain::run_output::{
     OutputOrigin, OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
 use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::{Pointer, RecordText};
 use crate::engine::journal::{Journal as _, JournalError};
+use crate::engine::record::LONGEST_INLINE;
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
@@ -85,7 +87,7 @@ pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
     let told = read.lines.iter().rev().find(|line| line.kind == LAST).or(read.lines.last());
     let last = told.map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
     let facts = journal_file::facts_of(&read.lines);
-    let mut output = fold(&facts, dir.run_id.0, last.clone());
+    let mut output = fold(&facts, dir, last.clone());
     let evidence: String = output
         .evidence
         .iter()
@@ -108,7 +110,9 @@ pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
         serde_json::to_vec_pretty(&output).map_err(|error| failed(&dir.result(), error.to_string()))?;
     put(&dir.result(), &json)?;
     // The record is an audit sink: best effort (C-10).
-    let record = super::record::fold(&facts, &output, &last.1);
+    let question = record_text(dir, "question", super::record::question(&output))?;
+    let response = record_text(dir, "response", super::record::response(&output))?;
+    let record = super::record::fold(&facts, &output, &last.1, question, response);
     match serde_json::to_vec_pretty(&record) {
         Ok(json) => {
             if let Err(error) = put(&dir.record(), &json) {
@@ -131,18 +135,18 @@ fn artifact(path: &str, bytes: &[u8]) -> Artifact {
 
 /// The run output of a live run, as of now.
 pub fn output(facts: &RunFacts, journal: &FileJournal) -> RunOutput {
-    fold(facts, journal.dir().run_id.0, journal.head())
+    fold(facts, journal.dir(), journal.head())
 }
 
-fn fold(facts: &RunFacts, run_id: Uuid, last: (u64, String)) -> RunOutput {
+fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     let end = facts.end.clone().or_else(|| facts.flow_end.as_ref().map(|end| end.stop.clone()));
     let stop = end.unwrap_or_else(|| Stop::new(StopDetail::Interrupted, "The run has not ended."));
     let lease = facts.lease.as_ref();
     let objective =
         lease.map_or_else(no_objective, |lease| objective(&lease.issue, lease.source, tracked(&lease.issue)));
     let principal = lease.map_or_else(nobody, |lease| lease.principal.clone());
-    let report = final_report(facts, &stop);
-    let mut output = RunOutput::of(run_id, objective, principal, &stop, report, facts.started_at);
+    let report = long_report(facts, dir).unwrap_or_else(|| final_report(facts, &stop));
+    let mut output = RunOutput::of(dir.run_id.0, objective, principal, &stop, report, facts.started_at);
     output.completed_at = rfc3339_of_ms(facts.last_at);
     output.summary = summary(facts, &stop);
     output.mapping = lease.map(|lease| OutputMapping {
@@ -219,6 +223,30 @@ fn no_objective() -> Objective {
 
 fn nobody() -> crate::domain::run::Principal {
     crate::domain::run::Principal::new(crate::domain::run::PrincipalSource::Local, "unknown", None)
+}
+
+/// The last report, where it was too long for the journal and is kept beside it.
+fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
+    let last = facts.other.iter().rev().find_map(|(_, event)| match event {
+        Event::ReportCaptured(captured) => Some(captured),
+        _ => None,
+    })?;
+    let kept = last.kept.as_ref().filter(|_| last.report.is_none())?;
+    serde_json::from_slice(&std::fs::read(dir.path.join(&kept.reference)).ok()?).ok()
+}
+
+/// A text as the record holds it: inline, or in a file of its own that is pointed to.
+fn record_text(dir: &RunDir, name: &str, text: String) -> Result<RecordText, JournalError> {
+    if text.len() <= LONGEST_INLINE {
+        return Ok(RecordText::Inline(text));
+    }
+    let path = format!("artifacts/{name}.txt");
+    if let Some(folder) = dir.path.join(&path).parent() {
+        files::create_private_dir(folder)
+            .map_err(|error| JournalError { path: path.clone(), message: error.to_string() })?;
+    }
+    put(&dir.path.join(&path), text.as_bytes())?;
+    Ok(RecordText::Kept(Pointer::new(artifact(&path, text.as_bytes()), "text/plain")))
 }
 
 /// The closing visit's report (D89), else the last one, else a synthetic one from agentd's own facts.

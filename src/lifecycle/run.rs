@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
 use super::enclosure::Enclosure;
+use super::guidance;
 use super::lease::Lease;
 use super::plan::Plan;
 use super::report;
@@ -37,6 +38,7 @@ pub struct Run<'a> {
     stop: StopSignal,
     worktree: OnceLock<Worktree>,
     enclosure: OnceLock<Arc<Enclosure>>,
+    pub(super) told: guidance::Told,
 }
 
 impl<'a> Run<'a> {
@@ -51,6 +53,7 @@ impl<'a> Run<'a> {
             stop: watch.signal(),
             worktree: OnceLock::new(),
             enclosure: OnceLock::new(),
+            told: guidance::Told::default(),
         }
     }
 

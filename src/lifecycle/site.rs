@@ -12,6 +12,7 @@ use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
 use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::stop::StopDetail;
+use crate::engine::redaction_program::RedactionProgram;
 use crate::git::checkout::{Checkout, Identity};
 use crate::git::error::GitError;
 use crate::git::remote::{Remote, RemoteAuth};
@@ -61,6 +62,15 @@ impl Site {
     /// The whole environment of a child process: names that name nothing secret.
     pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
         equipment::child_environment(&self.env)
+    }
+
+    /// `redaction.program`, if there is one.
+    pub fn redaction_program(&self) -> Option<RedactionProgram> {
+        (!self.config.redaction.program.is_empty()).then(|| RedactionProgram {
+            argv: self.config.redaction.program.clone(),
+            cwd: self.checkout.root().clone(),
+            env: self.child_environment(),
+        })
     }
 
     /// The remote with the credentials of the moment: the GitHub token where GitHub's own host serves it, else what the

@@ -17,7 +17,7 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
-use super::{control, instance, origin, publish, report, sinks, steps, worktree};
+use super::{control, guidance, instance, origin, publish, report, sinks, steps, worktree};
 use crate::domain::event::Event;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::Stop;
@@ -53,6 +53,7 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
         let output = tokio::select! {
             output = rooms => output.unwrap_or_else(|error| run.output_lost(&error)),
             never = control::listen(lease.journal.dir(), watch.stop()) => match never {},
+            never = guidance::listen(&run, site) => match never {},
         };
         control::forget(lease.journal.dir());
         Walked { output, refusal: None }

@@ -208,6 +208,8 @@ impl Service {
             backoff,
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
             claims: None,
+            redaction: None,
+            fault_snapshots: false,
         };
         Ok(Opened { run, journal, world })
     }

@@ -74,6 +74,7 @@ impl Stage {
             branch: branch("feature/issue-7"),
             checkout: "/main/checkout".into(),
             lease_file: String::new(),
+            context_withheld: false,
             worktree: ".worktrees/issue-7".into(),
             previous_run: None,
             runtime_version: "0".into(),

@@ -3,13 +3,20 @@
 use std::path::Path;
 
 fn rows(file: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file)).unwrap();
-    text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")).map(str::to_owned).collect()
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file)).unwrap();
+    text.lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| #"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// All Rust sources in one text.
 fn sources() -> String {
-    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")];
+    let mut open = vec![
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"),
+    ];
     let mut all = String::new();
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {

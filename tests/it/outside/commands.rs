@@ -19,7 +19,8 @@ async fn a_comment_from_a_permitted_person_starts_a_run_and_others_are_told_why_
     until("a first reading", || polls(&world) >= 2).await;
     assert_eq!(comments(&world).len(), 1, "what was written before is not followed");
     world.sim.add_comment("demo/shop", 7, "mallory", "/agentd run");
-    until("an answer", || comments(&world).iter().any(|body| body.contains("mallory has the permission"))).await;
+    until("an answer", || comments(&world).iter().any(|body| body.contains("mallory has the permission")))
+        .await;
     assert!(world.labels().is_empty(), "{:?}", world.labels());
     world.sim.add_comment("demo/shop", 7, "ada", "/agentd retry, please");
     until("done", || world.labels() == ["agentd:done"]).await;

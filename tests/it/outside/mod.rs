@@ -5,6 +5,7 @@
 )]
 
 mod aftermath;
+mod attacks;
 mod bad_input;
 mod cases;
 mod chat;
@@ -14,6 +15,7 @@ mod commands;
 mod crashes;
 mod daemons;
 mod front;
+mod gate_cases;
 mod interruptions;
 mod issue_file;
 mod main_job;

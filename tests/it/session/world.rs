@@ -213,6 +213,8 @@ impl World {
             backoff: Backoff { first: self.backoff_first, ..Backoff::default() },
             runtime_version: "0.0.0-test".to_owned(),
             claims: None,
+            redaction: None,
+            fault_snapshots: false,
         }
     }
 
