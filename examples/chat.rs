@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example chat -- DIRECTORY USER-UUID "What is on my list?"` where DIRECTORY has an `agentd.toml` with a
 //! model and MCP servers.
+#![expect(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::path::Path;
 

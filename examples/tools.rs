@@ -1,6 +1,7 @@
 //! The tools for a host with a model of its own: their definitions, and one call for a user.
 //!
 //! `cargo run --example tools -- DIRECTORY` lists them; with `USER-UUID TOOL JSON` behind it one is called.
+#![expect(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::path::Path;
 
