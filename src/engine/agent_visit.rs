@@ -524,6 +524,7 @@ impl AgentVisit<'_> {
         })))?;
         outcome.conversation = Some(self.record.conversation(&outcome.messages, 1, include).await?);
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {
+            fault: None,
             session: ids.session,
             visit: ids.visit,
             turns: outcome.turns,
