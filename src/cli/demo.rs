@@ -212,6 +212,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         parameters: std::collections::BTreeMap::new(),
         metadata: serde_json::Map::new(),
         resume: None,
+        follow_up: None,
     };
     let view = progress::View::new(context.output, false);
     let watch = Watch::new({

@@ -265,6 +265,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         parameters: args.uv.iter().cloned().collect(),
         metadata,
         resume: None,
+        follow_up: None,
     })
 }
 

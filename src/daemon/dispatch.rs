@@ -122,6 +122,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         parameters: BTreeMap::new(),
         metadata: serde_json::Map::new(),
         resume: None,
+        follow_up: asked.follow_up.clone(),
     };
     if site.managed
         && let Err(refusal) = managed::refresh(site).await

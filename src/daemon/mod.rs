@@ -7,6 +7,7 @@ mod commands;
 mod cron;
 mod dispatch;
 mod ends;
+mod follow;
 mod loading;
 mod outcome;
 mod poll;

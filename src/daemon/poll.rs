@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
+use super::follow::Pulls;
 use super::state_format::{AskedBy, RepositoryState};
 use super::watch::Watched;
 use crate::config::config_file::LabelsTable;
@@ -34,6 +35,8 @@ pub(super) struct Watch {
     pub recovering: Vec<IssueSnapshot>,
     /// GitHub does not list the repository's comments: it is not asked again.
     pub without_comments: bool,
+    /// Open pull requests of agentd's.
+    pub pulls: Pulls,
     known: BTreeMap<u64, Known>,
 }
 
@@ -73,6 +76,7 @@ impl Watch {
             health: Health::default(),
             recovering: Vec::new(),
             without_comments: false,
+            pulls: Pulls::default(),
             known: BTreeMap::new(),
         }
     }

@@ -59,6 +59,9 @@ pub struct IssueMemory {
     /// Who asked for the next run by a comment; the label was put on by agentd itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AskedBy>,
+    /// What follow-up runs of its pull request answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Followed>,
     /// A person is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -74,6 +77,15 @@ pub struct CommentsRead {
     /// Tag of the list as last read with this `since`.
     #[serde(default)]
     pub etag: Option<String>,
+}
+
+/// Follow-up runs of one pull request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Of what was answered last: the same again starts nothing.
+    pub fingerprint: String,
+    /// Runs so far.
+    pub rounds: u32,
 }
 
 /// Who asked for a run by a comment.

@@ -42,6 +42,8 @@ pub struct Unfinished {
 pub struct RunRequest {
     /// The issue, read just now.
     pub issue: IssueSnapshot,
+    /// What became of its pull request, fenced; `None` = it is no follow-up.
+    pub follow_up: Option<String>,
     /// What asks for it.
     pub source: ObjectiveSource,
     /// On whose behalf.

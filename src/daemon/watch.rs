@@ -17,7 +17,7 @@ use super::poll::{Frame, Watch};
 use super::progress::Progress;
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
-use super::state_format::DaemonState;
+use super::state_format::{DaemonState, Followed};
 use super::status_format::Status;
 use super::supervise::{Abandon, Reload, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
 use crate::config::config_file::LabelsTable;
@@ -297,6 +297,7 @@ impl Daemon {
         let polls = self.watches.iter_mut().map(|watch| watch.poll(&client, &trigger, interval, now));
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<bool>>().await;
         self.heed_comments(now).await;
+        self.follow_pulls(now).await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone().await;
         self.dispatch().await;
@@ -452,6 +453,13 @@ impl Daemon {
         if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
             memory.parked = None;
         }
+        let wanted = watch.pulls.wanted.remove(&issue.number);
+        let follow_up = wanted.map(|(told, fingerprint)| {
+            let memory = watch.state.issues.entry(issue.number).or_default();
+            let rounds = memory.followed.take().unwrap_or_default().rounds + 1;
+            memory.followed = Some(Followed { fingerprint, rounds });
+            told
+        });
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
@@ -460,6 +468,7 @@ impl Daemon {
             principal: admission.principal(source),
             permission: admission.permission,
             issue: fresh,
+            follow_up,
             source,
             control: control.clone(),
         });

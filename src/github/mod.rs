@@ -34,7 +34,7 @@ pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};
 pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};
 pub use people::{Actor, Viewer};
-pub use pulls::{Pull, PullSpec};
+pub use pulls::{FailedCheck, Pull, PullSpec, Review};
 pub use repositories::Repository;
 
 /// What a find-or-create did.

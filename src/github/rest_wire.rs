@@ -202,6 +202,35 @@ pub(super) struct SideWire {
     pub repo: Option<RepositoryWire>,
 }
 
+#[derive(Debug, Deserialize)]
+pub(super) struct ReviewWire {
+    pub id: u64,
+    pub user: Option<UserWire>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub body: String,
+    #[serde(default, deserialize_with = "nullable")]
+    pub state: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckRunsWire {
+    #[serde(default, deserialize_with = "nullable")]
+    pub check_runs: Vec<CheckRunWire>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckRunWire {
+    #[serde(default, deserialize_with = "nullable")]
+    pub name: String,
+    pub conclusion: Option<String>,
+    pub output: Option<CheckOutputWire>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckOutputWire {
+    pub summary: Option<String>,
+}
+
 #[derive(Deserialize)]
 pub(super) struct AccessTokenWire {
     pub token: String,

@@ -36,6 +36,8 @@ pub struct RunRequest {
     pub metadata: Map<String, Value>,
     /// The run to go on with; it must be the newest of its issue (D61).
     pub resume: Option<RunId>,
+    /// What became of the pull request of an earlier run, fenced; what this run is to put right.
+    pub follow_up: Option<String>,
 }
 
 /// Which issue a walk is about.

@@ -47,6 +47,11 @@ pub fn text(run: &Run<'_>, site: &Site, prior_failures: &[FailureRecord]) -> Str
             fence("earlier failures", &lines)
         ));
     }
+    if let Some(follow_up) = &run.plan.request.follow_up {
+        text.push_str(&format!(
+            "\nThe issue has a pull request already; the work is on this branch. What has to be put right now:\n\n{follow_up}"
+        ));
+    }
     let taken = title.taken_out.hidden_characters + body.taken_out.hidden_characters;
     if taken > 0 || body.taken_out.cut > 0 {
         run.warn(

@@ -315,6 +315,18 @@ impl Simulator {
         true
     }
 
+    /// Reviews a pull request; false: there is none.
+    pub fn add_review(&self, repository: &str, number: u64, author: &str, state: &str, body: &str) -> bool {
+        let mut world = self.world();
+        let (id, at) = (world.new_id(), world.now());
+        let repo = world.repositories.iter_mut().find(|repo| repo.full_name() == repository);
+        let pull = repo.and_then(|repo| repo.issues.get_mut(&number)).and_then(|issue| issue.pull.as_mut());
+        let Some(pull) = pull else { return false };
+        let (author, state, body) = (author.to_owned(), state.to_owned(), body.to_owned());
+        pull.reviews.push(resource::Review { id, author, state, body, commit: String::new(), at });
+        true
+    }
+
     /// Comments as `actor` and returns the comment's id.
     pub fn add_comment(&self, repository: &str, number: u64, actor: &str, body: &str) -> Option<u64> {
         let mut world = self.shared.world();

@@ -125,6 +125,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         parameters: asked.parameters,
         metadata: output.metadata.clone(),
         resume: Some(dir.run_id),
+        follow_up: None,
     }
 }
 

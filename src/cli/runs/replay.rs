@@ -80,6 +80,7 @@ pub(super) fn replay(
         parameters: started.asked.parameters.clone(),
         metadata: started.metadata.clone(),
         resume: None,
+        follow_up: None,
     };
     let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];
     refs.extend(

@@ -84,8 +84,11 @@ async fn the_api_shows_a_run_from_its_start_to_its_end() {
     until("done", || world.labels() == ["agentd:done"]).await;
     let seen = seen.await.unwrap();
     assert!(seen.contains("event: log") && seen.contains("event: status"), "{seen}");
-    until("the end is told", || true).await;
-    let runs = front.json("/api/v1/runs").await;
+    let mut runs = front.json("/api/v1/runs").await;
+    while runs["runs"][0]["state"] != "ended" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        runs = front.json("/api/v1/runs").await;
+    }
     assert_eq!(runs["runs"][0]["issue"], 7, "{runs:#}");
     let id = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
     assert_eq!(front.json(&format!("/api/v1/runs/{id}")).await["schema_version"], "agentd.run_output.v1");
