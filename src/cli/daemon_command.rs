@@ -191,7 +191,7 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
         let around = Surroundings {
             watched: watched(&site).await,
             labels: config.github.labels.clone(),
-            min_permission: config.github.min_permission.into(),
+            min_permission: config.github.min_permission,
             holder,
             now,
         };
@@ -356,7 +356,7 @@ async fn parts_of(
         client,
         repositories,
         labels: config.github.labels.clone(),
-        min_permission: config.github.min_permission.into(),
+        min_permission: config.github.min_permission,
         limits: limits(&config),
         poll_interval: config.daemon.poll_interval,
         state_dir: context.state_dir()?.as_path().to_owned(),

@@ -20,7 +20,7 @@ pub fn list(context: &Context) -> Result<(), CommandError> {
         let site = site(context).await?;
         let known = retire::list(&site).await?;
         if context.output.json() {
-            let rows: Vec<_> = known.iter().map(|one| document(one)).collect();
+            let rows: Vec<_> = known.iter().map(document).collect();
             return context.output.document(&rows);
         }
         if known.is_empty() {

@@ -70,10 +70,17 @@ impl Daemon {
                 }
             }
             let due = |looked: &BTreeMap<u64, DateTime<Utc>>, number: u64| {
-                looked.get(&number).is_none_or(|at| now.signed_duration_since(at).to_std().is_ok_and(|past| past >= PAUSE))
+                looked
+                    .get(&number)
+                    .is_none_or(|at| now.signed_duration_since(at).to_std().is_ok_and(|past| past >= PAUSE))
             };
-            let pulls: Vec<Pull> =
-                watch.pulls.open.iter().filter(|pull| due(&watch.pulls.looked_at, pull.number)).cloned().collect();
+            let pulls: Vec<Pull> = watch
+                .pulls
+                .open
+                .iter()
+                .filter(|pull| due(&watch.pulls.looked_at, pull.number))
+                .cloned()
+                .collect();
             for pull in pulls {
                 if let Some(watch) = self.watch_of(&repo) {
                     watch.pulls.looked_at.insert(pull.number, now);
@@ -105,7 +112,12 @@ impl Daemon {
         let labels = self.parts.labels.clone();
         let client = self.quick_client();
         let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone()).unwrap_or_default();
+        let followed = watch
+            .state
+            .issues
+            .get(&issue.number)
+            .and_then(|memory| memory.followed.clone())
+            .unwrap_or_default();
         if followed.fingerprint == fingerprint {
             return;
         }
@@ -132,7 +144,11 @@ impl Daemon {
     }
 
     /// What is wrong with a pull request, in words that name it, and the text for the next run.
-    async fn findings(&self, issue: &IssueRef, pull: &Pull) -> Result<(Vec<String>, String), crate::github::Error> {
+    async fn findings(
+        &self,
+        issue: &IssueRef,
+        pull: &Pull,
+    ) -> Result<(Vec<String>, String), crate::github::Error> {
         let client = self.quick_client();
         let (repo, needs) = (&issue.repo, self.parts.min_permission);
         let mut findings = Vec::new();
@@ -143,12 +159,18 @@ impl Daemon {
                 continue;
             }
             findings.push(format!("review {} asks for changes", review.id));
-            told.push_str(&format!("A review of the pull request asks for changes:\n{}\n\n", fence("review", &incoming(&review.body, LONGEST_INCOMING))));
+            told.push_str(&format!(
+                "A review of the pull request asks for changes:\n{}\n\n",
+                fence("review", &incoming(&review.body, LONGEST_INCOMING))
+            ));
         }
         for check in client.failed_checks(repo, &pull.head_sha).await? {
             findings.push(format!("check {} failed at {}", check.name, pull.head_sha));
             let text = format!("{}\n{}", check.name, check.summary);
-            told.push_str(&format!("A check of the pull request failed:\n{}\n\n", fence("check", &incoming(&text, LONGEST_INCOMING))));
+            told.push_str(&format!(
+                "A check of the pull request failed:\n{}\n\n",
+                fence("check", &incoming(&text, LONGEST_INCOMING))
+            ));
         }
         if client.pull(repo, pull.number).await?.mergeable == Some(false) {
             findings.push(format!("{} conflicts with {}", pull.head_sha, pull.base));

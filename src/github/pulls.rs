@@ -133,7 +133,8 @@ impl Client {
     /// Open pull requests, the latest change first, unless the list is as it was at `etag`; at most a hundred.
     pub async fn open_pulls(&self, repo: &RepoName, etag: Option<&str>) -> Result<Fetched<Vec<Pull>>, Error> {
         let doing = format!("listing the open pull requests of {repo}");
-        let url = self.url(&format!("/repos/{repo}/pulls?state=open&sort=updated&direction=desc&per_page=100"));
+        let url =
+            self.url(&format!("/repos/{repo}/pulls?state=open&sort=updated&direction=desc&per_page=100"));
         let reply = self.send(Ask::get(url, &doing, "pull requests: read").etag(etag)).await?;
         if reply.unchanged() {
             return Ok(Fetched::Unchanged);

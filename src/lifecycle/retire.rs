@@ -118,7 +118,7 @@ async fn merged_heads(site: &Site, of: &[&Known]) -> Vec<crate::domain::name::Co
         match github.merged_heads(&site.repo, &branch).await {
             Ok(heads) => commits.extend(heads),
             Err(error) => {
-                tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told")
+                tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");
             }
         }
     }
