@@ -100,6 +100,7 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
         backoff: Backoff::default(),
         runtime_version: "bench".to_owned(),
         day_cap: None,
+        claims: None,
     });
     let mut values = loaded.run_values(&BTreeMap::new()).unwrap();
     for name in ["issue", "topic", "depth", "branch"] {

@@ -22,6 +22,7 @@ impl Project {
     }
 
     /// The fixture's files laid over a folder that is there.
+    #[expect(clippy::disallowed_methods, reason = "fixtures in a temporary folder")]
     pub fn within(root: &Path, fixture: &str, agent: &str) -> Self {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agents").join(fixture);
         let folder = root.join(".agent").join(agent);

@@ -27,7 +27,7 @@ fn dirty(flow: Flow) -> Flow {
     flow.ground.write("left over.txt", "x");
     flow.registry(|registry| {
         registry["failurePatterns"] =
-            json!({"dirty": {"edition": "failed", "adaptation": "dirty", "params": ["files"]}})
+            json!({"dirty": {"edition": "failed", "adaptation": "dirty", "params": ["files"]}});
     })
 }
 

@@ -13,7 +13,7 @@ async fn program(command: &str, args: Value) -> Flow {
     Flow::f0(vec![])
         .await
         .agent(|agent| {
-            agent["runner"]["verdict"] = json!({"type": "count:iteration", "config": {"maxIterations": 1}})
+            agent["runner"]["verdict"] = json!({"type": "count:iteration", "config": {"maxIterations": 1}});
         })
         .registry(|registry| {
             *registry = json!({"agentId": "f0", "version": "1.0.0", "entryStep": "merge", "steps": {"merge": {
@@ -80,7 +80,7 @@ async fn e19_a_program_can_be_a_step_among_others() {
 async fn decided_by(script: &str, replies: Vec<Line>) -> Flow {
     let flow = Flow::f0(replies).await.agent(|agent| {
         agent["runner"]["verdict"] =
-            json!({"type": "meta:custom", "config": {"handlerPath": "done.sh", "maxIterations": 4}})
+            json!({"type": "meta:custom", "config": {"handlerPath": "done.sh", "maxIterations": 4}});
     });
     flow.project.program("done.sh", script);
     flow

@@ -11,7 +11,7 @@ use crate::session::world::{Line, report, report_json};
 fn project(on_fail: &Value) -> Project {
     let project = Project::f0();
     project.agent_json(|agent| {
-        agent["runner"]["verdict"] = json!({"type": "detect:keyword", "config": {"maxIterations": 8}})
+        agent["runner"]["verdict"] = json!({"type": "detect:keyword", "config": {"maxIterations": 8}});
     });
     project.registry(|registry| {
         *registry = json!({"agentId": "f0", "version": "1.0.0", "entryStep": "initial.a", "steps": [

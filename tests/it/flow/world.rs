@@ -113,6 +113,7 @@ impl Flow {
         self
     }
 
+    #[expect(clippy::disallowed_methods, reason = "programs are looked for where the tests' own are")]
     pub async fn run(self) -> Ended {
         let loaded = self.project.loaded();
         let root = WorktreeRoot::open(&self.ground.repo).unwrap();
