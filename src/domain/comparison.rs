@@ -54,7 +54,7 @@ fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
                 handoffs.push(json!({ "from": from, "to": to, "output": output }));
             }
             Item::Message { role: super::trace::ItemRole::Assistant, content } => {
-                messages.push(json!(content))
+                messages.push(json!(content));
             }
             // What the host says has the date in it; the prompts' templates are compared below.
             Item::Message { .. } => {}

@@ -9,6 +9,7 @@ use super::agent_backend;
 use super::enclosure::Enclosure;
 use super::equipment;
 use super::evidence;
+use super::plan::Plan;
 use super::recovery::{self, Predecessor};
 use super::run::Run;
 use super::site::Site;
@@ -74,12 +75,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         budgets: plan.budgets.clone(),
         inherited,
         metadata: plan.request.metadata.clone(),
-        asked: Asked {
-            agent: plan.request.agent.clone(),
-            publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
-            format: plan.request.format,
-            parameters: plan.request.parameters.clone(),
-        },
+        asked: asked(plan),
         prior_failures: prior_failures.clone(),
     })))?;
     let finished =
@@ -149,6 +145,16 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
+}
+
+/// What no configuration knows of the request.
+fn asked(plan: &Plan) -> Asked {
+    Asked {
+        agent: plan.request.agent.clone(),
+        publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
+        format: plan.request.format,
+        parameters: plan.request.parameters.clone(),
+    }
 }
 
 /// Grants wait in the state directory until their proposal is made again.

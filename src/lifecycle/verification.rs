@@ -78,12 +78,10 @@ fn of_files(dir: &RunDir) -> (Inspection, Option<RunOutput>) {
             inspection.found("result.json", format!("breaks a rule: {broken}"));
         }
         totals(&mut inspection, output, dir);
-        for artifact in
-            [&output.artifacts.report_md, &output.artifacts.accounting, &output.artifacts.evidence]
-        {
-            if let Some(artifact) = artifact {
-                named(&mut inspection, dir, artifact);
-            }
+        let artifacts = &output.artifacts;
+        let known = [&artifacts.report_md, &artifacts.accounting, &artifacts.evidence];
+        for artifact in known.into_iter().flatten() {
+            named(&mut inspection, dir, artifact);
         }
     }
     // The record is best effort (C-10): absent is no finding of its own, the seal says whether it was written.
