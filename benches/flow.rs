@@ -101,6 +101,8 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
         runtime_version: "bench".to_owned(),
         day_cap: None,
         claims: None,
+        redaction: None,
+        fault_snapshots: false,
     });
     let mut values = loaded.run_values(&BTreeMap::new()).unwrap();
     for name in ["issue", "topic", "depth", "branch"] {
@@ -128,7 +130,9 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
             agent_folder: project.agent(),
             environment: Vec::new(),
             time_limit: Duration::from_secs(1),
+            caged: None,
         },
+        agent: None,
         run_id,
     };
     let mut flow = FlowRun::new(&plan, &world, Vec::new());
