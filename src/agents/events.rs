@@ -55,9 +55,12 @@ impl Reader {
     }
 }
 
-/// A count below `at`; 0 where it is none.
+/// More tokens than any launch uses: a program's figures are not to be trusted with a sum.
+const MOST_TOKENS: u64 = 1 << 40;
+
+/// A count at `at`; 0 where it is none.
 pub(super) fn count(event: &Value, at: &str) -> u64 {
-    event.pointer(at).and_then(Value::as_u64).unwrap_or(0)
+    event.pointer(at).and_then(Value::as_u64).unwrap_or(0).min(MOST_TOKENS)
 }
 
 /// A text at `at`.

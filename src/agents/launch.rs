@@ -23,7 +23,7 @@ const LONGEST_ANSWER: usize = 4 << 20;
 /// Bytes of standard error that are kept: its end tells why something failed.
 const LAST_ERRORS: usize = 8 * 1024;
 /// How long a program that said it is done may take to end.
-const LAST_MOMENT: Duration = Duration::from_secs(10);
+pub(super) const LAST_MOMENT: Duration = Duration::from_secs(10);
 
 /// How one program is started, the same for every visit of a run.
 #[derive(Debug, Clone)]
@@ -88,6 +88,7 @@ impl Launch {
         let before = self.counted_before(task.resume.as_deref());
         match Reader::of(self.program.backend, before) {
             Some(reader) => self.listen(spec, reader, task).await,
+            None if self.program.backend == Backend::Acp => self.talk(spec, task).await,
             None => command(spec, task).await,
         }
     }
@@ -200,13 +201,13 @@ fn how(code: Option<i32>) -> String {
     code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"))
 }
 
-fn last_line(words: &str) -> String {
+pub(super) fn last_line(words: &str) -> String {
     let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     if last.is_empty() { String::new() } else { format!(": {}", last.chars().take(300).collect::<String>()) }
 }
 
 /// Reads a stream to its end and keeps what it ended with.
-async fn last_words(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
+pub(super) async fn last_words(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
     let (mut kept, mut chunk) = (Vec::new(), vec![0; 4096]);
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
         kept.extend_from_slice(&chunk[..read]);

@@ -7,6 +7,7 @@ pub mod launch;
 mod lines;
 mod command_line;
 mod events;
+mod acp;
 mod claude_code;
 mod codex;
 mod gemini;

@@ -92,6 +92,22 @@ pub(super) fn program(
             }
         }
     }
+    // What a program cannot be told is refused, not left out.
+    let unknown = [
+        ("model", file.model.is_some() && matches!(backend, Backend::Command | Backend::Acp)),
+        ("maxTurns", file.max_turns.is_some() && backend != Backend::ClaudeCode),
+        ("stallLimit", file.stall_limit.is_some() && backend == Backend::Command),
+    ];
+    for (key, _) in unknown.into_iter().filter(|(_, given)| *given) {
+        let message = format!("program.{key} means nothing to the backend \"{word}\"");
+        findings.add(
+            Severity::Error,
+            CODE,
+            AT,
+            message,
+            "take it out, or write it as an argument in program.argv",
+        );
+    }
     Some(AgentProgram {
         backend,
         argv,

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::gate::Gate;
 use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{LONGEST_INLINE, LedgerLine, Record, prompt_mark};
@@ -69,8 +70,31 @@ pub struct AgentTask {
     pub schema: Option<Value>,
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,
+    /// Where it asks for permission.
+    pub wishes: AgentWishes,
     /// Ends it.
     pub cancel: CancellationToken,
+}
+
+/// Something that a program asks to be allowed, in the words of agentd's own tools.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentWish {
+    /// Tool whose rules answer it.
+    pub tool: String,
+    /// What they are asked about.
+    pub arguments: Value,
+}
+
+/// The way of wishes to the gate; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AgentWishes(mpsc::Sender<(AgentWish, oneshot::Sender<bool>)>);
+
+impl AgentWishes {
+    /// Asks; what nobody answers is not allowed.
+    pub async fn ask(&self, wish: AgentWish) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.0.send((wish, reply)).await.is_ok() && answer.await.unwrap_or(false)
+    }
 }
 
 /// What a program said so far.
@@ -131,6 +155,8 @@ struct AgentVisit<'a> {
     cost_unknown: bool,
     turns: u32,
     said: Vec<Message>,
+    /// What the launch under way asks for.
+    wishes: Option<mpsc::Receiver<(AgentWish, oneshot::Sender<bool>)>>,
 }
 
 impl FlowWorld {
@@ -158,6 +184,7 @@ impl FlowWorld {
             cost_unknown: false,
             turns: 0,
             said: Vec::new(),
+            wishes: None,
         };
         let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
         let outcome = visit.run(&system, &task, identity).await;
@@ -195,9 +222,10 @@ impl AgentVisit<'_> {
         }
     }
 
-    async fn open(&self, asked: &str, include_text: bool) -> Result<(), Halt> {
+    async fn open(&mut self, asked: &str, include_text: bool) -> Result<(), Halt> {
+        let task = self.task(String::new(), None);
+        let tool = (self.agent.launch)(task);
         let ids = self.record.ids();
-        let tool = (self.agent.launch)(self.task(String::new(), None));
         let offered = [tool.spec().clone()];
         self.record.note(Event::SessionOpened(Box::new(SessionOpened {
             session: ids.session,
@@ -218,8 +246,11 @@ impl AgentVisit<'_> {
         self.record.message_item(0, ItemRole::User, &text).await
     }
 
-    fn task(&self, prompt: String, resume: Option<String>) -> AgentTask {
+    fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
+        let (wishes, heard) = mpsc::channel(8);
+        self.wishes = Some(heard);
         AgentTask {
+            wishes: AgentWishes(wishes),
             prompt,
             resume,
             schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
@@ -290,9 +321,22 @@ impl AgentVisit<'_> {
         let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
         tokio::pin!(running);
         let mut over = None;
+        let mut wishes = self.wishes.take();
+        let gate = Gate::new(
+            Arc::clone(&world.policy),
+            self.record.clone(),
+            self.plan.scope.clone(),
+            &[],
+            &world.queues,
+        )
+        .map_err(|error| Halt::internal(error.to_string()))?;
         let called = loop {
             tokio::select! {
                 called = &mut running => break called,
+                Some((wish, reply)) = next_wish(&mut wishes) => {
+                    // The program may be gone when the answer comes.
+                    let _ = reply.send(gate.permits(TURN, &wish.tool, &wish.arguments).await?);
+                }
                 changed = heard.changed(), if over.is_none() => {
                     if changed.is_err() {
                         continue;
@@ -545,6 +589,22 @@ impl AgentVisit<'_> {
             tools_run: self.launches,
             last_errors: vec![failure.error_name.clone()],
         }
+    }
+}
+
+/// The next wish; none ever, where nobody asks any more.
+async fn next_wish(
+    wishes: &mut Option<mpsc::Receiver<(AgentWish, oneshot::Sender<bool>)>>,
+) -> Option<(AgentWish, oneshot::Sender<bool>)> {
+    match wishes {
+        Some(open) => {
+            let wish = open.recv().await;
+            if wish.is_none() {
+                *wishes = None;
+            }
+            wish
+        }
+        None => std::future::pending().await,
     }
 }
 

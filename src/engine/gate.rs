@@ -405,6 +405,22 @@ impl Gate {
         Ok((result, input.proposal_hash))
     }
 
+    /// Whether the policy lets a program of somebody else's do what it asks for. Its word is on the record, and nothing
+    /// runs here.
+    pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<bool, Halt> {
+        let call = ToolCall {
+            id: format!("permission-{}", Uuid::new_v4()),
+            name: tool.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        self.record.call_item(turn, &call, Some(arguments)).await?;
+        match self.decide(turn, &call, arguments, Risk::Exec).await {
+            Ok((verdict, _)) => Ok(verdict.decision == Decision::Allow),
+            Err(Denied::ByPolicy(..)) => Ok(false),
+            Err(denied) => Err(denied.into_halt()),
+        }
+    }
+
     /// Judges a transition to another step (P-003, C-27, D72). `payload` is the validated output that crosses over.
     /// A hard denial is the error.
     pub async fn handoff(&self, from: &str, to: &str, payload: &Value) -> Result<HandoffRuling, Halt> {

@@ -14,7 +14,7 @@ use super::site::Site;
 use crate::config::config_file::Publish;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
-use crate::domain::agent_program::{AgentNetwork, Backend};
+use crate::domain::agent_program::AgentNetwork;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
@@ -199,11 +199,6 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     if site.replay.is_some() {
         return refused(format!(
             "The agent \"{agent}\" is a program of its own: its work cannot be replayed."
-        ));
-    }
-    if program.backend == Backend::Acp {
-        return refused(format!(
-            "The agent \"{agent}\" asks for the backend \"acp\", which is not available yet."
         ));
     }
     if matches!(program.network, AgentNetwork::Hosts(_)) {

@@ -4,6 +4,7 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod acp;
 mod bench;
 mod cage;
 mod command;

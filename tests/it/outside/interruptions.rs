@@ -95,7 +95,7 @@ async fn d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_run_ag
 
 /// A world whose tests never end, and leave a detached process behind; its process ids are in two files.
 async fn endless(rounds: usize) -> World {
-    World::of(rounds, |scenario| {
+    let world = World::of(rounds, |scenario| {
         let files = &mut scenario.repositories[0].commits[0].files;
         let script = "setsid sleep 1000 & echo $! > setsid.pid; echo $$ > sh.pid; sleep 1000\n";
         files.insert("tests/run.sh".to_owned(), serde_json::from_value(json!(script)).unwrap());
@@ -106,7 +106,14 @@ async fn endless(rounds: usize) -> World {
             });
         }
     })
-    .await
+    .await;
+    // In the cage the process ids are others, and its end is the end of everything in it.
+    let agent = std::fs::read_to_string(world.shop().join(".agent/resolver/agent.json")).unwrap();
+    let uncaged =
+        agent.replace("\"permissionMode\"", "\"sandbox\": {\"enabled\": false}, \"permissionMode\"");
+    assert_ne!(uncaged, agent);
+    world.write("shop/.agent/resolver/agent.json", &uncaged);
+    world
 }
 
 fn assert_ended(pids: &[(&str, String)]) {

@@ -1,0 +1,306 @@
+//! The Agent Client Protocol: one session, one prompt, over lines of JSON-RPC; permissions are asked of the gate.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::process::ChildStdin;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::events::{count, text};
+use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
+use super::lines::{Line, Lines};
+use crate::domain::message::TokenUsage;
+use crate::domain::money::Money;
+use crate::engine::agent_visit::{AgentTask, AgentWish};
+use crate::sys::process::{self, Piped, ProcessSpec};
+
+/// The version of the protocol that is spoken.
+const VERSION: u64 = 1;
+/// Numbers of agentd's requests.
+const INITIALIZE: u64 = 1;
+const NEW_SESSION: u64 = 2;
+const PROMPT: u64 = 3;
+/// Messages that may wait for a program that does not read.
+const WAITING: usize = 64;
+
+/// Whether a message ends the talk.
+enum Next {
+    More,
+    Done,
+}
+
+/// One talk.
+struct Talk<'a> {
+    launch: &'a Launch,
+    task: &'a AgentTask,
+    out: mpsc::Sender<String>,
+    /// The request that waits for its answer; the talk has one at a time.
+    waiting: u64,
+    session: String,
+    after_tool: bool,
+}
+
+impl Launch {
+    /// Talks to a program until it has answered the prompt. Dropping the future ends it with everything it started.
+    pub(super) async fn talk(&self, spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, AgentError> {
+        let Piped { stdin, stdout, stderr, mut guard } =
+            process::spawn_piped(spec).await.map_err(|error| AgentError::NotStarted(error.to_string()))?;
+        let (out, inbox) = mpsc::channel(WAITING);
+        let writer = tokio::spawn(write(stdin, inbox));
+        let errors = tokio::spawn(last_words(stderr));
+        let mut lines = Lines::new(BufReader::new(stdout));
+        let mut talk =
+            Talk { launch: self, task, out, waiting: INITIALIZE, session: String::new(), after_tool: false };
+        talk.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
+            "protocolVersion": VERSION,
+            "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+            "clientInfo": {"name": "agentd", "title": "agentd", "version": env!("CARGO_PKG_VERSION")},
+        }}))?;
+        let mut silence_ends = Instant::now() + self.program.stall_limit;
+        let ended = loop {
+            let line = tokio::select! {
+                biased;
+                () = task.cancel.cancelled() => break Err(AgentError::Cancelled),
+                line = lines.next() => line,
+                () = tokio::time::sleep_until(silence_ends) => break Err(AgentError::Stalled(self.program.stall_limit)),
+            };
+            match line {
+                Ok(Line::Text(line)) if line.trim().is_empty() => {}
+                Ok(Line::Text(line)) => {
+                    silence_ends = Instant::now() + self.program.stall_limit;
+                    match talk.message(&line).await {
+                        Ok(Next::More) => {}
+                        Ok(Next::Done) => break Ok(()),
+                        Err(error) => break Err(error),
+                    }
+                }
+                Ok(Line::Flood) => break Err(AgentError::Flood),
+                Ok(Line::End) | Err(_) => {
+                    break Err(AgentError::Ended { how: String::new(), last: String::new() });
+                }
+            }
+        };
+        drop(talk);
+        let status = match &ended {
+            // It has no more to read: it has a moment to end. So has one that closed its output itself.
+            Ok(()) | Err(AgentError::Ended { .. }) => {
+                match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
+                    Ok(status) => status,
+                    Err(_) => guard.stop().await,
+                }
+            }
+            Err(_) => guard.stop().await,
+        };
+        writer.abort();
+        let code = status.and_then(|status| status.code());
+        match ended {
+            Ok(()) => Ok(code),
+            Err(AgentError::Ended { .. }) => {
+                let words = tokio::time::timeout(Duration::from_secs(1), errors).await;
+                let last = last_line(&words.ok().and_then(Result::ok).unwrap_or_default());
+                Err(AgentError::Ended {
+                    how: format!(
+                        "in the middle{}",
+                        code.map_or_else(String::new, |code| format!(", with exit code {code}"))
+                    ),
+                    last,
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Talk<'_> {
+    fn say(&self, message: &Value) -> Result<(), AgentError> {
+        let broken = |_| AgentError::Itself("it does not read what it is told".to_owned());
+        self.out.try_send(format!("{message}\n")).map_err(broken)
+    }
+
+    async fn message(&mut self, line: &str) -> Result<Next, AgentError> {
+        let broken = |what: &str| Err(AgentError::Itself(format!("it broke the protocol: {what}")));
+        let Ok(message @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
+            return broken("a line of its output is no JSON object");
+        };
+        let id = message.get("id").filter(|id| !id.is_null());
+        match (text(&message, "/method"), id) {
+            (Some(method), Some(id)) => self.asked(&method, id.clone(), &message).await.map(|()| Next::More),
+            (Some(method), None) => {
+                if method == "session/update" {
+                    self.update(&message);
+                }
+                Ok(Next::More)
+            }
+            (None, Some(id)) if id.as_u64() == Some(self.waiting) => match message.get("result") {
+                Some(result) => self.answered(result),
+                None => {
+                    let why = text(&message, "/error/message").unwrap_or_else(|| "no reason".to_owned());
+                    let data =
+                        text(&message, "/error/data").map_or_else(String::new, |data| format!(" ({data})"));
+                    Err(AgentError::Itself(format!("it refused: {why}{data}")))
+                }
+            },
+            (None, Some(_)) => broken("it answers what nobody asked"),
+            (None, None) => broken("a message has neither method nor id"),
+        }
+    }
+
+    fn answered(&mut self, result: &Value) -> Result<Next, AgentError> {
+        match self.waiting {
+            INITIALIZE => {
+                if result.get("protocolVersion").and_then(Value::as_u64) != Some(VERSION) {
+                    let said = result.get("protocolVersion").cloned().unwrap_or_default();
+                    return Err(AgentError::Itself(format!(
+                        "it speaks version {said} of the protocol, not {VERSION}"
+                    )));
+                }
+                self.ask(
+                    NEW_SESSION,
+                    "session/new",
+                    json!({"cwd": self.launch.cwd.to_string(), "mcpServers": []}),
+                )
+            }
+            NEW_SESSION => {
+                let Some(session) = text(result, "/sessionId") else {
+                    return Err(AgentError::Itself(
+                        "it broke the protocol: a new session has no id".to_owned(),
+                    ));
+                };
+                self.session.clone_from(&session);
+                self.task.progress.tell(|said| said.conversation = Some(session));
+                let prompt = json!([{"type": "text", "text": self.task.prompt}]);
+                self.ask(PROMPT, "session/prompt", json!({"sessionId": self.session, "prompt": prompt}))
+            }
+            _ => {
+                self.usage(result);
+                match text(result, "/stopReason").as_deref() {
+                    Some("end_turn") => Ok(Next::Done),
+                    Some(other) => Err(AgentError::Itself(format!("it stopped with \"{other}\""))),
+                    None => Err(AgentError::Itself(
+                        "it broke the protocol: its answer has no stop reason".to_owned(),
+                    )),
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, id: u64, method: &str, params: Value) -> Result<Next, AgentError> {
+        self.waiting = id;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .map(|()| Next::More)
+    }
+
+    /// A request of the program: permissions are the gate's to give, everything else is not on offer.
+    async fn asked(&self, method: &str, id: Value, message: &Value) -> Result<(), AgentError> {
+        if method != "session/request_permission" {
+            let error = json!({"code": -32601, "message": "not on offer"});
+            return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+        }
+        let allowed = self.task.wishes.ask(wish(message)).await;
+        let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
+        let options = message.pointer("/params/options").and_then(Value::as_array);
+        let find = |kind: &str| {
+            let mut options = options.into_iter().flatten();
+            options
+                .find(|option| text(option, "/kind").as_deref() == Some(kind))
+                .and_then(|option| text(option, "/optionId"))
+        };
+        let outcome = match wanted.into_iter().find_map(find) {
+            Some(option) => json!({"outcome": "selected", "optionId": option}),
+            None => json!({"outcome": "cancelled"}),
+        };
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
+    }
+
+    fn update(&mut self, message: &Value) {
+        match text(message, "/params/update/sessionUpdate").as_deref() {
+            Some("agent_message_chunk") => {
+                let fresh = std::mem::take(&mut self.after_tool);
+                let words = text(message, "/params/update/content/text").unwrap_or_default();
+                self.task.progress.tell(|said| {
+                    if fresh {
+                        said.text.clear();
+                    }
+                    said.text.push_str(&words);
+                });
+            }
+            Some("tool_call") => {
+                self.after_tool = true;
+                self.task.progress.tell(|said| said.turns = said.turns.saturating_add(1));
+            }
+            Some("usage_update") => {
+                let amount = message.pointer("/params/update/cost/amount").and_then(Value::as_f64);
+                let dollars = text(message, "/params/update/cost/currency").as_deref() == Some("USD");
+                if let Some(cost) = amount.filter(|_| dollars).and_then(Money::from_dollars) {
+                    // It tells the sum of its session; a sum does not shrink.
+                    self.task
+                        .progress
+                        .tell(|said| said.cost = Some(said.cost.map_or(cost, |known| known.max(cost))));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tokens, where the program tells them beside its answer.
+    fn usage(&self, result: &Value) {
+        let told = [
+            (
+                "/usage/inputTokens",
+                "/usage/outputTokens",
+                "/usage/cachedReadTokens",
+                "/usage/cachedWriteTokens",
+            ),
+            (
+                "/_meta/quota/token_count/input_tokens",
+                "/_meta/quota/token_count/output_tokens",
+                "/_meta/quota/token_count/cached_input_tokens",
+                "/_meta/quota/token_count/cache_write_input_tokens",
+            ),
+        ];
+        let usages = told.map(|(input, output, read, write)| {
+            TokenUsage::new(
+                count(result, input),
+                count(result, output),
+                count(result, read),
+                count(result, write),
+            )
+        });
+        if let Some(usage) = usages.into_iter().find(|usage| usage.total_tokens > 0) {
+            self.task.progress.tell(|said| said.usage = Some(usage));
+        }
+    }
+}
+
+/// What is asked for, in the words of agentd's own tools, so that the same rules answer it.
+fn wish(message: &Value) -> AgentWish {
+    let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
+    let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
+    let place = text(&call, "/locations/0/path").or_else(|| {
+        ["path", "file_path", "filePath"].iter().find_map(|key| text(&call, &format!("/rawInput/{key}")))
+    });
+    let command = call.pointer("/rawInput/command").map(|command| match command {
+        Value::Array(words) => Value::Array(words.clone()),
+        Value::String(line) => json!(["sh", "-c", line]),
+        other => other.clone(),
+    });
+    let (tool, arguments) = match (kind.as_str(), place, command) {
+        ("edit" | "delete" | "move", Some(path), _) => {
+            ("write_file".to_owned(), json!({"path": path, "content": ""}))
+        }
+        ("read" | "search", Some(path), _) => ("read_file".to_owned(), json!({"path": path})),
+        ("execute", _, Some(argv)) => ("run_command".to_owned(), json!({"argv": argv})),
+        _ => (format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")), json!({})),
+    };
+    AgentWish { tool, arguments }
+}
+
+async fn write(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<String>) {
+    while let Some(message) = inbox.recv().await {
+        if stdin.write_all(message.as_bytes()).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! An agent over the Agent Client Protocol, well-behaved and misbehaving: each ends as specified.
+
+use serde_json::{Value, json};
+
+use super::bench::{FIX, fixer, journal, no_cage, script};
+use crate::outside::world::{World, text};
+
+/// A program that speaks the protocol, and does what its first argument says.
+const AGENT: &str = r##"#!/bin/bash
+mode=$1
+say() { printf '%s\n' "$1"; }
+update() { say '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'"$1"'}}'; }
+words() { update '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}'; }
+permission() { say '{"jsonrpc":"2.0","id":'"$1"',"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c","kind":"edit","locations":[{"path":"'"$2"'"}]},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}]}}'; read -r answer; }
+finish() { say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":100,"outputTokens":20}}}'; exit 0; }
+read -r line
+case $mode in
+  exits) echo "no licence" >&2; exit 3 ;;
+  breaks-protocol) say 'Welcome to my agent!'; sleep 60 ;;
+  floods) tr '\0' x </dev/zero ;;
+  ignores-signals) trap '' TERM INT HUP; sleep 31.9 & sleep 31.9; sleep 31.9 ;;
+esac
+say '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
+read -r line; say '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+read -r line
+case $mode in
+  never-ends) words "thinking"; sleep 600 ;;
+  costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
+  lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
+    say '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn","usage":{"inputTokens":18446744073709551615,"outputTokens":"many"}}}'; exit 0 ;;
+  asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
+    permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
+  writes-outside) echo broken > "$2"; words "written"; FIXED; finish ;;
+  forks) setsid sleep 31.6 >/dev/null 2>&1 & (sleep 31.6 >/dev/null 2>&1 &) ; FIXED; words "forked"; finish ;;
+  prints-secrets) FIXED; words "the key is $A_SECRET"; finish ;;
+esac
+"##;
+
+async fn run(world: &World, mode: &str, caged: bool) -> (Option<i32>, Value) {
+    let agent = script(world, "agent.sh", &AGENT.replace("FIXED", FIX));
+    let outside = world.dir.path().join("outside.txt");
+    let program = json!({
+        "argv": [agent, mode, outside], "stallLimit": "2s", "environment": ["MODEL_KEY"],
+        "sandbox": if caged { "auto" } else { "off" },
+    });
+    fixer(world, "acp", &program);
+    world.json(&["run", "--issue", "7", "--agent", "fixer"]).await
+}
+
+fn message(output: &Value) -> String {
+    output.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_well_behaved_agent_is_answered_by_the_policy_and_its_usage_counts() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "asks", false).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
+    world.assert_one_of_each();
+    assert!(message(&output).contains("I was refused once"), "{output:#}");
+    let told = journal(&world, &output);
+    assert!(told.contains("\"inputTokens\":100"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_running() {
+    let ways = [
+        ("exits", "no licence"),
+        ("breaks-protocol", "it broke the protocol: a line of its output is no JSON object"),
+        ("floods", "it wrote more than agentd reads"),
+        ("never-ends", "it said nothing for 2 s"),
+        ("ignores-signals", "it said nothing for 2 s"),
+    ];
+    let world = World::new(0).await;
+    for (mode, words) in ways {
+        let (code, output) = run(&world, mode, false).await;
+        let ended = (code, output["stop_detail"].as_str());
+        assert_eq!(ended, (Some(1), Some("agent_cli_failed")), "{mode}: {output:#}");
+        assert!(message(&output).contains(words), "{mode}: {output:#}");
+    }
+    let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.9"]).output().unwrap();
+    assert_eq!(text(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_hard_cap_ends_it_while_it_works() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "costs", false).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lies_about_usage_and_forks_do_not_matter() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "lies-about-usage", false).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (code, output) = run(&world, "forks", false).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.6"]).output().unwrap();
+    assert_eq!(text(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_cage_it_writes_nothing_outside() {
+    if let Some(why) = no_cage() {
+        eprintln!("skipped, there is no cage here: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    world.write("outside.txt", "untouched\n");
+    let (code, output) = run(&world, "writes-outside", true).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_eq!(std::fs::read_to_string(world.dir.path().join("outside.txt")).unwrap(), "untouched\n");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_it_prints_is_in_no_record() {
+    let world = World::new(0).await;
+    let agent = script(&world, "agent.sh", &AGENT.replace("FIXED", FIX).replace("A_SECRET", "MODEL_KEY"));
+    fixer(
+        &world,
+        "acp",
+        &json!({"argv": [agent, "prints-secrets"], "environment": ["MODEL_KEY"], "sandbox": "off"}),
+    );
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let told = journal(&world, &output) + &output.to_string();
+    assert!(told.contains("the key is") && !told.contains("a-key-of-the-simulator"), "{told}");
+    world.finish().await;
+}
