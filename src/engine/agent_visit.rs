@@ -576,6 +576,7 @@ impl AgentVisit<'_> {
             forced_final: None,
             failure: outcome.failure.clone(),
             conversation: outcome.conversation.clone(),
+            fault: None,
             exclusions: Vec::new(),
         })))
     }

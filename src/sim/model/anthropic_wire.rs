@@ -56,7 +56,9 @@ fn key(headers: &HeaderMap) -> Option<String> {
 
 fn read(post: &Post<'_>) -> Result<Asked, Vec<Broken>> {
     let (headers, body) = (post.headers, post.body);
-    let mut check = Check::default();
+    let betas = headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let beta_system = betas.contains("mid-conversation-system");
+    let mut check = Check { beta_system, ..Check::default() };
     if headers.get("anthropic-version").is_none() {
         check.say("anthropic-version: header is required");
     }
@@ -135,6 +137,8 @@ fn text_of(content: &Value) -> String {
 struct Check {
     broken: Vec<Broken>,
     cache_marks: usize,
+    /// The request asks for system messages between the turns.
+    beta_system: bool,
 }
 
 impl Check {
@@ -225,6 +229,10 @@ impl Check {
                 }
             }
             let role = message["role"].as_str().unwrap_or_default();
+            // Instructions between the turns, where the request asks for that beta: they are nobody's turn.
+            if role == "system" && self.beta_system && place > 0 {
+                continue;
+            }
             match (role, before) {
                 ("user" | "assistant", Some(other)) if other == role => self.say(format!(
                     "messages.{place}: roles must alternate between \"user\" and \"assistant\", but found multiple {role:?} roles in a row"

@@ -8,3 +8,4 @@ mod acp;
 mod bench;
 mod cage;
 mod command;
+mod programs;
