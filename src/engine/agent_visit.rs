@@ -576,7 +576,6 @@ impl AgentVisit<'_> {
             forced_final: None,
             failure: outcome.failure.clone(),
             conversation: outcome.conversation.clone(),
-            fault: None,
             exclusions: Vec::new(),
         })))
     }
