@@ -67,3 +67,28 @@ async fn claude_code_goes_from_issue_to_pull_request() {
     assert!(told.contains("\"provider\":\"claude-code\""), "{told}");
     world.sim.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_goes_from_issue_to_pull_request() {
+    if let Err(why) = installed("opencode") {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = world("bash").await;
+    let program = json!({
+        "model": "simulated/recorded-model", "network": true, "timeLimit": "60s",
+        "environment": ["OPENCODE_CONFIG_CONTENT"],
+    });
+    let api = world.sim.api_url();
+    let provider = json!({"provider": {"simulated": {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": format!("{api}/model/openai/v1"), "apiKey": "a-key-of-the-simulator"},
+        "models": {"recorded-model": {}},
+    }}});
+    let variables = [("OPENCODE_CONFIG_CONTENT", provider.to_string())];
+    let (code, output) = run(&world, "opencode", &program, &variables).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    assert!(journal(&world, &output).contains("\"provider\":\"opencode\""), "{output:#}");
+    world.sim.shutdown().await;
+}
