@@ -55,8 +55,8 @@ impl Client {
         if wire.number != number {
             return Err(Error::new(ErrorKind::Moved, doing, format!("redirected to issue {}", wire.number)));
         }
-        if wire.title.trim().is_empty() || wire.state.is_empty() {
-            return Err(Error::malformed(&doing, "the issue has no title or no state"));
+        if wire.state.is_empty() {
+            return Err(Error::malformed(&doing, "the issue has no state"));
         }
         Ok(Fetched::Fresh(snapshot(repo, wire), reply.etag()))
     }

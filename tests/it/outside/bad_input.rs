@@ -79,7 +79,7 @@ async fn a_github_that_is_slow_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_fails_ends_the_run_with_its_reason_and_the_branch_kept() {
+async fn x_017_p_044_a_model_that_fails_ends_the_run_with_its_reason_and_the_branch_kept() {
     for (planned, detail) in [
         (json!({ "status": 401, "kind": "status" }), "auth_error"),
         (json!({ "status": 500, "kind": "status" }), "llm_unavailable"),

@@ -76,7 +76,7 @@ async fn e24_a_second_start_is_refused_and_names_the_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_run_again() {
+async fn x_016_d69_the_first_signal_asks_for_a_last_report_and_the_issue_can_be_run_again() {
     let world = World::new(2).await;
     world.sim.inject(&delayed(3, 1000)).unwrap();
     let mut run = start(&world);

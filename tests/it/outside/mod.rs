@@ -12,6 +12,7 @@ mod chat;
 mod desk;
 mod doctor;
 mod commands;
+mod contract;
 mod crashes;
 mod daemons;
 mod front;
