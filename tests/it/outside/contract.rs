@@ -3,7 +3,7 @@
 use agentd::domain::budget::Budgets;
 use serde_json::{Value, json};
 
-use super::solo::{left, newest, reports, solo};
+use super::solo::{asked, calls, left, newest, reports, solo};
 use super::world::World;
 
 /// The printed output, the stored one, the record and the report say the same end.
@@ -80,7 +80,7 @@ async fn x_003_x_004_x_025_c_11_a_cap_that_is_reached_ends_the_run_with_its_code
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x_009_x_026_a_claim_without_evidence_is_not_verified_and_the_end_says_so() {
+async fn x_009_x_026_c_23_a_claim_without_evidence_is_not_verified_and_the_end_says_so() {
     let claims = json!([{
         "statement": "It works", "kind": "behavior_observed", "status": "verified",
         "cites": [{ "path": "absent.txt", "start": 1, "end": 1 }],
@@ -123,5 +123,73 @@ async fn p_010_p_011_p_012_p_013_a_denial_has_reason_public_reason_mode_and_vers
         verdict["policyVersion"].as_str().is_some_and(|version| version.starts_with("sha256:")),
         "{verdict:#}"
     );
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_016_p_017_p_019_p_043_c_17_each_reader_sees_the_text_that_is_for_them() {
+    let reads = calls(&[
+        ("read_file", json!({ "path": "README.md" })),
+        ("run_command", json!({ "argv": ["curl", "x"] })),
+    ]);
+    // The value of a key that the configuration names.
+    let leak = "Done with a-key-of-the-simulator.";
+    let world = solo(vec![reads, reports(leak, json!([]))], None, "").await;
+    let (code, output) = super::solo::run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let record = left(&world, "run.json");
+    let items = record["items"].as_array().unwrap();
+    let envelopes: Vec<&Value> = items
+        .iter()
+        .filter(|item| item["type"] == "tool_call_output_item")
+        .map(|item| &item["output"])
+        .collect();
+    assert_eq!(envelopes[0]["status"], "ok");
+    assert!(envelopes[0]["code"].is_null() && envelopes[0]["publicReason"].is_null(), "{:#}", envelopes[0]);
+    assert_eq!(envelopes[0]["data"]["status"], "success");
+    assert_eq!(
+        (envelopes[1]["status"].as_str(), envelopes[1]["code"].as_str()),
+        (Some("denied"), Some("command_not_listed"))
+    );
+    assert!(envelopes[1]["publicReason"].as_str().is_some_and(|text| text.contains("not on the list")));
+    // The rule's name is for the record alone.
+    let rule = "no-other-command";
+    assert!(record["policyDecisions"].to_string().contains(rule), "{record:#}");
+    let comments = &world.sim.issue("demo/shop", 7).unwrap().comments;
+    let shown: Vec<String> =
+        comments.iter().map(|comment| comment.body.clone()).chain(asked(&world)).collect();
+    assert!(shown.iter().all(|text| !text.contains(rule)), "{shown:#?}");
+    let guardrails = record["guardrailDecisions"].as_array().unwrap();
+    assert!(
+        guardrails
+            .iter()
+            .any(|made| made["guardrailName"] == "secret_leak" && made["decision"] == "triggered"),
+        "{guardrails:#?}"
+    );
+    assert!(!output.to_string().contains("a-key-of-the-simulator"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_045_a_log_that_cannot_be_written_changes_nothing() {
+    let world = World::new(1).await;
+    let overlay = world.dir.path().join("overlay.toml").display().to_string();
+    let line =
+        format!("exec '{}' --config '{overlay}' --json run --issue 7 2>&-", env!("CARGO_BIN_EXE_agentd"));
+    let as_a_person = world.command(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).current_dir(world.shop()).env_clear();
+    shell.envs(as_a_person.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
+    let output: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_agrees(&world, done.status.code(), &output, "OBJECTIVE_ACHIEVED", "completed");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_12_a_flow_that_completes_with_its_last_visit_has_not_run_out_of_visits() {
+    let world = solo(vec![reports("Done.", json!([]))], None, "").await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--max-steps", "1"]).await;
+    assert_agrees(&world, code, &output, "OBJECTIVE_ACHIEVED", "completed");
     world.finish().await;
 }

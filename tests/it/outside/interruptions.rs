@@ -4,35 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::Child;
 
-use agentd::sim::FaultFile;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::started::{delayed, ended, start, until};
 use super::world::{World, text};
-
-fn delayed(skip: u32, delay_ms: u64) -> FaultFile {
-    serde_json::from_value(
-        json!({ "path": "/model/**", "kind": "delay", "delay_ms": delay_ms, "skip": skip }),
-    )
-    .unwrap()
-}
-
-fn start(world: &World) -> Child {
-    let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
-}
-
-/// Until something is so; the child must live so long.
-async fn until(child: &mut Child, so: impl Fn() -> bool) {
-    while !so() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn ended(child: Child) -> (Option<i32>, Value) {
-    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
-}
 
 /// Twice, the second time when the first was heard: two of the same signal at once are one.
 fn interrupt_twice(child: &mut Child) {

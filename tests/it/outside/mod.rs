@@ -26,5 +26,6 @@ mod replays;
 mod tool_calls;
 pub mod world;
 mod solo;
+mod started;
 mod reload;
 mod worktrees;

@@ -1,41 +1,12 @@
 //! What a run leaves, looked at afterwards: ended by readers, verified, compared, summed up, stopped and gone on with.
 
 use std::path::PathBuf;
-use std::process::Child;
 
-use agentd::sim::FaultFile;
 use serde_json::{Value, json};
 
+use super::solo::newest;
+use super::started::{delayed, ended, start, until};
 use super::world::{World, text};
-
-fn delayed(skip: u32, delay_ms: u64) -> FaultFile {
-    serde_json::from_value(
-        json!({ "path": "/model/**", "kind": "delay", "delay_ms": delay_ms, "skip": skip }),
-    )
-    .unwrap()
-}
-
-fn start(world: &World) -> Child {
-    world.command_in(&["--json", "run", "--issue", "7"]).stdout(std::process::Stdio::piped()).spawn().unwrap()
-}
-
-async fn until(child: &mut Child, so: impl Fn() -> bool) {
-    while !so() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn ended(child: Child) -> (Option<i32>, Value) {
-    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
-}
-
-/// The newest run's directory.
-fn newest(world: &World) -> PathBuf {
-    let runs = world.dir.path().join("state/repos/demo/shop/runs");
-    std::fs::read_dir(runs).unwrap().map(|run| run.unwrap().path()).max().unwrap()
-}
 
 fn files(dir: &PathBuf) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -128,7 +99,7 @@ async fn x_008_a_claim_whose_commit_is_gone_no_longer_verifies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_041_a_run_equals_itself_and_differs_from_another_at_a_json_path() {
+async fn p_041_x_023_a_run_equals_itself_and_differs_from_another_at_a_json_path() {
     let world = World::new(2).await;
     for _ in 0..2 {
         let (code, output) = world.json(&["run", "--issue", "7"]).await;
