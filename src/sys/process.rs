@@ -248,12 +248,11 @@ pub async fn spawn_piped(spec: ProcessSpec) -> Result<Piped, ProcessError> {
         io::ErrorKind::NotFound => ProcessError::NotFound(spec.program.clone()),
         _ => ProcessError::Spawn { program: spec.program.clone(), source },
     };
-    let mut child = start(spec.clone()).await.map_err(failed)?;
-    let guard_pid = child.id();
-    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let guard = ChildGuard { child: Some(child), pid: guard_pid.unwrap_or_default(), status: None };
+    let mut guard = start(spec.clone()).await.map_err(failed)?;
+    let streams =
+        guard.child.as_mut().map(|child| (child.stdin.take(), child.stdout.take(), child.stderr.take()));
     match streams {
-        (Some(stdin), Some(stdout), Some(stderr)) => Ok(Piped { stdin, stdout, stderr, guard }),
+        Some((Some(stdin), Some(stdout), Some(stderr))) => Ok(Piped { stdin, stdout, stderr, guard }),
         _ => Err(failed(io::ErrorKind::BrokenPipe.into())),
     }
 }
@@ -330,18 +329,21 @@ impl Drop for ChildGuard {
     }
 }
 
-type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<Child>>);
+/// The answer is a guard, so that a child that nobody waits for any more is killed, not forgotten.
+type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<ChildGuard>>);
 
 /// Starts the child from a thread that lives as long as the process: the kernel's "die with your parent" means the
 /// thread that started it, and runtime threads come and go.
-async fn start(spec: ProcessSpec) -> io::Result<Child> {
+async fn start(spec: ProcessSpec) -> io::Result<ChildGuard> {
     static STARTER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (orders, inbox) = std::sync::mpsc::channel::<Order>();
         let work = move || {
             for (spec, runtime, reply) in inbox {
                 let _entered = runtime.enter();
-                drop(reply.send(start_here(&spec)));
+                if !reply.is_closed() {
+                    drop(reply.send(start_here(&spec)));
+                }
             }
         };
         std::thread::Builder::new().name("agentd-start".into()).spawn(work).ok().map(|_| orders)
@@ -353,7 +355,7 @@ async fn start(spec: ProcessSpec) -> io::Result<Child> {
     answer.await.map_err(|_| gone())?
 }
 
-fn start_here(spec: &ProcessSpec) -> io::Result<Child> {
+fn start_here(spec: &ProcessSpec) -> io::Result<ChildGuard> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
     let mut command = tokio::process::Command::new(&spec.program);
     command.args(&spec.args).current_dir(spec.cwd.as_path()).env_clear();
@@ -370,7 +372,9 @@ fn start_here(spec: &ProcessSpec) -> io::Result<Child> {
     }
     #[cfg(not(unix))]
     command.kill_on_drop(true);
-    process_tree::start(&spec.program, || command.spawn(), Child::id)
+    let child = process_tree::start(&spec.program, || command.spawn(), Child::id)?;
+    let pid = child.id().unwrap_or_default();
+    Ok(ChildGuard { child: Some(child), pid, status: None })
 }
 
 /// In the child: a session of its own, subreaper of its descendants, killed when agentd dies.
