@@ -27,7 +27,7 @@ fn assert_agrees(world: &World, code: Option<i32>, output: &Value, reason: &str,
     for told in [reason, detail, "result.json", output["run_id"].as_str().unwrap()] {
         assert!(report.contains(told), "`{told}` is not in the report:\n{report}");
     }
-    for heading in ["Objective", "Summary", "Steps", "Budgets", "Interventions", "Outputs", "Record"] {
+    for heading in ["Objective", "Summary", "Steps", "Budgets", "Outputs", "Record"] {
         assert!(report.contains(&format!("\n## {heading}\n")), "{heading}:\n{report}");
     }
 }
