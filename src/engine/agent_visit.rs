@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::gate::Gate;
 use super::halt::Halt;
 use super::journal::JournalError;
-use super::record::{LONGEST_INLINE, LedgerLine, Record, prompt_mark};
+use super::record::{LedgerLine, Record, prompt_mark};
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome};
 use super::single_call::{SingleCall, call_tool};
@@ -30,8 +30,7 @@ use crate::domain::report::ReportSource;
 use crate::domain::stop::StopDetail;
 use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
-    GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, ReportCaptured, SessionClosed,
-    SessionFailure, SessionOpened, tools_sha256,
+    ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened, tools_sha256,
 };
 use tokio::time::Instant;
 
@@ -541,31 +540,7 @@ impl AgentVisit<'_> {
         include: bool,
     ) -> Result<(), Halt> {
         let ids = self.record.ids();
-        self.record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
-            timestamp: self.world.0.clock.now_ms(),
-            turn: TURN,
-            guardrail_name: "secret_leak".to_owned(),
-            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
-            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
-            metadata: None,
-        })))?;
-        let text =
-            serde_json::to_string(&outcome.report).map_err(|error| Halt::internal(error.to_string()))?;
-        let (report, kept) = if text.len() <= LONGEST_INLINE {
-            (Some(outcome.report.clone()), None)
-        } else {
-            (None, Some(self.record.keep(text.into_bytes(), "application/json").await?))
-        };
-        self.record.note(Event::ReportCaptured(Box::new(ReportCaptured {
-            session: ids.session,
-            visit: ids.visit,
-            turn: TURN,
-            source: outcome.source,
-            report,
-            kept,
-            outcome: outcome.outcome,
-            claims: outcome.claims.clone(),
-        })))?;
+        outcome.capture(&self.record, TURN, leaked).await?;
         outcome.conversation = Some(self.record.conversation(&outcome.messages, 1, include).await?);
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {
             fault: None,

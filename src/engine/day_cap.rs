@@ -216,7 +216,8 @@ mod tests {
         drop(dropped);
         assert_eq!(cap.used(noon()).unwrap(), money(100), "an unsettled reservation stays");
         let tomorrow = noon() + TimeDelta::days(1);
-        assert!(cap.reserve(money(100), tomorrow).is_ok());
+        drop(cap.reserve(money(100), tomorrow).unwrap());
+        assert_eq!(cap.used(tomorrow).unwrap(), money(100));
     }
 
     #[test]

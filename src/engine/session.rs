@@ -159,6 +159,36 @@ pub struct SessionOutcome {
     pub cost_unknown: bool,
 }
 
+impl SessionOutcome {
+    /// Puts the report on record, long ones beside it, and whether it held a secret (P-043).
+    pub(super) async fn capture(&self, record: &Record, turn: u32, leaked: bool) -> Result<(), Halt> {
+        record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
+            timestamp: record.clock().now_ms(),
+            turn,
+            guardrail_name: "secret_leak".to_owned(),
+            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
+            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
+            metadata: None,
+        })))?;
+        let text = serde_json::to_string(&self.report).map_err(|error| Halt::internal(error.to_string()))?;
+        let (report, kept) = if text.len() <= LONGEST_INLINE {
+            (Some(self.report.clone()), None)
+        } else {
+            (None, Some(record.keep(text.into_bytes(), "application/json").await?))
+        };
+        record.note(Event::ReportCaptured(Box::new(ReportCaptured {
+            session: record.ids().session,
+            visit: record.ids().visit,
+            turn,
+            source: self.source,
+            report,
+            kept,
+            outcome: self.outcome,
+            claims: self.claims.clone(),
+        })))
+    }
+}
+
 /// A session under way.
 pub(super) struct Session<'a> {
     pub(super) request: &'a SessionRequest,
@@ -477,31 +507,7 @@ impl<'a> Session<'a> {
     }
 
     async fn close_record(&mut self, outcome: &mut SessionOutcome, leaked: bool) -> Result<(), Halt> {
-        self.record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
-            timestamp: self.world.clock.now_ms(),
-            turn: self.turn,
-            guardrail_name: "secret_leak".to_owned(),
-            decision: if leaked { GuardrailOutcome::Triggered } else { GuardrailOutcome::Pass },
-            reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
-            metadata: None,
-        })))?;
-        let text =
-            serde_json::to_string(&outcome.report).map_err(|error| Halt::internal(error.to_string()))?;
-        let (report, kept) = if text.len() <= LONGEST_INLINE {
-            (Some(outcome.report.clone()), None)
-        } else {
-            (None, Some(self.record.keep(text.into_bytes(), "application/json").await?))
-        };
-        self.record.note(Event::ReportCaptured(Box::new(ReportCaptured {
-            session: self.request.ids.session,
-            visit: self.request.ids.visit,
-            turn: self.turn,
-            source: outcome.source,
-            report,
-            kept,
-            outcome: outcome.outcome,
-            claims: outcome.claims.clone(),
-        })))?;
+        outcome.capture(&self.record, self.turn, leaked).await?;
         let prompts = match self.request.mode {
             SessionMode::Task => self.request.opening.len() + usize::from(!self.request.system.is_empty()),
             SessionMode::Chat => usize::from(!self.request.system.is_empty()),

@@ -24,10 +24,13 @@ fn assert_agrees(world: &World, code: Option<i32>, output: &Value, reason: &str,
     assert_eq!(record["status"], if success { "completed" } else { "failed" });
     assert_eq!(record["errorName"].is_null(), success, "{record:#}");
     let report = std::fs::read_to_string(newest(world).join("report.md")).unwrap();
-    for told in [reason, detail, "result.json", output["run_id"].as_str().unwrap()] {
+    let limit = output["limit_type"].as_str().unwrap();
+    for told in [reason, detail, limit, "result.json", output["run_id"].as_str().unwrap()] {
         assert!(report.contains(told), "`{told}` is not in the report:\n{report}");
     }
-    for heading in ["Objective", "Summary", "Steps", "Budgets", "Outputs", "Record"] {
+    for heading in
+        ["Objective", "Summary", "Steps", "Budgets", "Interventions", "Sources", "Outputs", "Record"]
+    {
         assert!(report.contains(&format!("\n## {heading}\n")), "{heading}:\n{report}");
     }
 }
