@@ -21,7 +21,7 @@ use agentd::domain::policy::PolicyPrincipal;
 use agentd::domain::redaction::Redactor;
 use agentd::domain::report::ReportFormat;
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
-use agentd::domain::target::{OnFatalError, Price, SessionSettings, Target};
+use agentd::domain::target::{LoopLimits, OnFatalError, Price, SessionSettings, Target};
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
@@ -103,6 +103,7 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
         claims: None,
         redaction: None,
         fault_snapshots: false,
+        longest_inline: 65_536,
     });
     let mut values = loaded.run_values(&BTreeMap::new()).unwrap();
     for name in ["issue", "topic", "depth", "branch"] {
@@ -211,6 +212,9 @@ fn settings() -> SessionSettings {
         stream: false,
         on_auth_error: OnFatalError::Fail,
         on_quota: OnFatalError::Fail,
+        loop_guard: LoopLimits::default(),
+        schema_repair_attempts: 2,
+        read_page_lines: 500,
     }
 }
 

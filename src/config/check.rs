@@ -106,7 +106,13 @@ impl Checker<'_> {
         self.at_least_one(session.read_page_lines.into(), "session.read_page_lines");
         self.at_least_one(session.inline_payload_max_bytes, "session.inline_payload_max_bytes");
         self.at_least_one(session.loop_guard.window.into(), "session.loop_guard.window");
-        self.at_least_one(session.loop_guard.threshold.into(), "session.loop_guard.threshold");
+        let (window, threshold) = (session.loop_guard.window, session.loop_guard.threshold);
+        self.at_least_one(threshold.into(), "session.loop_guard.threshold");
+        self.require(
+            threshold <= window,
+            "session.loop_guard.threshold",
+            format!("must be at most session.loop_guard.window ({window}), but is {threshold}; it would never be reached"),
+        );
         self.require(
             session.retry_backoff <= session.retry_backoff_max,
             "session.retry_backoff",

@@ -341,11 +341,11 @@ pub struct SessionTable {
     pub on_quota: OnFatalError,
     /// When the same action again and again is stopped.
     pub loop_guard: LoopGuardTable,
-    /// Attempts at a report that fits its schema, after the first.
+    /// Times that a report which breaks its schema is sent back within a turn, inside `max_retries`.
     pub schema_repair_attempts: u32,
-    /// Lines of one page of a file that a tool reads.
+    /// Most lines of one page that a tool reads.
     pub read_page_lines: u32,
-    /// Longest payload that is written into a prompt, in bytes.
+    /// Longest text that stands inline in a record, in bytes; a longer one is kept beside it.
     pub inline_payload_max_bytes: u64,
     /// Queues that tools wait in, by name; `default` always exists.
     pub queues: BTreeMap<String, QueueTable>,
@@ -383,11 +383,11 @@ impl Default for SessionTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopGuardTable {
-    /// Turns that are looked at.
+    /// Finished tool calls that are looked back on.
     pub window: u32,
-    /// Equal actions in the window that stop it.
+    /// Equal calls with equal results among them, after which the next is refused; at most `window`.
     pub threshold: u32,
-    /// Times that a changed approach resets it.
+    /// Refusals that tell the model, before asking again ends the run.
     pub overrides: u32,
 }
 

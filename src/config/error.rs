@@ -106,16 +106,6 @@ pub enum ConfigError {
         /// The file for it.
         env_file: String,
     },
-    /// A key whose feature this version does not have.
-    #[error("{at}: `{key}` is not supported by this version of agentd ({what}); remove it")]
-    NotYet {
-        /// File and line.
-        at: Source,
-        /// The key.
-        key: String,
-        /// What is missing.
-        what: &'static str,
-    },
     /// Several at once; never empty.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Several(Vec<Self>),

@@ -9,7 +9,6 @@ use super::config_file::{ConfigFile, RepositoryTable};
 use super::env::Env;
 use super::error::ConfigError;
 use super::layer::{self, Layer, Places};
-use super::not_yet;
 use super::placeholder::{Placeholder, Scope};
 use super::settings::{Config, Daemon, Github, McpServer, McpTransport, Repository, RestTool, Sweep};
 use super::source_format::Source;
@@ -75,7 +74,6 @@ impl Config {
         base: PathBuf,
         env: &Env,
     ) -> Result<Self, ConfigError> {
-        not_yet::check(&tree)?;
         let mut values = Value::Table(tree.values.clone());
         resolve(&mut values, "", &tree)?;
         let file: ConfigFile = serde_path_to_error::deserialize(values).map_err(|error| {

@@ -19,7 +19,6 @@ pub mod trust;
 
 mod check;
 mod known_keys;
-mod not_yet;
 mod secret;
 mod tree;
 

@@ -6,7 +6,7 @@ use super::config_file::{PriceTable, SessionTable, TargetTable};
 use super::error::ConfigError;
 use super::settings::{Config, Session};
 use super::source_format::Source;
-use crate::domain::target::{Price, SessionSettings, Target};
+use crate::domain::target::{LoopLimits, Price, SessionSettings, Target};
 
 /// Name of the queue that always exists.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -46,13 +46,16 @@ impl Config {
                 stream: table.stream,
                 on_auth_error: table.on_auth_error,
                 on_quota: table.on_quota,
+                loop_guard: LoopLimits {
+                    window: table.loop_guard.window,
+                    threshold: table.loop_guard.threshold,
+                    overrides: table.loop_guard.overrides,
+                },
+                schema_repair_attempts: table.schema_repair_attempts,
+                read_page_lines: table.read_page_lines,
             },
             retry_backoff: table.retry_backoff.0,
             retry_backoff_max: table.retry_backoff_max.0,
-            loop_guard: table.loop_guard,
-            schema_repair_attempts: table.schema_repair_attempts,
-            read_page_lines: table.read_page_lines,
-            inline_payload_max_bytes: table.inline_payload_max_bytes,
         })
     }
 
@@ -64,6 +67,16 @@ impl Config {
     /// Longest time of one tool call.
     pub fn tool_timeout(&self) -> std::time::Duration {
         self.file.session.tool_timeout.0
+    }
+
+    /// Longest text that stands inline in a record, in bytes.
+    pub fn longest_inline(&self) -> usize {
+        usize::try_from(self.file.session.inline_payload_max_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Most lines of one page that a tool reads.
+    pub fn page_lines(&self) -> u32 {
+        self.file.session.read_page_lines
     }
 
     fn target(&self, session: &SessionTable, table: &TargetTable, key: &str) -> Result<Target, ConfigError> {

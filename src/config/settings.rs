@@ -8,8 +8,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, LabelsTable, LoopGuardTable, PolicyTable, ProviderKind, Publish,
-    RecordTable, RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
+    ChatTable, CommitTable, ConfigFile, LabelsTable, PolicyTable, ProviderKind, Publish, RecordTable,
+    RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -152,14 +152,6 @@ pub struct Session {
     pub retry_backoff: Duration,
     /// Longest pause before a retry.
     pub retry_backoff_max: Duration,
-    /// When the same action again and again is stopped.
-    pub loop_guard: LoopGuardTable,
-    /// Attempts at a report that fits its schema, after the first.
-    pub schema_repair_attempts: u32,
-    /// Lines of one page of a file that a tool reads.
-    pub read_page_lines: u32,
-    /// Longest payload written into a prompt, in bytes.
-    pub inline_payload_max_bytes: u64,
 }
 
 /// A provider, ready to use; see [`Config::provider`].

@@ -321,12 +321,19 @@ pub struct RunStarted {
     pub inherited: Spend,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// Longest text that stands inline in the record, in bytes.
+    #[serde(default = "usual_inline")]
+    pub longest_inline: usize,
     /// What a run that goes on with this one asks for again.
     #[serde(default)]
     pub asked: Asked,
     /// What went wrong in earlier runs of the issue and this one is told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prior_failures: Vec<super::run_output::FailureRecord>,
+}
+
+fn usual_inline() -> usize {
+    super::trace::LONGEST_INLINE
 }
 
 /// The part of a request that no configuration knows.

@@ -83,6 +83,29 @@ pub struct SessionSettings {
     pub on_auth_error: OnFatalError,
     /// What a used-up quota does (C-09).
     pub on_quota: OnFatalError,
+    /// When the same action again and again is stopped.
+    pub loop_guard: LoopLimits,
+    /// Times that a report which breaks its schema is sent back within a turn.
+    pub schema_repair_attempts: u32,
+    /// Most lines of one page that a tool reads.
+    pub read_page_lines: u32,
+}
+
+/// What makes a loop, and how often the model is told before the session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopLimits {
+    /// Finished actions that are looked back on.
+    pub window: u32,
+    /// Times that the same action with the same result may stand among them.
+    pub threshold: u32,
+    /// Refusals that tell the model, before the session ends.
+    pub overrides: u32,
+}
+
+impl Default for LoopLimits {
+    fn default() -> Self {
+        Self { window: 3, threshold: 3, overrides: 1 }
+    }
 }
 
 /// What an error does that no retry can mend (C-09).

@@ -11,6 +11,9 @@ use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
 use super::stop::Stop;
 
+/// Longest text that stands inline in a record unless the configuration says otherwise, in bytes.
+pub const LONGEST_INLINE: usize = 64 * 1024;
+
 /// Text of a record: as it is, or where it is kept when it is longer than 64 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]

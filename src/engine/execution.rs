@@ -155,7 +155,7 @@ impl Execution<'_> {
             Err(error @ ToolError::Refused { .. }) => {
                 let answer = Answer::error(&self.redacted(error));
                 let code = answer.envelope().code.clone().unwrap_or_default();
-                self.gate.finished(seat.ready.action.clone(), format!("refused:{code}"));
+                self.gate.finished(&seat.ready, format!("refused:{code}"), false);
                 return Ok(answer);
             }
             Err(error) => (ToolOutput::text(""), Some(self.redacted(error))),
@@ -187,8 +187,7 @@ impl Execution<'_> {
             bytes_out: text.len() as u64,
             handle: None,
         };
-        let action = seat.ready.action.clone();
-        self.gate.finished(action, costs.error.clone().unwrap_or(sha256));
+        self.gate.finished(&seat.ready, costs.error.clone().unwrap_or(sha256), error.is_none());
         let answer = match &error {
             Some(error) => self.fit(Answer::error(error), None, &mut costs, call_id).await?,
             None if costs.bytes_out > self.limits.max_inline_bytes => {

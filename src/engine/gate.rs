@@ -28,6 +28,7 @@ use crate::domain::policy::{
     Resource, Risk,
 };
 use crate::domain::stop::StopDetail;
+use crate::domain::target::LoopLimits;
 use crate::domain::trace::{Item, SuspendedProposal};
 
 /// The door of one session, or, without tools, of a flow's handoffs.
@@ -176,10 +177,16 @@ impl Gate {
             record,
             scope,
             tools: doors,
-            loop_guard: LoopGuard::default(),
+            loop_guard: LoopGuard::new(LoopLimits::default()),
             protocol: false,
             context_spent: false,
         })
+    }
+
+    /// Holds the door to these limits of repetition.
+    #[must_use]
+    pub fn with_loop_limits(self, limits: LoopLimits) -> Self {
+        Self { loop_guard: LoopGuard::new(limits), ..self }
     }
 
     /// Lets report and status through (C-03).
@@ -203,9 +210,13 @@ impl Gate {
         self.context_spent
     }
 
-    /// An executed call ended; the loop guard remembers its result.
-    pub fn finished(&mut self, action: String, result_hash: String) {
-        self.loop_guard.finished(action, result_hash);
+    /// An executed call ended; the loop guard remembers its result. One that wrote makes what others gave before stale.
+    pub fn finished(&mut self, ready: &ReadyCall, result_hash: String, succeeded: bool) {
+        let risk = self.tools.get(&ready.call.name).map(|door| door.tool.risk());
+        if succeeded && matches!(risk, Some(Risk::Write | Risk::Vcs)) {
+            self.loop_guard.forget_others(&ready.action);
+        }
+        self.loop_guard.finished(ready.action.clone(), result_hash);
     }
 
     /// Judges all calls of a reply, in reply order, before any of them runs (P-022, C-25). At most `cap` calls run.

@@ -1,21 +1,29 @@
-//! The loop guard: the same action with the same result, three times running, is refused, and insisting ends the run
-//!
+//! The loop guard: the same action with the same result, so many times of the last so many, is refused, and insisting
+//! ends the run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Finished actions looked back on.
-const WINDOW: usize = 3;
+use crate::domain::target::LoopLimits;
 
 /// What a proposal does: tool and canonical arguments, hashed.
 pub type Action = String;
 
 /// Remembers the last finished actions of a session, soft denials and refusals among them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LoopGuard {
+    limits: LoopLimits,
     /// Newest last: action, and what came of it.
     done: VecDeque<(Action, String)>,
-    /// The action under the constraint, since the turn in which the model was told.
-    constrained: Option<(Action, u32)>,
+    /// Actions that the model was told about.
+    constrained: BTreeMap<Action, Told>,
+}
+
+/// How the model was told about an action.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    times: u32,
+    /// The turn of the last time.
+    turn: u32,
 }
 
 /// What the guard says to a proposal.
@@ -30,34 +38,51 @@ pub enum LoopVerdict {
 }
 
 impl LoopGuard {
+    /// A guard that has seen nothing.
+    pub fn new(limits: LoopLimits) -> Self {
+        Self { limits, done: VecDeque::new(), constrained: BTreeMap::new() }
+    }
+
     /// Judges a proposal of `turn`. All proposals of a reply are judged before any of them has a result, so only what
     /// finished in earlier turns can make a loop.
     pub fn judge(&mut self, action: &str, turn: u32) -> LoopVerdict {
-        if let Some((constrained, told)) = &self.constrained
-            && constrained == action
-        {
-            return if turn > *told { LoopVerdict::End } else { LoopVerdict::Refuse };
+        if !self.repeats(action) {
+            self.constrained.remove(action);
+            return LoopVerdict::Free;
         }
-        let repeats = self.done.len() == WINDOW
-            && self.done.front().is_some_and(|first| first.0 == action)
-            && self.done.iter().all(|done| Some(done) == self.done.front());
-        if repeats {
-            self.constrained = Some((action.to_owned(), turn));
-            LoopVerdict::Refuse
-        } else {
-            LoopVerdict::Free
+        let told = self.constrained.get(action).copied();
+        match told {
+            Some(told) if told.turn == turn => LoopVerdict::Refuse,
+            _ => {
+                let times = told.map_or(0, |told| told.times) + 1;
+                if times > self.limits.overrides {
+                    return LoopVerdict::End;
+                }
+                self.constrained.insert(action.to_owned(), Told { times, turn });
+                LoopVerdict::Refuse
+            }
         }
     }
 
-    /// An action has ended with a result (its hash, or the code of its denial). Another action lifts the constraint.
+    /// Whether the action's last results in the window are as many as the threshold, and equal.
+    fn repeats(&self, action: &str) -> bool {
+        let threshold = self.limits.threshold as usize;
+        let mut results = self.done.iter().rev().filter(|done| done.0 == action).map(|done| &done.1);
+        let Some(last) = results.next() else { return false };
+        1 + results.take(threshold - 1).take_while(|result| *result == last).count() == threshold
+    }
+
+    /// An action has ended with a result (its hash, or the code of its denial).
     pub fn finished(&mut self, action: Action, result: String) {
-        if self.constrained.as_ref().is_some_and(|(constrained, _)| *constrained != action) {
-            self.constrained = None;
-        }
         self.done.push_back((action, result));
-        if self.done.len() > WINDOW {
+        if self.done.len() > self.limits.window as usize {
             self.done.pop_front();
         }
+    }
+
+    /// What other actions gave may differ from now on: this one has changed something.
+    pub fn forget_others(&mut self, action: &str) {
+        self.done.retain(|done| done.0 == action);
     }
 }
 
@@ -67,7 +92,7 @@ mod tests {
 
     #[test]
     fn x_035_three_run_the_fourth_is_refused_the_fifth_ends_the_run() {
-        let mut guard = LoopGuard::default();
+        let mut guard = LoopGuard::new(LoopLimits::default());
         for turn in 1..=3 {
             assert_eq!(guard.judge("echo", turn), LoopVerdict::Free);
             guard.finished("echo".into(), "same".into());
@@ -79,7 +104,7 @@ mod tests {
 
     #[test]
     fn x_035_another_result_or_another_action_is_no_loop() {
-        let mut guard = LoopGuard::default();
+        let mut guard = LoopGuard::new(LoopLimits::default());
         for (turn, result) in [(1, "a"), (2, "b"), (3, "a")] {
             assert_eq!(guard.judge("test", turn), LoopVerdict::Free);
             guard.finished("test".into(), result.into());
@@ -91,5 +116,37 @@ mod tests {
         assert_eq!(guard.judge("test", 5), LoopVerdict::Refuse);
         guard.finished("edit".into(), "ok".into());
         assert_eq!(guard.judge("test", 6), LoopVerdict::Free);
+    }
+
+    #[test]
+    fn x_035_the_numbers_are_the_configurations() {
+        let mut guard = LoopGuard::new(LoopLimits { window: 5, threshold: 2, overrides: 2 });
+        for action in ["a", "b", "a"] {
+            assert_eq!(guard.judge(action, 1), LoopVerdict::Free);
+            guard.finished(action.into(), "same".into());
+        }
+        assert_eq!(
+            guard.judge("a", 2),
+            LoopVerdict::Refuse,
+            "two of the last five, another one between them"
+        );
+        assert_eq!(guard.judge("a", 3), LoopVerdict::Refuse);
+        assert_eq!(guard.judge("a", 4), LoopVerdict::End);
+        let mut strict = LoopGuard::new(LoopLimits { window: 1, threshold: 1, overrides: 0 });
+        strict.finished("a".into(), "same".into());
+        assert_eq!(strict.judge("b", 1), LoopVerdict::Free);
+        assert_eq!(strict.judge("a", 1), LoopVerdict::End);
+    }
+
+    #[test]
+    fn x_035_what_an_edit_in_between_may_have_changed_is_no_loop() {
+        let mut guard = LoopGuard::new(LoopLimits { window: 10, threshold: 2, overrides: 1 });
+        for turn in 1..=4 {
+            assert_eq!(guard.judge("test", turn), LoopVerdict::Free);
+            guard.finished("test".into(), "red".into());
+            let edit = format!("edit {turn}");
+            guard.forget_others(&edit);
+            guard.finished(edit, "ok".into());
+        }
     }
 }

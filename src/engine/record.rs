@@ -16,11 +16,10 @@ use crate::domain::message::{Message, ToolCall};
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact};
 use crate::domain::redaction::Redactor;
+use crate::domain::report::FinalReport;
 use crate::domain::run::{RunId, Warning};
-use crate::domain::trace::{Item, ItemRole, Pointer, RecordText};
+use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText};
 
-/// Longest text that stands inline in a record, in bytes.
-pub const LONGEST_INLINE: usize = 64 * 1024;
 /// Stands where a text could not be redacted: it is dropped, not kept raw (P-032).
 pub const WITHHELD: &str = "[withheld: it could not be redacted]";
 
@@ -48,6 +47,7 @@ pub struct Record {
     redactor: Arc<Redactor>,
     clock: RunClock,
     ids: SessionIds,
+    longest_inline: usize,
 }
 
 /// A ledger line's changing part.
@@ -70,7 +70,13 @@ pub struct LedgerLine {
 impl Record {
     /// A writer.
     pub fn new(journal: Arc<dyn Journal>, redactor: Arc<Redactor>, clock: RunClock, ids: SessionIds) -> Self {
-        Self { journal, redactor, clock, ids }
+        Self { journal, redactor, clock, ids, longest_inline: LONGEST_INLINE }
+    }
+
+    /// The same with another limit for what stands inline, in bytes.
+    #[must_use]
+    pub fn inline_up_to(self, longest_inline: usize) -> Self {
+        Self { longest_inline, ..self }
     }
 
     /// Where the session stands.
@@ -135,7 +141,7 @@ impl Record {
 
     /// A redacted text as a record holds it: inline, or kept and pointed to.
     pub async fn text(&self, redacted: String) -> Result<RecordText, Halt> {
-        if redacted.len() <= LONGEST_INLINE {
+        if redacted.len() <= self.longest_inline {
             return Ok(RecordText::Inline(redacted));
         }
         Ok(RecordText::Kept(self.keep(redacted.into_bytes(), "text/plain").await?))
@@ -144,10 +150,19 @@ impl Record {
     /// A redacted value as a record holds it: inline, or kept and pointed to.
     pub async fn value(&self, redacted: Value) -> Result<Value, Halt> {
         let text = redacted.to_string();
-        if text.len() <= LONGEST_INLINE {
+        if text.len() <= self.longest_inline {
             return Ok(redacted);
         }
         Ok(json!(self.keep(text.into_bytes(), "application/json").await?))
+    }
+
+    /// A redacted report as a record holds it: inline, or kept and pointed to.
+    pub async fn report(&self, report: &FinalReport) -> Result<(Option<FinalReport>, Option<Pointer>), Halt> {
+        let text = serde_json::to_string(report).map_err(|error| Halt::internal(error.to_string()))?;
+        if text.len() <= self.longest_inline {
+            return Ok((Some(report.clone()), None));
+        }
+        Ok((None, Some(self.keep(text.into_bytes(), "application/json").await?)))
     }
 
     /// Keeps bytes beside the record.

@@ -25,7 +25,7 @@ use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
 pub use super::reading::SessionMode;
-use super::record::{LONGEST_INLINE, Record, SessionIds, prompt_mark};
+use super::record::{Record, SessionIds, prompt_mark};
 use super::redaction_program::RedactionProgram;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::stop::StopSignal;
@@ -123,6 +123,16 @@ pub struct SessionWorld {
     pub redaction: Option<Arc<RedactionProgram>>,
     /// Whether what a session that failed had said and heard is kept, redacted (C-20).
     pub fault_snapshots: bool,
+    /// Longest text that stands inline in the record, in bytes.
+    pub longest_inline: usize,
+}
+
+impl SessionWorld {
+    /// Writes the record of one session.
+    pub(super) fn record(&self, ids: SessionIds) -> Record {
+        Record::new(Arc::clone(&self.journal), Arc::clone(&self.redactor), self.clock, ids)
+            .inline_up_to(self.longest_inline)
+    }
 }
 
 /// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands (contracts §3.4).
@@ -170,12 +180,7 @@ impl SessionOutcome {
             reason: leaked.then(|| "the report held a secret; it was redacted".to_owned()),
             metadata: None,
         })))?;
-        let text = serde_json::to_string(&self.report).map_err(|error| Halt::internal(error.to_string()))?;
-        let (report, kept) = if text.len() <= LONGEST_INLINE {
-            (Some(self.report.clone()), None)
-        } else {
-            (None, Some(record.keep(text.into_bytes(), "application/json").await?))
-        };
+        let (report, kept) = record.report(&self.report).await?;
         record.note(Event::ReportCaptured(Box::new(ReportCaptured {
             session: record.ids().session,
             visit: record.ids().visit,
@@ -227,12 +232,7 @@ pub(super) struct Session<'a> {
 
 /// Runs a session to its end. It never panics and never fails to give an outcome.
 pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
-    let record = Record::new(
-        Arc::clone(&world.journal),
-        Arc::clone(&world.redactor),
-        world.clock,
-        request.ids.clone(),
-    );
+    let record = world.record(request.ids.clone());
     let mut session = match Session::new(&request, world, record.clone()) {
         Ok(session) => session,
         Err(halt) => return unopened(&request, world, &record, halt),
@@ -269,7 +269,7 @@ impl<'a> Session<'a> {
         }
         let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
         let mut tools = request.tools.clone();
-        tools.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs))));
+        tools.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
         let gate = Gate::new(
             Arc::clone(&world.policy),
             record.clone(),
@@ -277,7 +277,8 @@ impl<'a> Session<'a> {
             &tools,
             &world.queues,
         )
-        .map_err(|error| unfit(&error))?;
+        .map_err(|error| unfit(&error))?
+        .with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut open_tools: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec().clone()).collect();
         let mut final_tools = Vec::new();

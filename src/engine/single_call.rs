@@ -9,7 +9,7 @@ use super::execution::Execution;
 use super::gate::{Gate, Proposal, ReportCall, SingleRuling};
 use super::halt::Halt;
 use super::interrupt::{Interrupt, Interrupts};
-use super::record::{Record, SessionIds};
+use super::record::SessionIds;
 use super::session::{SessionWorld, unfit};
 use super::tool::{CallLimits, Tool};
 use super::tool_output::StoredOutputs;
@@ -48,8 +48,7 @@ pub async fn call_tool(
     limits: CallLimits,
     world: &SessionWorld,
 ) -> Result<SingleCall, Halt> {
-    let record =
-        Record::new(Arc::clone(&world.journal), Arc::clone(&world.redactor), world.clock, ids.clone());
+    let record = world.record(ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
     let mut gate = Gate::new(Arc::clone(&world.policy), record.clone(), scope, tools, &world.queues)
         .map_err(|error| unfit(&error))?;

@@ -16,8 +16,6 @@ use crate::domain::policy::Risk;
 
 /// Name of the protocol tool.
 pub const TOOL_OUTPUT: &str = "tool_output";
-/// Longest page (D77).
-const PAGE_LINES: usize = 500;
 /// Room kept for the line that says what a page left out.
 const NOTICE_BYTES: usize = 160;
 
@@ -103,16 +101,18 @@ fn path_of(handle: &str) -> String {
 pub struct ToolOutputReader {
     spec: ToolSpec,
     outputs: Arc<StoredOutputs>,
+    page_lines: u32,
 }
 
 impl ToolOutputReader {
-    /// A reader of one session's outputs.
-    pub fn new(outputs: Arc<StoredOutputs>) -> Self {
+    /// A reader of one session's outputs, in pages of at most `page_lines` lines (D77).
+    pub fn new(outputs: Arc<StoredOutputs>, page_lines: u32) -> Self {
         let spec = ToolSpec {
             name: TOOL_OUTPUT.to_owned(),
-            description: "Reads a stored tool output by its handle, in pages of at most 500 lines with line numbers. \
-                          grep: lines that match a regular expression; slice: from from_line; head, tail: the ends."
-                .to_owned(),
+            description: format!(
+                "Reads a stored tool output by its handle, in pages of at most {page_lines} lines with line numbers. \
+                 grep: lines that match a regular expression; slice: from from_line; head, tail: the ends."
+            ),
             parameters: json!({
                 "type": "object",
                 "properties": {
@@ -120,13 +120,13 @@ impl ToolOutputReader {
                     "mode": { "type": "string", "enum": ["slice", "grep", "head", "tail"] },
                     "pattern": { "type": "string", "description": "For grep." },
                     "from_line": { "type": "integer", "minimum": 1, "description": "For slice and grep; default 1." },
-                    "max_lines": { "type": "integer", "minimum": 1, "maximum": PAGE_LINES },
+                    "max_lines": { "type": "integer", "minimum": 1, "maximum": page_lines },
                 },
                 "required": ["handle", "mode"],
                 "additionalProperties": false,
             }),
         };
-        Self { spec, outputs }
+        Self { spec, outputs, page_lines }
     }
 
     async fn read(&self, arguments: &Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {
@@ -137,7 +137,7 @@ impl ToolOutputReader {
                 message: "unknown handle; use a handle that a tool of this session gave".to_owned(),
             });
         }
-        let query = Query::of(arguments)?;
+        let query = Query::of(arguments, self.page_lines as usize)?;
         let bytes = self.outputs.journal.kept(&path_of(handle)).await.map_err(|error| {
             ToolError::for_model(format!("the stored output cannot be read: {}", error.message))
         })?;
@@ -185,7 +185,7 @@ enum Mode {
 }
 
 impl Query {
-    fn of(arguments: &Value) -> Result<Self, ToolError> {
+    fn of(arguments: &Value, page_lines: usize) -> Result<Self, ToolError> {
         let number = |key: &str| arguments[key].as_u64().and_then(|number| usize::try_from(number).ok());
         let from = number("from_line").unwrap_or(1).max(1);
         let mode = match arguments["mode"].as_str() {
@@ -203,7 +203,7 @@ impl Query {
             Some("head") => Mode::From(1),
             _ => Mode::From(from),
         };
-        Ok(Self { mode, max_lines: number("max_lines").unwrap_or(PAGE_LINES).clamp(1, PAGE_LINES) })
+        Ok(Self { mode, max_lines: number("max_lines").unwrap_or(page_lines).clamp(1, page_lines) })
     }
 
     /// The page as text: `number: line`, and a notice of what was left out.
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn page(arguments: Value, text: &str, cap: usize) -> String {
-        Query::of(&arguments).unwrap().page(text, cap)
+        Query::of(&arguments, 500).unwrap().page(text, cap)
     }
 
     fn numbers(count: usize) -> String {

@@ -25,9 +25,6 @@ use crate::domain::trace::ItemRole;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A report that breaks its schema is sent back this often within a turn.
-const SCHEMA_REPAIRS: u32 = 2;
-
 /// How a turn ended.
 pub(super) enum TurnEnd {
     /// The session has its report.
@@ -196,7 +193,11 @@ impl Session<'_> {
         if rejection.schema {
             state.schema_repairs += 1;
         }
-        Ok(if state.schema_repairs > SCHEMA_REPAIRS { After::GiveUp } else { After::Retry })
+        Ok(if state.schema_repairs > self.request.settings.schema_repair_attempts {
+            After::GiveUp
+        } else {
+            After::Retry
+        })
     }
 
     /// No reply: what its class asks for (A-050…A-054).

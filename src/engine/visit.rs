@@ -260,8 +260,7 @@ impl FlowWorld {
 
     /// Writes for a visit outside of its sessions.
     pub(super) fn record_of(&self, plan: &FlowPlan, step: &Step, visit: u32) -> Record {
-        let ids = self.ids(plan, step, visit);
-        Record::new(Arc::clone(&self.0.journal), Arc::clone(&self.0.redactor), self.0.clock, ids)
+        self.0.record(self.ids(plan, step, visit))
     }
 
     /// Asks the gate for a transition. A hard denial is the error; a soft one is in the envelope.

@@ -13,18 +13,18 @@ use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::sys::worktree_path::WorktreeRoot;
 
-/// Most lines of a page of a diff (D77).
-const MAX_LINES: usize = 500;
 /// Diffs are made up to this size and then paged.
 const DIFF_CAP: usize = 4 * 1024 * 1024;
 /// Room for the first line, which says what the page is.
 const HEADER_BYTES: usize = 600;
 
-/// The two tools over a worktree; `origin` is the commit that the issue's work started from.
-pub fn worktree_tools(worktree: &Worktree, origin: &CommitId) -> Vec<Arc<dyn Tool>> {
-    let tool = |kind, name: &str, about: &str, parameters| {
-        let spec = ToolSpec { name: name.to_owned(), description: about.to_owned(), parameters };
-        Arc::new(GitTool { kind, spec, worktree: worktree.clone(), origin: origin.clone() }) as Arc<dyn Tool>
+/// The two tools over a worktree; `origin` is the commit that the issue's work started from, `page_lines` the most lines
+/// of a page of a diff (D77).
+pub fn worktree_tools(worktree: &Worktree, origin: &CommitId, page_lines: u32) -> Vec<Arc<dyn Tool>> {
+    let tool = |kind, name: &str, description: String, parameters| {
+        let spec = ToolSpec { name: name.to_owned(), description, parameters };
+        let (worktree, origin) = (worktree.clone(), origin.clone());
+        Arc::new(GitTool { kind, spec, worktree, origin, page_lines }) as Arc<dyn Tool>
     };
     let since = json!({
         "type": "string",
@@ -36,21 +36,24 @@ pub fn worktree_tools(worktree: &Worktree, origin: &CommitId) -> Vec<Arc<dyn Too
             Kind::Status,
             "git_status",
             "Lists the files that were changed, one a line: a letter (A added, M modified, D deleted, R renamed, T \
-             mode or kind), lines added and removed, and the path. Untracked files count as added, ignored ones not.",
+             mode or kind), lines added and removed, and the path. Untracked files count as added, ignored ones not."
+                .to_owned(),
             json!({"type": "object", "properties": {"since": since.clone()}, "additionalProperties": false}),
         ),
         tool(
             Kind::Diff,
             "git_diff",
-            "Shows the changes as a unified diff, at most 500 lines at a time, untracked files included. The first \
-             line of the result is JSON with lines_shown, lines_remaining and has_more.",
+            format!(
+                "Shows the changes as a unified diff, at most {page_lines} lines at a time, untracked files included. The \
+                 first line of the result is JSON with lines_shown, lines_remaining and has_more."
+            ),
             json!({
                 "type": "object",
                 "properties": {
                     "path": {"type": "string", "description": "Only this file or directory, relative to the worktree"},
                     "since": since,
                     "from_line": {"type": "integer", "minimum": 1, "description": "First line, default 1"},
-                    "max_lines": {"type": "integer", "minimum": 1, "maximum": 500, "description": "Default 500"}
+                    "max_lines": {"type": "integer", "minimum": 1, "maximum": page_lines, "description": format!("Default {page_lines}")}
                 },
                 "additionalProperties": false
             }),
@@ -69,6 +72,7 @@ struct GitTool {
     spec: ToolSpec,
     worktree: Worktree,
     origin: CommitId,
+    page_lines: u32,
 }
 
 impl Tool for GitTool {
@@ -94,7 +98,7 @@ impl Tool for GitTool {
             let base = base(&self.worktree, &self.origin, arguments).await?;
             match self.kind {
                 Kind::Status => status(&self.worktree, &base).await,
-                Kind::Diff => diff(&self.worktree, &base, arguments, limits).await,
+                Kind::Diff => diff(&self.worktree, &base, arguments, self.page_lines as usize, limits).await,
             }
         })
     }
@@ -131,6 +135,7 @@ async fn diff(
     worktree: &Worktree,
     base: &CommitId,
     arguments: &Value,
+    page_lines: usize,
     limits: CallLimits,
 ) -> Result<ToolOutput, ToolError> {
     let path = match arguments.get("path").and_then(Value::as_str) {
@@ -141,7 +146,7 @@ async fn diff(
         arguments.get(name).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok())
     };
     let from = count("from_line").unwrap_or(1).max(1);
-    let most = count("max_lines").unwrap_or(MAX_LINES).clamp(1, MAX_LINES);
+    let most = count("max_lines").unwrap_or(page_lines).clamp(1, page_lines);
     let patch = worktree.diff(base, path.as_deref(), DIFF_CAP).await.map_err(for_model)?;
     let room =
         usize::try_from(limits.max_inline_bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES).max(1024);

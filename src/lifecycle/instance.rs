@@ -75,6 +75,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         budgets: plan.budgets.clone(),
         inherited,
         metadata: plan.request.metadata.clone(),
+        longest_inline: site.config.longest_inline(),
         asked: asked(plan),
         prior_failures: prior_failures.clone(),
     })))?;
@@ -116,6 +117,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         claims: Some(evidence::in_turn(run, site, worktree)),
         redaction: site.redaction_program().map(Arc::new),
         fault_snapshots: site.config.record.fault_snapshots,
+        longest_inline: site.config.longest_inline(),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),

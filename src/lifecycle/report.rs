@@ -26,9 +26,8 @@ use crate::domain::run_output::{
     OutputOrigin, OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::trace::{Pointer, RecordText};
+use crate::domain::trace::{LONGEST_INLINE, Pointer, RecordText};
 use crate::engine::journal::{Journal as _, JournalError};
-use crate::engine::record::LONGEST_INLINE;
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
@@ -110,8 +109,9 @@ pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
         serde_json::to_vec_pretty(&output).map_err(|error| failed(&dir.result(), error.to_string()))?;
     put(&dir.result(), &json)?;
     // The record is an audit sink: best effort (C-10).
-    let question = record_text(dir, "question", super::record::question(&output))?;
-    let response = record_text(dir, "response", super::record::response(&output))?;
+    let inline = facts.started.as_ref().map_or(LONGEST_INLINE, |started| started.longest_inline);
+    let question = record_text(dir, "question", super::record::question(&output), inline)?;
+    let response = record_text(dir, "response", super::record::response(&output), inline)?;
     let record = super::record::fold(&facts, &output, &last.1, question, response);
     match serde_json::to_vec_pretty(&record) {
         Ok(json) => {
@@ -236,8 +236,13 @@ fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
 }
 
 /// A text as the record holds it: inline, or in a file of its own that is pointed to.
-fn record_text(dir: &RunDir, name: &str, text: String) -> Result<RecordText, JournalError> {
-    if text.len() <= LONGEST_INLINE {
+fn record_text(
+    dir: &RunDir,
+    name: &str,
+    text: String,
+    longest_inline: usize,
+) -> Result<RecordText, JournalError> {
+    if text.len() <= longest_inline {
         return Ok(RecordText::Inline(text));
     }
     let path = format!("artifacts/{name}.txt");

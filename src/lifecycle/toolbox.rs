@@ -34,14 +34,16 @@ impl Toolbox {
             .worktree()
             .ok_or_else(|| Stop::new(StopDetail::Internal, "There is no worktree to work in."))?;
         let cancel = CancellationToken::new();
+        let page_lines = site.config.page_lines();
         let mut all = tools::worktree_tools(ToolWorld {
             root: root.clone(),
             environment: run.child_environment(),
             clock: site.clock.clone(),
             cancel: cancel.clone(),
             caged: run.caged().cloned(),
+            page_lines,
         });
-        all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit));
+        all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
         let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
         let configs =
             servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;

@@ -210,6 +210,7 @@ impl Service {
             claims: None,
             redaction: None,
             fault_snapshots: false,
+            longest_inline: self.config.longest_inline(),
         };
         Ok(Opened { run, journal, world })
     }

@@ -14,21 +14,24 @@ use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
 use crate::sys::worktree_path::{PathError, WorktreePath};
 
 pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
+    let most = world.page_lines;
     BuiltIn::new(
         world,
         Risk::Read,
         |world, arguments, limits| Box::pin(list(world, arguments, limits)),
         "list_files",
-        "Lists files of the worktree, those ignored by .gitignore left out, sorted, at most 500 at a time, one path a \
-         line, all below the given directory. The first line of the result is JSON with lines_shown, lines_remaining \
-         and has_more.",
+        format!(
+            "Lists files of the worktree, those ignored by .gitignore left out, sorted, at most {most} at a time, one path a \
+             line, all below the given directory. The first line of the result is JSON with lines_shown, lines_remaining \
+             and has_more."
+        ),
         json!({
             "type": "object",
             "properties": {
                 "path": {"type": "string", "description": "Directory (or file), relative to the worktree; default ."},
                 "glob": {"type": "string", "description": "Only paths that match, such as **/*.rs"},
                 "from_line": {"type": "integer", "minimum": 1, "description": "First entry, default 1"},
-                "max_lines": {"type": "integer", "minimum": 1, "maximum": 500, "description": "Default 500"}
+                "max_lines": {"type": "integer", "minimum": 1, "maximum": most, "description": format!("Default {most}")}
             },
             "additionalProperties": false
         }),
@@ -39,7 +42,7 @@ async fn list(world: Arc<ToolWorld>, arguments: Value, limits: CallLimits) -> Re
     let given = Arguments(&arguments);
     let start = existing(&world, given)?;
     let glob = glob(given)?;
-    let mut page = Page::new(given, limits)?;
+    let mut page = Page::new(given, world.page_lines, limits)?;
     blocking(move || {
         visit(&world, &start, |found| {
             if glob.as_ref().is_none_or(|glob| glob.is_match(&found.path)) {

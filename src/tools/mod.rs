@@ -38,6 +38,8 @@ pub struct ToolWorld {
     pub cancel: CancellationToken,
     /// What commands run in; `None` = as they are.
     pub caged: Option<Caged>,
+    /// Most lines of one page.
+    pub page_lines: u32,
 }
 
 /// The tools for files and commands, in the order they are offered (D16, D27). `git_status` and `git_diff` are git's.
@@ -72,10 +74,10 @@ impl BuiltIn {
         risk: Risk,
         action: Action,
         name: &str,
-        about: &str,
+        about: impl Into<String>,
         parameters: Value,
     ) -> Self {
-        let spec = ToolSpec { name: name.to_owned(), description: about.to_owned(), parameters };
+        let spec = ToolSpec { name: name.to_owned(), description: about.into(), parameters };
         Self { spec, risk, world: Arc::clone(world), action }
     }
 }
@@ -153,6 +155,7 @@ mod world_for_tests {
         files::create_dir(home.join("tree").as_path()).unwrap();
         files::write_public(home.join("secret").as_path(), b"the secret\n").unwrap();
         let world = Arc::new(ToolWorld {
+            page_lines: 500,
             root: WorktreeRoot::open(&home.join("tree")).unwrap(),
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             clock: Clock::system(),

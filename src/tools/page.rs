@@ -1,12 +1,10 @@
-//! Pages of lines: at most 500, at most what fits inline, and always how much is left (X-032, D77).
+//! Pages of lines: at most so many (500 unless configured), at most what fits inline, and always how much is left (X-032, D77).
 
 use serde_json::{Map, Value, json};
 
 use super::arguments::Arguments;
 use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
 
-/// Most lines of a page.
-pub(super) const MAX_LINES: u64 = 500;
 /// Longest part of a line that is shown.
 const MAX_LINE_BYTES: usize = 2000;
 /// Room for the first line, which says what the page is.
@@ -25,11 +23,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page that `from_line` and `max_lines` of a call ask for.
-    pub(super) fn new(arguments: Arguments<'_>, limits: CallLimits) -> Result<Self, ToolError> {
+    /// The page that `from_line` and `max_lines` of a call ask for, of at most `most` lines.
+    pub(super) fn new(arguments: Arguments<'_>, most: u32, limits: CallLimits) -> Result<Self, ToolError> {
+        let most = u64::from(most);
         Ok(Self {
             from_line: arguments.count("from_line")?.unwrap_or(1),
-            max_lines: arguments.count("max_lines")?.unwrap_or(MAX_LINES).min(MAX_LINES),
+            max_lines: arguments.count("max_lines")?.unwrap_or(most).min(most),
             room: limits.max_inline_bytes.saturating_sub(HEADER_BYTES).max(1024),
             seen: 0,
             shown: 0,
@@ -105,7 +104,7 @@ mod tests {
 
     fn page(arguments: &Value, bytes: u64, lines: u64) -> (Value, usize) {
         let limits = CallLimits { timeout: Duration::from_secs(1), max_inline_bytes: bytes };
-        let mut page = Page::new(Arguments(arguments), limits).unwrap();
+        let mut page = Page::new(Arguments(arguments), 500, limits).unwrap();
         for line in 1..=lines {
             page.push(|number| format!("{number}\t"), &format!("line {line}"));
         }

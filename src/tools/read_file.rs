@@ -18,20 +18,23 @@ const LINE_BYTES: u64 = 16 * 1024;
 const PROBE_BYTES: usize = 8 * 1024;
 
 pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
+    let most = world.page_lines;
     BuiltIn::new(
         world,
         Risk::Read,
         |world, arguments, limits| Box::pin(read(world, arguments, limits)),
         "read_file",
-        "Reads a text file of the worktree, at most 500 lines at a time. The first line of the result is JSON with \
-         lines_shown, lines_remaining and has_more; then each line follows as its number, a tab, and the text. \
-         Numbers and tabs are not part of the file.",
+        format!(
+            "Reads a text file of the worktree, at most {most} lines at a time. The first line of the result is JSON with \
+             lines_shown, lines_remaining and has_more; then each line follows as its number, a tab, and the text. \
+             Numbers and tabs are not part of the file."
+        ),
         json!({
             "type": "object",
             "properties": {
                 "path": {"type": "string", "description": "Relative to the worktree, with /"},
                 "from_line": {"type": "integer", "minimum": 1, "description": "First line, default 1"},
-                "max_lines": {"type": "integer", "minimum": 1, "maximum": 500, "description": "Default 500"}
+                "max_lines": {"type": "integer", "minimum": 1, "maximum": most, "description": format!("Default {most}")}
             },
             "required": ["path"],
             "additionalProperties": false
@@ -42,7 +45,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
 async fn read(world: Arc<ToolWorld>, arguments: Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {
     let arguments_of = Arguments(&arguments);
     let path = world.resolve(arguments_of.text("path")?)?;
-    let mut page = Page::new(arguments_of, limits)?;
+    let mut page = Page::new(arguments_of, world.page_lines, limits)?;
     blocking(move || {
         let name = path.relative();
         let file = path.open().map_err(path_error)?;

@@ -25,14 +25,17 @@ true; a shorter, broader pattern; no \"path\" or \"glob\". The pattern is a regu
 * + ? | ^ $ \\ to mean the character itself. Ignored and binary files are not searched.";
 
 pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
+    let most = world.page_lines;
     BuiltIn::new(
         world,
         Risk::Read,
         |world, arguments, limits| Box::pin(search(world, arguments, limits)),
         "search",
-        "Searches the worktree's text files for a regular expression, ignored files left out. Each match is a line \
-         path:number:text, at most 500 at a time. The first line of the result is JSON with lines_shown, \
-         lines_remaining and has_more.",
+        format!(
+            "Searches the worktree's text files for a regular expression, ignored files left out. Each match is a line \
+             path:number:text, at most {most} at a time. The first line of the result is JSON with lines_shown, \
+             lines_remaining and has_more."
+        ),
         json!({
             "type": "object",
             "properties": {
@@ -41,7 +44,7 @@ pub(super) fn tool(world: &Arc<ToolWorld>) -> BuiltIn {
                 "glob": {"type": "string", "description": "Only paths that match, such as **/*.rs"},
                 "ignore_case": {"type": "boolean"},
                 "from_line": {"type": "integer", "minimum": 1, "description": "First match, default 1"},
-                "max_lines": {"type": "integer", "minimum": 1, "maximum": 500, "description": "Default 500"}
+                "max_lines": {"type": "integer", "minimum": 1, "maximum": most, "description": format!("Default {most}")}
             },
             "required": ["pattern"],
             "additionalProperties": false
@@ -70,7 +73,7 @@ async fn search(
         .map_err(|error| invalid(format!("\"pattern\" is not a regular expression: {error}")))?;
     let start = existing(&world, given)?;
     let glob = glob(given)?;
-    let mut page = Page::new(given, limits)?;
+    let mut page = Page::new(given, world.page_lines, limits)?;
     let abandoned = Arc::new(AtomicBool::new(false));
     let _abandon = Abandon(Arc::clone(&abandoned));
     blocking(move || {

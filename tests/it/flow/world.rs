@@ -122,6 +122,7 @@ impl Flow {
             ("HOME".into(), self.ground.home.as_path().as_os_str().to_owned()),
         ];
         let tools = worktree_tools(ToolWorld {
+            page_lines: 500,
             root: root.clone(),
             environment: environment.clone(),
             clock: Clock::system(),

@@ -10,15 +10,15 @@ use super::desk::ALLOW_ALL;
 use super::solo::{calls, left, newest, reports, solo, solo_of};
 use super::world::World;
 
-fn reply(value: Value) -> ReplyFile {
+pub(super) fn reply(value: Value) -> ReplyFile {
     serde_json::from_value(value).unwrap()
 }
 
-fn count() -> ReplyFile {
+pub(super) fn count() -> ReplyFile {
     calls(&[("desk__count", json!({}))])
 }
 
-fn done() -> ReplyFile {
+pub(super) fn done() -> ReplyFile {
     reports("done", json!([]))
 }
 
@@ -27,7 +27,7 @@ fn error(status: u16) -> ReplyFile {
 }
 
 /// A world with one MCP server, every tool allowed, and `session` under `[session]`.
-async fn served(replies: Vec<ReplyFile>, session: &str) -> World {
+pub(super) async fn served(replies: Vec<ReplyFile>, session: &str) -> World {
     let more = format!("[session]\nretry_backoff = \"5ms\"\n{session}");
     let world = solo_of(replies, Some(ALLOW_ALL), &more, |scenario| scenario.model.names.clear()).await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mcp_server.py");
@@ -49,14 +49,14 @@ async fn two_targets(replies: Vec<ReplyFile>, session: &str) -> World {
     world
 }
 
-async fn run(world: &World, more: &[&str]) -> (i32, Value) {
+pub(super) async fn run(world: &World, more: &[&str]) -> (i32, Value) {
     let mut args = vec!["run", "--issue", "7", "--agent", "solo"];
     args.extend(more);
     let (code, output) = world.json(&args).await;
     (code.unwrap(), output)
 }
 
-fn counted(world: &World) -> usize {
+pub(super) fn counted(world: &World) -> usize {
     std::fs::read_to_string(world.dir.path().join("count")).unwrap_or_default().lines().count()
 }
 
@@ -70,7 +70,7 @@ fn lines(world: &World, kind: &str) -> Vec<Value> {
 }
 
 /// Contents of all tool results in a request, 0-based.
-fn results(world: &World, request: usize) -> Vec<String> {
+pub(super) fn results(world: &World, request: usize) -> Vec<String> {
     let body = world.sim.model_requests()[request].body.clone();
     let blocks = body["messages"].as_array().unwrap().iter().flat_map(|message| match &message["content"] {
         Value::Array(blocks) => blocks.clone(),
@@ -83,14 +83,14 @@ fn results(world: &World, request: usize) -> Vec<String> {
     blocks.filter(|block| block["type"] == "tool_result").map(|block| text(&block["content"])).collect()
 }
 
-fn offered(world: &World, request: usize) -> Vec<String> {
+pub(super) fn offered(world: &World, request: usize) -> Vec<String> {
     let body = world.sim.model_requests()[request].body.clone();
     let tools = body["tools"].as_array().cloned().unwrap_or_default();
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Case 18 after every case: one line per request, one per execution, the record closed, the protocol kept.
-async fn finish(world: World) {
+pub(super) async fn finish(world: World) {
     assert_eq!(lines(&world, "llm").len(), world.sim.model_requests().len(), "A-072");
     let ran = lines(&world, "tool").iter().filter(|line| line["command"] == "desk__count").count();
     assert_eq!(ran, counted(&world), "A-077");

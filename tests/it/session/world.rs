@@ -12,7 +12,7 @@ use agentd::domain::policy::PolicyPrincipal;
 use agentd::domain::redaction::{KnownSecret, Redactor};
 use agentd::domain::report::ReportFormat;
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
-use agentd::domain::target::{OnFatalError, Price, SessionSettings, Target};
+use agentd::domain::target::{LoopLimits, OnFatalError, Price, SessionSettings, Target};
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
@@ -113,6 +113,9 @@ impl World {
                 stream: false,
                 on_auth_error: OnFatalError::Fail,
                 on_quota: OnFatalError::Fail,
+                loop_guard: LoopLimits::default(),
+                schema_repair_attempts: 2,
+                read_page_lines: 500,
             },
             budgets: Budgets::default(),
             policy: ALLOW_ALL.to_owned(),
@@ -215,6 +218,7 @@ impl World {
             claims: None,
             redaction: None,
             fault_snapshots: false,
+            longest_inline: 65_536,
         }
     }
 
