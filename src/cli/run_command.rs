@@ -1,5 +1,6 @@
 //! `agentd run`: one issue, now, in the foreground.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -113,6 +114,9 @@ pub(super) async fn walked(
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
     });
+    if let Some(recording) = &site.replay {
+        recording.stops_with(watch.stop().clone());
+    }
     let listening = async {
         shutdown.stopped().await;
         watch.stop().ask(Stop::new(StopDetail::Shutdown, "The program was told to stop."));
@@ -269,21 +273,37 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     })
 }
 
+/// The flags of `run` that stand above the configuration, with the keys that they set.
+const FLAGS: [(&str, &str); 5] = [
+    ("--max-steps", "budgets.max_steps"),
+    ("--max-wall-time", "budgets.max_wall_time"),
+    ("--max-cost", "budgets.max_cost"),
+    ("--max-turns", "session.max_turns"),
+    ("--max-retries", "session.max_retries"),
+];
+
+/// The flags that a run was started with, for doing the same again; `wanted` picks by key.
+pub(super) fn flags_of(
+    asked: &BTreeMap<String, Value>,
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Flag> {
+    let known = FLAGS.into_iter().filter(|(_, key)| wanted(key));
+    known
+        .filter_map(|(name, key)| Some(Flag { name, key, value: toml::Value::try_from(asked.get(key)?).ok()? }))
+        .collect()
+}
+
 fn flags(args: &RunArgs) -> Vec<Flag> {
     let integer = |value: u32| toml::Value::Integer(i64::from(value));
-    let mut flags = Vec::new();
-    let mut flag =
-        |name, key, value: Option<toml::Value>| flags.extend(value.map(|value| Flag { name, key, value }));
-    flag("--max-steps", "budgets.max_steps", args.max_steps.map(integer));
-    flag(
-        "--max-wall-time",
-        "budgets.max_wall_time",
+    let values = [
+        args.max_steps.map(integer),
         args.max_wall_time.map(|span| toml::Value::String(span.to_string())),
-    );
-    flag("--max-cost", "budgets.max_cost", args.max_cost.map(toml::Value::Float));
-    flag("--max-turns", "session.max_turns", args.max_turns.map(integer));
-    flag("--max-retries", "session.max_retries", args.max_retries.map(integer));
-    flags
+        args.max_cost.map(toml::Value::Float),
+        args.max_turns.map(integer),
+        args.max_retries.map(integer),
+    ];
+    let given = FLAGS.into_iter().zip(values);
+    given.filter_map(|((name, key), value)| Some(Flag { name, key, value: value? })).collect()
 }
 
 /// The run output of a run that could not even be planned: its arguments, its configuration or its place is wrong.

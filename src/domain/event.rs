@@ -351,6 +351,9 @@ pub struct Asked {
     /// `--uv`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub parameters: std::collections::BTreeMap<String, String>,
+    /// Flags that stand above the configuration, `--max-turns` and the like, by the key that they set.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub flags: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
 /// An effect outside the worktree, found or created by a stable key (interface §7).

@@ -4,7 +4,7 @@
 //! `execution` takes what may run: budget → journal → queue → run → redact → size → context guard → envelope → journal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
 use serde_json::{Map, Value};
@@ -22,6 +22,7 @@ use super::task_status::{self, TASK_STATUS};
 use super::tool::Tool;
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
+use crate::domain::grant::Grant;
 use crate::domain::message::ToolCall;
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext, Proposed,
@@ -42,6 +43,8 @@ pub struct Gate {
     protocol: bool,
     /// An output did not fit the context: no new tool starts.
     context_spent: bool,
+    /// Approvals that were taken for proposals under judgement, by call.
+    taken: Mutex<Vec<(String, Grant)>>,
 }
 
 /// A tool behind the gate.
@@ -180,6 +183,7 @@ impl Gate {
             loop_guard: LoopGuard::new(LoopLimits::default()),
             protocol: false,
             context_spent: false,
+            taken: Mutex::default(),
         })
     }
 
@@ -254,9 +258,22 @@ impl Gate {
                 Err(Denied::Broken(end)) => return Err(end),
             }
         }
+        let run = |id: &str| {
+            halt.is_none() && rulings.iter().any(|ruling| matches!(ruling, Ruling::Run(ready) if ready.call.id == id))
+        };
+        self.give_back_unless(run).await;
         match halt {
             Some(halt) => Err(halt),
             None => Ok(rulings),
+        }
+    }
+
+    /// An approval is for one use: where its call does not run, because of another call of the reply or the loop guard,
+    /// it was not used (P-037).
+    async fn give_back_unless(&self, runs: impl Fn(&str) -> bool) {
+        let taken = std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
+        for (_, grant) in taken.into_iter().filter(|(call, _)| !runs(call)) {
+            self.policy.give_back(grant).await;
         }
     }
 
@@ -269,6 +286,7 @@ impl Gate {
             Some(refusal) => self.refuse(turn, proposal, refusal),
             None => self.judge_tool(turn, proposal).await,
         };
+        self.give_back_unless(|_| matches!(ruling, Ok(Ruling::Run(_)))).await;
         match ruling {
             Ok(Ruling::Run(ready)) => Ok(SingleRuling::Run(ready)),
             Ok(Ruling::Answered(answer)) if answer.is_policy_denial() => {
@@ -425,7 +443,9 @@ impl Gate {
             arguments: arguments.to_string(),
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
-        match self.decide(turn, &call, arguments, Risk::Exec).await {
+        let decided = self.decide(turn, &call, arguments, Risk::Exec).await;
+        self.give_back_unless(|_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow)).await;
+        match decided {
             Ok((verdict, _)) => Ok(verdict.decision == Decision::Allow),
             Err(Denied::ByPolicy(..)) => Ok(false),
             Err(denied) => Err(denied.into_halt()),
@@ -440,6 +460,7 @@ impl Gate {
         let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
         let input = self.input(0, proposed).map_err(Denied::into_halt)?;
         let verdict = self.ask(&call_id, &input, "HandoffPolicyDenied").await;
+        self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
         let ruling = match verdict.map_err(Denied::into_halt)? {
             result if result.decision == Decision::Allow => {
                 HandoffRuling::Accepted(Answer::handed_over(&to, &self.record.redact_json(payload)))
@@ -477,7 +498,10 @@ impl Gate {
         input: &PolicyInput,
         error_name: &str,
     ) -> Result<PolicyResult, Denied> {
-        let PolicyVerdict { result, rule_id, duration } = self.policy.decide(input).await;
+        let PolicyVerdict { result, rule_id, grant, duration } = self.policy.decide(input).await;
+        if let Some(grant) = grant {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *grant));
+        }
         let result = PolicyResult {
             reason: self.record.redact(&result.reason),
             public_reason: result.public_reason.as_deref().map(|text| self.record.redact(text)),

@@ -28,13 +28,25 @@ pub struct PolicyVerdict {
     pub result: PolicyResult,
     /// The declarative rule that decided or took part, if one did.
     pub rule_id: Option<String>,
+    /// The approval that lifted a denial. It is used; a proposal that does not run all the same gives it back.
+    pub grant: Option<Box<Grant>>,
     /// Time it took.
     pub duration: Duration,
 }
 
-/// Takes the grant for a proposal (its hash) of a principal, if there is one that holds; what was taken is used (P-037).
+/// Where approvals wait. Only what was taken lets a call run, so that two runs cannot use the same one (P-037).
 #[derive(Clone)]
-pub struct ApprovalBook(pub Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Grant>> + Send + Sync>);
+pub struct ApprovalBook {
+    /// Takes the grant for a proposal (its hash) of a principal, if there is one that holds.
+    pub take: TakeGrant,
+    /// Puts one back that nothing was done with.
+    pub give_back: GiveBack,
+}
+
+/// See [`ApprovalBook::take`].
+pub type TakeGrant = Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Grant>> + Send + Sync>;
+/// See [`ApprovalBook::give_back`].
+pub type GiveBack = Arc<dyn Fn(Grant) -> BoxFuture<'static, ()> + Send + Sync>;
 
 impl std::fmt::Debug for ApprovalBook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -85,17 +97,26 @@ impl Policy {
     pub async fn decide(&self, input: &PolicyInput) -> PolicyVerdict {
         let watch = Stopwatch::start();
         let RuleVerdict { mut result, rule_id } = self.judge(input).await;
+        let mut used = None;
         if result.asks_for_approval()
-            && let Some(ApprovalBook(take)) = &self.approvals
-            && let Some(grant) = take(input.proposal_hash.clone(), input.principal.id).await
+            && let Some(book) = &self.approvals
+            && let Some(grant) = (book.take)(input.proposal_hash.clone(), input.principal.id).await
         {
             result = lifted(result, &grant);
+            used = Some(Box::new(grant));
         }
         result.deny_mode = match result.decision {
             Decision::Allow => None,
             Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
         };
-        PolicyVerdict { result, rule_id, duration: watch.elapsed() }
+        PolicyVerdict { result, rule_id, grant: used, duration: watch.elapsed() }
+    }
+
+    /// Puts back a grant that lifted the denial of a proposal which did not run after all.
+    pub async fn give_back(&self, grant: Grant) {
+        if let Some(book) = &self.approvals {
+            (book.give_back)(grant).await;
+        }
     }
 
     async fn judge(&self, input: &PolicyInput) -> RuleVerdict {

@@ -16,7 +16,7 @@ pub enum StopState {
 }
 
 /// The end that asks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StopHandle(watch::Sender<StopState>);
 
 impl StopHandle {

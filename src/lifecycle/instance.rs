@@ -1,6 +1,7 @@
 //! Room 4, instance: everything that fixes how the run will behave is put together, hashed and recorded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -15,6 +16,7 @@ use super::run::Run;
 use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
+use crate::config::source_format::Source;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
@@ -76,7 +78,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         inherited,
         metadata: plan.request.metadata.clone(),
         longest_inline: site.config.longest_inline(),
-        asked: asked(plan),
+        asked: asked(plan, site),
         prior_failures: prior_failures.clone(),
     })))?;
     let finished =
@@ -112,7 +114,10 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(equipment::queues(&site.config)),
-        backoff: Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
+        backoff: match &site.replay {
+            Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
+            None => Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
+        },
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(evidence::in_turn(run, site, worktree)),
         redaction: site.redaction_program().map(Arc::new),
@@ -150,26 +155,41 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
 }
 
 /// What no configuration knows of the request.
-fn asked(plan: &Plan) -> Asked {
+fn asked(plan: &Plan, site: &Site) -> Asked {
+    let flags = site.config.explain().into_iter().filter(|row| matches!(row.source, Source::Flag { .. }));
     Asked {
         agent: plan.request.agent.clone(),
         publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
         format: plan.request.format,
         parameters: plan.request.parameters.clone(),
+        flags: flags.filter_map(|row| Some((row.key, serde_json::to_value(row.value).ok()?))).collect(),
     }
 }
 
 /// Grants wait in the state directory until their proposal is made again.
 fn approvals(site: &Site) -> ApprovalBook {
     let (book, clock) = (Approvals::new(&site.state, &site.repo), site.clock.clone());
-    ApprovalBook(Arc::new(move |proposal_hash, principal| {
-        let (book, now) = (book.clone(), clock.now());
-        async move {
-            let taken = tokio::task::spawn_blocking(move || book.take(&proposal_hash, principal, now));
-            taken.await.ok().flatten()
-        }
-        .boxed()
-    }))
+    let returned = book.clone();
+    ApprovalBook {
+        take: Arc::new(move |proposal_hash, principal| {
+            let (book, now) = (book.clone(), clock.now());
+            async move {
+                let taken = tokio::task::spawn_blocking(move || book.take(&proposal_hash, principal, now));
+                taken.await.ok().flatten()
+            }
+            .boxed()
+        }),
+        give_back: Arc::new(move |grant| {
+            let book = returned.clone();
+            async move {
+                let put = tokio::task::spawn_blocking(move || book.give_back(&grant)).await;
+                if !matches!(put, Ok(Ok(()))) {
+                    tracing::warn!("an approval that was not used could not be kept; it has to be given again");
+                }
+            }
+            .boxed()
+        }),
+    }
 }
 
 /// What the last run left and had been told itself. What cannot be read is not told.
@@ -209,7 +229,7 @@ fn spent(before: &Predecessor) -> Spend {
     let lived = u64::try_from(before.facts.last_at - before.facts.started_at).unwrap_or_default();
     Spend {
         steps: before.facts.visits.len() as u32,
-        wall_time: earlier.wall_time + std::time::Duration::from_millis(lived),
+        wall_time: earlier.wall_time + Duration::from_millis(lived),
         cost: earlier.cost + totals.cost,
         cost_unknown: earlier.cost_unknown || totals.cost_unknown,
     }

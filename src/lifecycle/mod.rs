@@ -3,6 +3,8 @@
 pub mod request;
 pub mod refusal;
 pub mod equipment;
+pub mod offered_tools_format;
+pub mod recorded_replies;
 pub mod recording;
 pub mod kept;
 pub mod site;
@@ -27,6 +29,7 @@ pub mod steps;
 pub mod commit;
 pub mod testimony;
 pub mod evidence;
+pub mod telling;
 pub mod page;
 pub mod record;
 pub mod report;

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-use crate::domain::event::{Change, Effect, Event};
-use crate::domain::facts::{EffectState, RunFacts};
+use super::telling;
+use crate::domain::event::{Change, Event};
+use crate::domain::facts::RunFacts;
 use crate::domain::money::Money;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
-use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::stop::StopReason;
 use crate::domain::trace::SuspendedProposal;
 
 /// Most characters of a proposal's arguments that a comment shows.
@@ -99,10 +100,14 @@ fn render(
         }).collect::<Vec<_>>(),
         verified => verified.iter().map(|claim| context! {
             statement => said(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
+            proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
+                .map(telling::proof).collect::<Vec<_>>(),
         }).collect::<Vec<_>>(),
         unverified => !unverified.is_empty(),
         limitations => run.limitations.iter().map(|line| said(line)).collect::<Vec<_>>(),
-        next_steps => next_steps(run, facts),
+        next_steps => telling::next_steps(run, facts).iter().map(|step| said(step)).collect::<Vec<_>>(),
+        interventions => telling::interventions(run, facts),
+        message => run.error.as_ref().map(|error| error.message.clone()),
         pr_url => links.pull_request.clone(),
         draft_reason => links.draft_reason.clone(),
         trigger_label => links.trigger_label.clone(),
@@ -180,12 +185,25 @@ pub fn change_line(change: &Change) -> String {
         return "no change".to_owned();
     }
     let (added, removed) = change.lines();
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     format!(
         "{}, +{added} −{removed} lines, {}",
-        plural(change.files.len(), "file"),
-        plural(change.commits as usize, "commit")
+        counted(change.files.len(), "file"),
+        counted(change.commits as usize, "commit")
     )
+}
+
+/// `1 file`, `3 files`, `2 replies`.
+pub fn counted(count: usize, word: &str) -> String {
+    match (count, word.strip_suffix('y')) {
+        (1, _) => format!("1 {word}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {word}s"),
+    }
+}
+
+/// Enough of a hash to find the rest.
+pub fn short_hash(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }
 
 /// `$0.0123 (4,300 tokens in, 210 out)`.
@@ -222,65 +240,6 @@ pub fn duration(milliseconds: u64) -> String {
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
-}
-
-/// What a person can do next, by how the run ended.
-fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
-    let mut steps = Vec::new();
-    let again = match run.objective.issue.as_ref() {
-        Some(issue) => format!("`agentd run --issue {}`", issue.number),
-        None => "`agentd run --issue-file FILE`".to_owned(),
-    };
-    for (effect, state) in &facts.effects {
-        if let EffectState::Failed(message) = state {
-            steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
-            if *effect == Effect::Push
-                && let Some(mapping) = &run.mapping
-            {
-                let mut step = String::new();
-                let _infallible = write!(
-                    step,
-                    "The work is on the local branch `{}`; publish it with `git push <remote> {}`, or run again: {again}.",
-                    mapping.branch, mapping.branch
-                );
-                steps.push(step);
-            }
-        }
-    }
-    match run.stop_detail {
-        StopDetail::Completed | StopDetail::CompletedForcedFinal => {}
-        StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost => {
-            steps.push(format!(
-                "Raise the budget (`[budgets]` in agentd.toml, or `--max-steps`, `--max-wall-time`, `--max-cost`) and run again: {again}; the branch is continued."
-            ));
-        }
-        StopDetail::MaxTurnsExhausted => {
-            steps.push(format!("Raise `session.max_turns`, or split the step, and run again: {again}."));
-        }
-        StopDetail::ApprovalPending => {
-            for proposal in pending(facts) {
-                steps.push(format!(
-                    "Approve it, if it should be done: `agentd runs approve {} {}`; then `agentd runs resume {}`.",
-                    run.run_id, proposal.proposal_hash, run.run_id
-                ));
-            }
-        }
-        StopDetail::GuidanceNeeded => steps.push(format!("Answer on the issue, then run again: {again}.")),
-        StopDetail::AuthError => steps.push("Check the provider's key: `agentd doctor`.".to_owned()),
-        StopDetail::PolicyDenied => {
-            steps.push("See the refused call in `agentd runs events latest`; allow it in the policy if it should be.".to_owned());
-        }
-        _ => steps.push(format!("Run again: {again}; the branch is continued.")),
-    }
-    steps
-}
-
-fn capitalised(word: &str) -> String {
-    let mut letters = word.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
-        .unwrap_or_default()
 }
 
 /// No more than one empty line in a row, one newline at the end.

@@ -3,22 +3,26 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use regex::Regex;
 use serde_json::Value;
 
+use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
+use super::recorded_replies::{self, Answer, is_heard, kept, whole};
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, VerifyCommand};
 use crate::domain::facts::RunFacts;
-use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::message::{Message, ToolSpec};
 use crate::domain::name::CommitId;
 use crate::domain::policy::{EnvelopeStatus, Risk};
-use crate::domain::record::{AccountingKind, AccountingStatus};
+use crate::domain::record::AccountingKind;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
-use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
+use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use crate::engine::stop::StopHandle;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
 
@@ -52,15 +56,20 @@ pub struct Recording {
     answers: Mutex<BTreeMap<(String, String), VecDeque<Recorded>>>,
     checkpoints: BTreeMap<u32, CommitId>,
     verified: Vec<VerifyCommand>,
+    offered: Option<OfferedTools>,
+    /// How the run was ended from outside: by a person, its time, or its process' death.
+    cut_short: Option<Stop>,
+    stopper: OnceLock<StopHandle>,
     missing: Mutex<Option<String>>,
     tools_run: AtomicU64,
     models_asked: AtomicU64,
 }
 
-/// The accepted replies of one session, and the handles of its stored outputs in the order they were given out.
+/// The answers that one session got, and the handles of its stored outputs in the order they were given out.
 struct RecordedSession {
-    replies: VecDeque<ModelReply>,
+    answers: VecDeque<Answer>,
     handles: Vec<String>,
+    /// Something was said that later requests of the session hold.
     begun: bool,
 }
 
@@ -72,6 +81,7 @@ impl Recording {
         let checkpoints = facts.checkpoints.iter().cloned().collect();
         let mut sessions = VecDeque::new();
         let mut texts = BTreeMap::new();
+        let rejected = recorded_replies::rejected(dir, facts)?;
         for (_, event) in &facts.other {
             let Event::SessionClosed(closed) = event else { continue };
             let Some(kept) = &closed.conversation else { continue };
@@ -81,7 +91,11 @@ impl Recording {
                     texts.insert((closed.visit, tool_call_id.clone()), content.clone());
                 }
             }
-            sessions.push_back(session(&messages, facts, closed.visit));
+            sessions.push_back(RecordedSession {
+                answers: recorded_replies::answers(closed.session, &messages, facts, &rejected),
+                handles: handles(&messages),
+                begun: false,
+            });
         }
         Ok(Self {
             mode,
@@ -89,6 +103,9 @@ impl Recording {
             answers: Mutex::new(answers(dir, facts, &texts)?),
             checkpoints,
             verified: facts.verification.clone(),
+            offered: offered(dir)?,
+            cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
+            stopper: OnceLock::new(),
             missing: Mutex::new(None),
             tools_run: AtomicU64::new(0),
             models_asked: AtomicU64::new(0),
@@ -141,6 +158,30 @@ impl Recording {
         Arc::new(RecordedModel { recording: Arc::clone(self), live })
     }
 
+    /// Lets the replay end as the run did that was ended from outside.
+    pub fn stops_with(&self, stop: StopHandle) {
+        // A replay is walked once.
+        let _first = self.stopper.set(stop);
+    }
+
+    /// The tools of MCP servers as the run offered them: a strict replay starts no server. `None` = start the servers.
+    pub fn offered(&self) -> Option<Vec<Arc<dyn Tool>>> {
+        if self.mode != ReplayMode::Strict {
+            return None;
+        }
+        let offered = self.offered.iter().flat_map(|offered| &offered.tools);
+        Some(offered.map(|tool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>).collect())
+    }
+
+    /// The record is at its end. Where the run was ended from outside at this place, so is the replay, and this never
+    /// comes back.
+    async fn end_as_recorded(&self) {
+        if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get()) {
+            stop.abort(end.clone());
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The record as tools, in the order and with the words of the real ones.
     pub fn tools(self: &Arc<Self>, real: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
         let recorded = |real: &Arc<dyn Tool>| {
@@ -153,17 +194,20 @@ impl Recording {
         lock(&self.missing).get_or_insert(what).clone()
     }
 
-    fn next_reply(&self, request: &ModelRequest) -> Option<ModelReply> {
+    fn next_answer(&self, request: &ModelRequest) -> Option<Answer> {
         let mut sessions = lock(&self.sessions);
         let first = !request.messages.iter().any(|message| matches!(message, Message::Assistant { .. }));
         while let Some(session) = sessions.front()
-            && (session.replies.is_empty() || (first && session.begun))
+            && (session.answers.is_empty() || (first && session.begun))
         {
             sessions.pop_front();
         }
         let session = sessions.front_mut()?;
-        session.begun = true;
-        let mut reply = session.replies.pop_front()?;
+        let mut reply = match session.answers.pop_front()? {
+            Ok(reply) => reply,
+            Err(error) => return Some(Err(error)),
+        };
+        session.begun |= is_heard(&reply);
         // Handles are made up anew in every run: the recorded one stands for the one given out at the same place.
         let now = handles(&request.messages);
         for (old, new) in session.handles.iter().zip(&now) {
@@ -171,7 +215,29 @@ impl Recording {
                 call.arguments = call.arguments.replace(old.as_str(), new);
             }
         }
-        Some(reply)
+        Some(Ok(reply))
+    }
+}
+
+/// What no replay comes to by itself.
+fn from_outside(detail: StopDetail) -> bool {
+    matches!(
+        detail,
+        StopDetail::UserStop
+            | StopDetail::UserAbort
+            | StopDetail::Shutdown
+            | StopDetail::IssueClosed
+            | StopDetail::LabelRemoved
+            | StopDetail::Interrupted
+            | StopDetail::MaxWallTime
+    )
+}
+
+fn offered(dir: &RunDir) -> Result<Option<OfferedTools>, String> {
+    match std::fs::read(dir.path.join(OFFERED_TOOLS)) {
+        Ok(bytes) => OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{OFFERED_TOOLS}: {error}")),
     }
 }
 
@@ -186,33 +252,6 @@ fn conversation(path: &Path) -> Result<Vec<Message>, String> {
     let document: Value = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     let messages = document.get("messages").cloned().unwrap_or_default();
     serde_json::from_value(messages).map_err(|error| failed(error.to_string()))
-}
-
-fn session(messages: &[Message], facts: &RunFacts, visit: u32) -> RecordedSession {
-    let mut usage: VecDeque<Option<TokenUsage>> = facts
-        .ledger
-        .iter()
-        .filter(|entry| entry.step_visit == visit && entry.status == AccountingStatus::Ok)
-        .filter_map(|entry| match &entry.what {
-            AccountingKind::Llm { tokens, .. } => Some(*tokens),
-            AccountingKind::Tool { .. } => None,
-        })
-        .collect();
-    let replies = messages.iter().filter_map(|message| match message {
-        Message::Assistant { content, reasoning, tool_calls } => Some(ModelReply {
-            text: content.clone(),
-            reasoning: reasoning.clone(),
-            tool_calls: tool_calls.clone(),
-            stop: if tool_calls.is_empty() { ReplyStop::End } else { ReplyStop::ToolCalls },
-            stop_raw: None,
-            usage: usage.pop_front().flatten(),
-            cost: None,
-            actual_provider: None,
-            actual_model: None,
-        }),
-        _ => None,
-    });
-    RecordedSession { replies: replies.collect(), handles: handles(messages), begun: false }
 }
 
 /// Handles of stored outputs in the tool messages, in order.
@@ -285,20 +324,6 @@ fn hash(arguments: &Value) -> String {
     canonical_sha256(arguments).unwrap_or_default()
 }
 
-/// A value of the record, fetched where it is only pointed to.
-fn whole(dir: &RunDir, value: &Value) -> Result<Value, String> {
-    let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value.clone()) };
-    let bytes = kept(dir, reference)?;
-    serde_json::from_slice(&bytes).map_err(|error| format!("{reference}: {error}"))
-}
-
-fn kept(dir: &RunDir, relative: &str) -> Result<Vec<u8>, String> {
-    if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(format!("\"{relative}\" is not a file of the run directory"));
-    }
-    std::fs::read(dir.path.join(relative)).map_err(|error| format!("{relative}: {error}"))
-}
-
 fn ran(
     dir: &RunDir,
     facts: &RunFacts,
@@ -340,10 +365,11 @@ impl Model for RecordedModel {
         async move {
             let mode = self.recording.mode;
             if mode != ReplayMode::Live
-                && let Some(reply) = self.recording.next_reply(request)
+                && let Some(answer) = self.recording.next_answer(request)
             {
-                return Ok(reply);
+                return answer;
             }
+            self.recording.end_as_recorded().await;
             if mode == ReplayMode::Strict {
                 let message = self.recording.lacks("the record has no further reply of the model".to_owned());
                 return Err(ModelError { class: ModelErrorClass::BadRequest, message, status: None });
@@ -407,6 +433,7 @@ impl Tool for RecordedTool {
             {
                 return recorded;
             }
+            self.recording.end_as_recorded().await;
             if mode == ReplayMode::Strict {
                 let what = format!("the record has no further answer of {name} to arguments {}", key.1);
                 return Err(ToolError::Fatal(self.recording.lacks(what)));
@@ -415,5 +442,53 @@ impl Tool for RecordedTool {
             self.real.call(permit, arguments, limits).await
         }
         .boxed()
+    }
+}
+
+/// A tool of a server that is not there: what it is comes from the record, and so does every answer.
+struct AbsentTool {
+    offered: OfferedTool,
+    bound: Vec<BoundParameter>,
+}
+
+impl AbsentTool {
+    fn new(offered: OfferedTool) -> Self {
+        Self { bound: offered.bound_parameters(), offered }
+    }
+}
+
+impl Tool for AbsentTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.offered.spec
+    }
+
+    fn source(&self) -> &str {
+        &self.offered.source
+    }
+
+    fn risk(&self) -> Risk {
+        self.offered.risk
+    }
+
+    fn queue(&self) -> Option<&str> {
+        self.offered.queue.as_deref()
+    }
+
+    fn bound_parameters(&self) -> &[BoundParameter] {
+        &self.bound
+    }
+
+    fn arguments_schema(&self) -> &Value {
+        &self.offered.arguments_schema
+    }
+
+    fn call<'a>(
+        &'a self,
+        _permit: Permit,
+        _arguments: &'a Value,
+        _limits: CallLimits,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        async { Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source))) }
+            .boxed()
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
 use super::run::Run;
 use super::site::Site;
 use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
 use crate::config::tools_file::BoundParam;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::Journal as _;
 use crate::engine::tool::{BoundParameter, Tool};
 use crate::git;
 use crate::mcp::{McpError, McpServers, ServerConfig, ServerTransport};
@@ -45,15 +47,24 @@ impl Toolbox {
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
         let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
-        let configs =
-            servers(&site.config).map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?;
+        // A strict replay starts no server: what they offered is on the record (P-040).
+        let recorded = site.replay.as_ref().and_then(|recording| recording.offered());
+        let configs = match &recorded {
+            Some(_) => BTreeMap::new(),
+            None => servers(&site.config)
+                .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
+        };
         let servers = McpServers::connect(configs, worktree.path(), &run.child_environment())
             .await
             .map_err(|error| stop_of(&error))?;
         for warning in servers.warnings() {
             run.warn("mcp_server_missing", warning.message.clone());
         }
-        all.extend(servers.tools().iter().cloned());
+        let offered = recorded.unwrap_or_else(|| servers.tools().to_vec());
+        if !offered.is_empty() {
+            keep(run, &offered).await?;
+        }
+        all.extend(offered);
         all.extend(rest);
         Ok(Self { tools: all, servers, cancel })
     }
@@ -63,6 +74,15 @@ impl Toolbox {
         self.cancel.cancel();
         self.servers.close().await;
     }
+}
+
+/// What the servers offer, for a replay without them.
+async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
+    let tools = serde_json::to_value(OfferedTools::of(offered)).unwrap_or_default();
+    // Where it cannot be redacted it is not kept (P-032); a strict replay then lacks the tools and says so.
+    let Ok(clean) = run.plan.redactor.redact_json(&tools) else { return Ok(()) };
+    let kept = run.journal().keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
+    kept.map(|_| ()).map_err(|error| Stop::new(StopDetail::OutputWriteFailed, format!("{error}.")))
 }
 
 /// Why a server that cannot be used ends a start.

@@ -52,6 +52,14 @@ impl Approvals {
         }
     }
 
+    /// Keeps a grant that was taken and not used, unless there is a newer one. Blocks.
+    pub fn give_back(&self, grant: &Grant) -> Result<(), FileError> {
+        match self.find(&grant.proposal_hash) {
+            Some(_) => Ok(()),
+            None => self.put(grant),
+        }
+    }
+
     fn file(&self, proposal_hash: &str) -> PathBuf {
         // A hash is hexadecimal; anything else names no file of ours.
         let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();

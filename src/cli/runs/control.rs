@@ -96,12 +96,19 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
         })
     };
     let mut config = load(&[])?;
-    let caps = caps(&facts, &config.budgets);
-    if !caps.is_empty() {
-        config = load(&caps)?;
+    let mut flags = caps(&facts, &config.budgets);
+    // A cap that the run ran into is the configuration's now; every other flag holds as it did.
+    flags.extend(run_command::flags_of(&asked.flags, |key| key.starts_with("session.") && !ran_out(&facts, key)));
+    if !flags.is_empty() {
+        config = load(&flags)?;
     }
     let request = request(&facts, &output, asked, dir);
     run_command::resume(context, config, &base, &dir.repo, request)
+}
+
+fn ran_out(facts: &RunFacts, key: &str) -> bool {
+    let end = facts.end.as_ref().map(|stop| stop.detail);
+    key == "session.max_turns" && end == Some(StopDetail::MaxTurnsExhausted)
 }
 
 fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> RunRequest {

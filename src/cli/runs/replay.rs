@@ -52,7 +52,7 @@ pub(super) fn replay(
         base: base.as_path(),
         repo: Some(&dir.repo),
         agent: started.asked.agent.as_deref(),
-        flags: &[],
+        flags: &run_command::flags_of(&started.asked.flags, |_| true),
         env: &context.env,
     })?;
     // A replay feeds nobody and furnishes nothing.
