@@ -429,7 +429,7 @@ fn sent_settings(request: &ModelRequest) -> Map<String, Value> {
     if let Some(temperature) = request.target.temperature {
         settings.insert("temperature".to_owned(), json!(temperature));
     }
-    if request.tool_choice != ToolChoice::Auto {
+    if request.tool_choice != ToolChoice::Auto && !request.tools.is_empty() {
         settings.insert("toolChoice".to_owned(), json!(request.tool_choice));
     }
     settings

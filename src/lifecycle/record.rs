@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::policy::{DenyMode, ProposalKind};
 use crate::domain::record::AccountingKind;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::{
     RUN_RECORD_SCHEMA, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus, SessionManifest,
 };
+use crate::domain::stop::StopDetail;
 use crate::domain::trace::RecordText;
 
 /// Folds the record. It is a function of the journal, so it can be made again at any time.
@@ -102,7 +104,17 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
         Event::RequestFingerprinted(fingerprint) => {
             record.request_fingerprints.push(fingerprint.as_ref().clone());
         }
-        Event::PolicyDecided(decision) => record.policy_decisions.push(decision.as_ref().clone()),
+        Event::PolicyDecided(decision) => {
+            // A handoff is judged between sessions: its hard denial is no session's failure (P-022, P-044).
+            let ended = [StopDetail::PolicyDenied, StopDetail::ApprovalPending].contains(&record.metadata.stop_detail);
+            let hard = decision.deny_mode == Some(DenyMode::Throw);
+            if ended && hard && decision.resource.kind == ProposalKind::Handoff {
+                record.error_name = Some("HandoffPolicyDenied".to_owned());
+                record.error_message =
+                    Some(format!("Handoff \"{}\" denied: {}", decision.resource.name, decision.reason));
+            }
+            record.policy_decisions.push(decision.as_ref().clone());
+        }
         Event::GuardrailDecided(decision) => record.guardrail_decisions.push(decision.as_ref().clone()),
         Event::ProposalSuspended(proposal) => record.suspended_proposals.push(proposal.as_ref().clone()),
         _ => {}

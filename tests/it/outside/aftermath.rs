@@ -61,7 +61,7 @@ async fn x_010_a_claim_that_stays_wrong_after_the_repair_is_not_verified_and_sai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_023_p_024_every_sink_gets_the_record_once_and_a_failing_or_hanging_one_changes_nothing() {
+async fn p_023_p_024_case_24_every_sink_gets_the_record_once_and_a_failing_or_hanging_one_changes_nothing() {
     let sinks = "[record]\nsinks = [[\"sh\", \"-c\", \"cat >> ../sunk.json; echo >> ../sunk.json\"], [\"sh\", \"-c\", \"exit 1\"], [\"no-such-program-here\"], [\"sleep\", \"60\"]]\n";
     let world = solo(vec![reports("Done.", json!([]))], None, sinks).await;
     let (code, output) = run(&world).await;

@@ -83,7 +83,7 @@ async fn x_003_x_004_x_025_c_11_a_cap_that_is_reached_ends_the_run_with_its_code
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x_009_x_026_c_23_a_claim_without_evidence_is_not_verified_and_the_end_says_so() {
+async fn x_009_x_026_c_23_case_31_a_claim_without_evidence_is_not_verified_and_the_end_says_so() {
     let claims = json!([{
         "statement": "It works", "kind": "behavior_observed", "status": "verified",
         "cites": [{ "path": "absent.txt", "start": 1, "end": 1 }],

@@ -37,7 +37,7 @@ fn write(path: &str) -> (&'static str, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_004_without_a_policy_nothing_runs_and_a_report_alone_still_succeeds() {
+async fn p_004_case_19_without_a_policy_nothing_runs_and_a_report_alone_still_succeeds() {
     let replies = vec![calls(&[write("ok.txt")]), reports("Done.", json!([]))];
     let world = solo(replies, None, "[policy]\nfiles = []\n").await;
     let (code, output) = run(&world).await;
@@ -52,7 +52,7 @@ async fn p_004_without_a_policy_nothing_runs_and_a_report_alone_still_succeeds()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_005_p_006_a_policy_program_that_fails_or_babbles_lets_nothing_run() {
+async fn p_005_p_006_case_20_a_policy_program_that_fails_or_babbles_lets_nothing_run() {
     let programs = [
         ("exit 1", "policy_error"),
         ("sleep 60", "policy_error"),
@@ -81,7 +81,7 @@ async fn p_005_p_006_a_policy_program_that_fails_or_babbles_lets_nothing_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_022_p_015_a_hard_denial_leaves_nothing_of_its_reply_done_and_a_soft_one_goes_on() {
+async fn p_022_p_015_case_21_case_22_a_hard_denial_leaves_nothing_of_its_reply_done_and_a_soft_one_goes_on() {
     let world = solo(vec![calls(&[write("ok1.txt"), write("hard.txt")])], Some(COUNT), "").await;
     let (code, output) = run(&world).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
@@ -116,7 +116,7 @@ async fn p_022_p_015_a_hard_denial_leaves_nothing_of_its_reply_done_and_a_soft_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p_032_a_redaction_program_that_fails_drops_the_field_and_one_that_works_is_heard() {
+async fn p_032_case_27_a_redaction_program_that_fails_drops_the_field_and_one_that_works_is_heard() {
     let replies =
         || vec![calls(&[("read_file", json!({ "path": "README.md" }))]), reports("Done.", json!([]))];
     let allow = "[[rule]]\nid = \"read\"\nkind = \"tool\"\nname = \"read_file\"\neffect = \"allow\"\nreason = \"reads\"\n";
@@ -145,7 +145,7 @@ async fn p_032_a_redaction_program_that_fails_drops_the_field_and_one_that_works
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x_018_x_014_a_hanging_model_ends_with_the_wall_time() {
+async fn x_018_x_014_case_32_a_hanging_model_ends_with_the_wall_time() {
     let hang = serde_json::from_value(json!({ "hang": "before_headers" })).unwrap();
     let world = solo(vec![hang], None, "").await;
     let started = std::time::Instant::now();
@@ -153,12 +153,14 @@ async fn x_018_x_014_a_hanging_model_ends_with_the_wall_time() {
         world.json(&["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "2s"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_wall_time")), "{output:#}");
     assert_eq!((&output["stop_reason"], &output["limit_type"]), (&json!("BUDGET_EXCEEDED"), &json!("HARD")));
-    assert!(started.elapsed().as_secs_f64() < 9.0, "{:?}", started.elapsed());
+    // Beside other tests a process starts slowly; the run's own time is the journal's.
+    assert!(started.elapsed().as_secs_f64() < 20.0, "{:?}", started.elapsed());
+    assert!(output["budgets"]["wall_time_used_ms"].as_u64().unwrap() < 4500, "{output:#}");
     world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x_005_a_reply_that_passes_the_cost_cap_has_its_tools_not_run() {
+async fn x_005_case_33_a_reply_that_passes_the_cost_cap_has_its_tools_not_run() {
     let mut dear = calls(&[write("ok.txt")]);
     dear.usage = Some(serde_json::from_value(json!({ "input": 100, "output": 1_000_000 })).unwrap());
     let world = solo(vec![dear], Some(COUNT), "").await;
@@ -170,7 +172,7 @@ async fn x_005_a_reply_that_passes_the_cost_cap_has_its_tools_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x_019_at_80_percent_people_are_asked_once_and_the_run_goes_on() {
+async fn x_019_case_35_at_80_percent_people_are_asked_once_and_the_run_goes_on() {
     let mut dear = calls(&[write("ok1.txt")]);
     dear.usage = Some(serde_json::from_value(json!({ "input": 100, "output": 300_000 })).unwrap());
     let cheap = calls(&[write("ok2.txt")]);

@@ -21,6 +21,8 @@ mod interruptions;
 mod issue_file;
 mod main_job;
 mod origins;
+mod proof;
+mod recorded;
 mod records;
 mod replays;
 mod tool_calls;
