@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::sites;
+use crate::config::Config;
 use crate::config::placeholder::Placeholder;
-use crate::config::{Config, Repository};
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched,
@@ -21,10 +22,7 @@ use crate::daemon::{
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run_output::rfc3339;
-use crate::github;
 use crate::http::{self, Front, Listening};
-use crate::lifecycle::managed;
-use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::watch::Watch;
@@ -33,7 +31,6 @@ use crate::sys::clock::Clock;
 use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::host::Host;
 use crate::sys::lock;
-use crate::sys::paths::AbsPath;
 use crate::sys::shutdown::Shutdown;
 
 /// `agentd daemon [--once]`.
@@ -180,7 +177,7 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
     context.block_on(async {
         let shutdown = Shutdown::new();
         let config = Arc::new(context.config()?);
-        let site = site(context, &config, &context.base_path()?, &shutdown).await?;
+        let site = sites::one(context, &config, &shutdown, true).await?;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
         let now = site.clock.now();
@@ -223,7 +220,7 @@ fn listen() -> Result<Shutdown, CommandError> {
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
 async fn parts(context: &Context, shutdown: &Shutdown) -> Result<(Parts, Option<FileWatch>), CommandError> {
-    let sites = sites(context, shutdown).await?;
+    let sites = sites::all(context, shutdown).await?;
     if let Err(error) = usable(&sites).await {
         context.output.note(format!("not usable yet: {error}"));
     }
@@ -241,7 +238,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
     Arc::new(move || {
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         async move {
-            let sites = sites(&context, &shutdown).await.map_err(|error| error.message)?;
+            let sites = sites::all(&context, &shutdown).await.map_err(|error| error.message)?;
             usable(&sites).await?;
             parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)
         }
@@ -284,60 +281,6 @@ fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<Fil
     }
 }
 
-async fn sites(context: &Context, shutdown: &Shutdown) -> Result<Vec<Site>, CommandError> {
-    let config = Arc::new(context.config()?);
-    // One client for all: one breaker, one count of limits.
-    let client = github::Client::new(github::Settings::of(&config.github, config.github_credentials()?))
-        .map_err(|error| CommandError::failed(error.to_string()))?;
-    let mut sites = Vec::new();
-    if config.repositories.is_empty() {
-        sites.push(site(context, &config, &context.base_path()?, shutdown).await?);
-    }
-    let wanted = |entry: &&Repository| match (&context.global.repo, &entry.name) {
-        (Some(only), Some(name)) => only == name,
-        _ => true,
-    };
-    for entry in config.repositories.iter().filter(wanted) {
-        sites.push(match &entry.path {
-            Some(path) => {
-                let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
-                site(context, &config, &path, shutdown).await?
-            }
-            None => managed_site(context, &config, entry, &client, shutdown).await?,
-        });
-    }
-    for site in &mut sites {
-        site.github = Some(client.clone());
-        site.kept = Some(Arc::default());
-    }
-    Ok(sites)
-}
-
-/// A clone in the state directory.
-async fn managed_site(
-    context: &Context,
-    config: &Arc<Config>,
-    entry: &Repository,
-    client: &github::Client,
-    shutdown: &Shutdown,
-) -> Result<Site, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
-    let cancel = shutdown.abort_token().clone();
-    let dir = managed::prepare(entry, client, &state, &context.env, cancel.clone()).await?;
-    let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
-    let config = Arc::new(managed::configuration(config, &dir, name, &context.env)?);
-    let opening = Opening {
-        config,
-        base: &dir,
-        repo: Some(name),
-        state: &context.state_dir()?,
-        needs_github: true,
-        env: &context.env,
-        cancel,
-    };
-    Ok(Site { managed: true, ..open(opening).await? })
-}
-
 async fn parts_of(
     context: &Context,
     shutdown: &Shutdown,
@@ -358,6 +301,7 @@ async fn parts_of(
         labels: config.github.labels.clone(),
         min_permission: config.github.min_permission,
         limits: limits(&config),
+        max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
         state_dir: context.state_dir()?.as_path().to_owned(),
         clock: Clock::system(),
@@ -394,24 +338,6 @@ fn limits(config: &Config) -> Limits {
         all: config.daemon.max_concurrent_runs as usize,
         per_repository: config.daemon.max_runs_per_repository as usize,
     }
-}
-
-async fn site(
-    context: &Context,
-    config: &Arc<Config>,
-    base: &AbsPath,
-    shutdown: &Shutdown,
-) -> Result<Site, CommandError> {
-    let opening = Opening {
-        config: Arc::clone(config),
-        base,
-        repo: context.global.repo.as_ref(),
-        state: &context.state_dir()?,
-        needs_github: true,
-        env: &context.env,
-        cancel: shutdown.abort_token().clone(),
-    };
-    Ok(open(opening).await?)
 }
 
 fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {

@@ -17,6 +17,7 @@ mod remote;
 mod run_command;
 mod runs;
 mod service_unit;
+mod sites;
 mod sim_command;
 mod tools_command;
 mod demo;

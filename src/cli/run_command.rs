@@ -11,14 +11,13 @@ use super::args::RunArgs;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::progress;
+use super::{progress, sites};
 use crate::config::{Config, Flag};
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::{CommitId, RepoName};
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::page;
 use crate::lifecycle::refusal::Refusal;
 use crate::lifecycle::report;
@@ -50,22 +49,12 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let config = Arc::new(context.config_for(args.agent.as_deref(), &flags(args))?);
-    let base = context.base_path()?;
-    let state = context.state_dir()?;
     let request = request(args)?;
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
-        let opening = Opening {
-            config,
-            base: &base,
-            repo: context.global.repo.as_ref(),
-            state: &state,
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
-            env: &context.env,
-            cancel: shutdown.abort_token().clone(),
-        };
-        let site = open(opening).await?;
+        let tracked = matches!(request.issue, IssueRef::Number(_));
+        let site = sites::one(context, &config, &shutdown, tracked).await?;
         if args.dry_run {
             return dry_run(context, request, &site).await;
         }
@@ -82,20 +71,12 @@ pub(super) fn resume(
     repo: &RepoName,
     request: RunRequest,
 ) -> Result<u8, CommandError> {
-    let state = context.state_dir()?;
+    let config = Arc::new(config);
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
-        let opening = Opening {
-            config: Arc::new(config),
-            base,
-            repo: Some(repo),
-            state: &state,
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
-            env: &context.env,
-            cancel: shutdown.abort_token().clone(),
-        };
-        let site = open(opening).await?;
+        let tracked = matches!(request.issue, IssueRef::Number(_));
+        let site = sites::again(context, &config, base, repo, &shutdown, tracked).await?;
         let walked = walked(context, false, request, &site, &shutdown).await;
         tell(context, false, walked, &site)
     })?

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
+use super::sites;
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::retire::{self, Known};
 use crate::lifecycle::site::Site;
+use crate::sys::shutdown::Shutdown;
 
 /// `agentd worktrees list`.
 pub fn list(context: &Context) -> Result<(), CommandError> {
@@ -127,14 +127,5 @@ fn told(one: &Pruned, removed: bool) -> Option<serde_json::Value> {
 }
 
 async fn site(context: &Context) -> Result<Site, CommandError> {
-    let opening = Opening {
-        config: Arc::new(context.config()?),
-        base: &context.base_path()?,
-        repo: context.global.repo.as_ref(),
-        state: &context.state_dir()?,
-        needs_github: false,
-        env: &context.env,
-        cancel: CancellationToken::new(),
-    };
-    Ok(open(opening).await?)
+    sites::one(context, &Arc::new(context.config()?), &Shutdown::new(), false).await
 }

@@ -260,6 +260,8 @@ pub struct DaemonTable {
     pub max_concurrent_runs: u32,
     /// Runs at a time in one repository.
     pub max_runs_per_repository: u32,
+    /// Follow-up runs of one pull request, for failed checks, reviews that ask for changes and conflicts; 0 = none.
+    pub max_follow_ups: u32,
     /// Address of the HTTP front, `127.0.0.1:7878`; empty = none.
     pub listen: String,
     /// Placeholder of the secret that enables `POST /webhooks/github`.
@@ -273,6 +275,7 @@ impl Default for DaemonTable {
             poll_interval: seconds(30),
             max_concurrent_runs: 4,
             max_runs_per_repository: 2,
+            max_follow_ups: 3,
             listen: String::new(),
             webhook_secret: None,
         }

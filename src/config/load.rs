@@ -90,6 +90,7 @@ impl Config {
                 poll_interval: file.daemon.poll_interval.0,
                 max_concurrent_runs: file.daemon.max_concurrent_runs,
                 max_runs_per_repository: file.daemon.max_runs_per_repository,
+                max_follow_ups: file.daemon.max_follow_ups,
                 listen: file.daemon.listen.trim().parse().ok(),
                 webhook_secret: file
                     .daemon
@@ -248,6 +249,8 @@ fn repository(table: &RepositoryTable, base: &Path, env: &Env) -> Repository {
         (Ok(below), Some(home)) => home.join(below),
         _ => base.join(path).components().collect(),
     });
+    // An entry that says neither which nor where is about the checkout that one stands in.
+    let path = path.or_else(|| table.name.is_none().then(|| base.to_owned()));
     Repository { name: table.name.clone(), path, ..Repository::unnamed(table) }
 }
 

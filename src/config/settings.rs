@@ -137,6 +137,8 @@ pub struct Daemon {
     pub max_concurrent_runs: u32,
     /// Runs at a time in one repository.
     pub max_runs_per_repository: u32,
+    /// Follow-up runs of one pull request; 0 = none.
+    pub max_follow_ups: u32,
     /// Address of the HTTP front.
     pub listen: Option<SocketAddr>,
     /// Secret of the webhooks, unresolved.

@@ -3,13 +3,17 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::board::IssueRef;
+use super::poll::Watch;
+use super::pulls::issue_of_branch;
 use super::state_format::{AskedBy, CommentsRead};
 use super::watch::Daemon;
-use crate::domain::issue::IssueKey;
-use crate::domain::mapping::branch_of;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
-use crate::github::{Comment, ErrorKind, Fetched};
+use crate::github::{Client, Comment, Error, ErrorKind, Fetched};
+
+/// The commands, for people who wrote another one.
+const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` another one with a \
+                     fresh budget, `/agentd stop` asks the present one for its last report";
 
 /// What a person wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +22,8 @@ enum Command {
     Run,
     /// The end of the run, with one last report; of a queued issue its label off.
     Stop,
+    /// A word that is none.
+    Unknown,
     /// A grant; given with `agentd runs approve`, where the proposal can be read.
     Approve,
 }
@@ -33,68 +39,74 @@ fn command(body: &str) -> Option<Command> {
         "run" | "retry" | "extend" => Some(Command::Run),
         "stop" => Some(Command::Stop),
         "approve" => Some(Command::Approve),
-        _ => None,
+        _ => Some(Command::Unknown),
+    }
+}
+
+impl Watch {
+    /// Reads what was written since the last tick; an unchanged list costs nothing.
+    pub(super) async fn read_comments(&mut self, client: &Client, now: DateTime<Utc>) {
+        if self.without_comments || !self.is_fresh() {
+            return;
+        }
+        match self.comments_since(client, now).await {
+            Ok(new) => self.heard.extend(new),
+            Err(error) => {
+                self.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
+                tracing::debug!(repo = %self.watched.name, %error, "the comments could not be read");
+            }
+        }
+    }
+
+    async fn comments_since(&mut self, client: &Client, now: DateTime<Utc>) -> Result<Vec<Comment>, Error> {
+        let repo = &self.watched.name;
+        let read = match self.state.comments.clone() {
+            Some(read) => read,
+            None => {
+                // By GitHub's own ids and times: this machine's clock may be another.
+                let newest = client.newest_comment(repo).await?;
+                let since = newest.as_ref().and_then(|one| one.updated_at);
+                CommentsRead {
+                    since: since.unwrap_or(now - TimeDelta::days(1)),
+                    last_id: newest.map_or(0, |one| one.id),
+                    etag: None,
+                }
+            }
+        };
+        let (comments, etag) = match client.recent_comments(repo, read.since, read.etag.as_deref()).await? {
+            Fetched::Unchanged => return Ok(Vec::new()),
+            Fetched::Fresh(comments, etag) => (comments, etag),
+        };
+        let newest = comments.iter().filter_map(|one| one.updated_at).max().unwrap_or(read.since);
+        let since = newest.max(read.since);
+        self.state.comments = Some(CommentsRead {
+            since,
+            last_id: comments.iter().map(|one| one.id).max().unwrap_or(0).max(read.last_id),
+            // The tag belongs to the address, and the address holds `since`.
+            etag: etag.filter(|_| since == read.since),
+        });
+        Ok(comments.into_iter().filter(|one| one.id > read.last_id).collect())
     }
 }
 
 impl Daemon {
-    /// Reads what was written since the last tick (an unchanged list costs nothing) and does what permitted people want.
-    pub(super) async fn heed_comments(&mut self, now: DateTime<Utc>) {
-        let client = self.quick_client();
-        let repos: Vec<RepoName> = self.watches.iter().map(|watch| watch.watched.name.clone()).collect();
-        for repo in repos {
-            let Some(watch) = self.watch_of(&repo) else { continue };
-            if watch.without_comments || !watch.is_fresh() {
-                continue;
-            }
-            let read = match watch.state.comments.clone() {
-                Some(read) => read,
-                None => match client.newest_comment(&repo).await {
-                    // By GitHub's own ids and times: this machine's clock may be another.
-                    Ok(newest) => CommentsRead {
-                        since: newest
-                            .as_ref()
-                            .and_then(|one| one.updated_at)
-                            .unwrap_or(now - TimeDelta::days(1)),
-                        last_id: newest.map_or(0, |one| one.id),
-                        etag: None,
-                    },
-                    Err(error) => {
-                        watch.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
-                        tracing::debug!(%repo, %error, "the comments could not be read");
-                        continue;
-                    }
-                },
-            };
-            let (comments, etag) = match client.recent_comments(&repo, read.since, read.etag.as_deref()).await
-            {
-                Ok(Fetched::Unchanged) => continue,
-                Ok(Fetched::Fresh(comments, etag)) => (comments, etag),
-                Err(error) => {
-                    watch.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
-                    tracing::debug!(%repo, %error, "the comments could not be read");
-                    continue;
-                }
-            };
-            let new: Vec<Comment> = comments.iter().filter(|one| one.id > read.last_id).cloned().collect();
-            let next = CommentsRead {
-                since: comments
-                    .iter()
-                    .filter_map(|one| one.updated_at)
-                    .max()
-                    .unwrap_or(read.since)
-                    .max(read.since),
-                last_id: comments.iter().map(|one| one.id).max().unwrap_or(0).max(read.last_id),
-                etag: None,
-            };
-            // The tag belongs to the address, and the address holds `since`.
-            let etag = if next.since == read.since { etag } else { None };
-            watch.state.comments = Some(CommentsRead { etag, ..next });
-            // Noted before it is done: a command is followed at most once.
-            self.save();
-            for comment in new {
-                self.heed(&repo, &comment).await;
-            }
+    /// Does what permitted people want.
+    pub(super) async fn heed_comments(&mut self) {
+        let heard: Vec<(RepoName, Comment)> = self
+            .watches
+            .iter_mut()
+            .flat_map(|watch| {
+                let repo = watch.watched.name.clone();
+                std::mem::take(&mut watch.heard).into_iter().map(move |comment| (repo.clone(), comment))
+            })
+            .collect();
+        if heard.is_empty() {
+            return;
+        }
+        // Noted before it is done: a command is followed at most once.
+        self.save();
+        for (repo, comment) in heard {
+            self.heed(&repo, &comment).await;
         }
     }
 
@@ -129,7 +141,10 @@ impl Daemon {
                 let by = AskedBy { login: author.login.clone(), id: author.id };
                 self.run_for(&issue, number, by).await;
             }
-            Command::Stop => self.stop_for(&issue, number).await,
+            Command::Stop => self.stop_for(&issue, number, &author.login).await,
+            Command::Unknown => {
+                self.answer(&issue, number, &format!("That is no command. {KNOWN}.")).await;
+            }
             Command::Approve => {
                 let text = "A proposal is approved where it can be read: `agentd runs approve RUN PROPOSAL_HASH` on the \
                             daemon's host, then `/agentd run` here.";
@@ -141,13 +156,14 @@ impl Daemon {
     /// A comment on the issue's own pull request is about the issue.
     async fn issue_behind(&self, repo: &RepoName, number: u64) -> u64 {
         let Ok(pull) = self.quick_client().pull(repo, number).await else { return number };
-        let own = pull.head.strip_prefix("feature/issue-").and_then(|key| key.parse::<u64>().ok());
-        own.filter(|issue| branch_of(&IssueKey::Number(*issue)).as_str() == pull.head).unwrap_or(number)
+        issue_of_branch(&pull.head).unwrap_or(number)
     }
 
     async fn run_for(&mut self, issue: &IssueRef, asked_on: u64, by: AskedBy) {
         if self.supervisor.get(issue).is_some() {
-            return self.answer(issue, asked_on, "A run works on it already.").await;
+            let text = "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
+                        branch, with a fresh budget.";
+            return self.answer(issue, asked_on, text).await;
         }
         let client = self.quick_client();
         let trigger = self.parts.labels.trigger.clone();
@@ -158,22 +174,26 @@ impl Daemon {
         };
         if let Err(error) = labelled {
             tracing::warn!(%issue, %error, "a command could not be followed");
-            return;
+            let text = format!("The run that {} asked for could not be queued: {error}.", by.login);
+            return self.answer(issue, asked_on, &text).await;
         }
+        let text = format!("A run is queued for {}; the status comment says how it goes.", by.login);
         if let Some(watch) = self.watch_of(&issue.repo) {
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.asked_by = Some(by);
             memory.back_off = None;
             memory.parked = None;
         }
+        self.answer(issue, asked_on, &text).await;
         // The list in hand does not show it yet.
         self.wake.notify_one();
     }
 
-    async fn stop_for(&mut self, issue: &IssueRef, asked_on: u64) {
+    async fn stop_for(&mut self, issue: &IssueRef, asked_on: u64, by: &str) {
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(StopDetail::UserStop);
-            return;
+            let text = format!("{by} asked the run to stop; it gives one last report and ends.");
+            return self.answer(issue, asked_on, &text).await;
         }
         let trigger = self.parts.labels.trigger.clone();
         let queued = self.parts.labels.queued.clone();
@@ -190,6 +210,9 @@ impl Daemon {
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.drop_candidate(issue.number);
         }
+        let text =
+            format!("{by} took it out of the queue; nothing will run until the label is put on again.");
+        self.answer(issue, asked_on, &text).await;
     }
 
     /// One comment of this kind an issue, edited in place (D84).
@@ -212,16 +235,10 @@ mod tests {
         assert_eq!(command("/agentd retry, please"), Some(Command::Run));
         assert_eq!(command("/agentd stop"), Some(Command::Stop));
         assert_eq!(command("/agentd approve abc"), Some(Command::Approve));
-        for talk in [
-            "",
-            "run",
-            "> /agentd run",
-            "say /agentd run",
-            "/agentd",
-            "/agentd dance",
-            "text\n/agentd run",
-            "/agentdrun",
-        ] {
+        assert_eq!(command("/agentd dance"), Some(Command::Unknown));
+        for talk in
+            ["", "run", "> /agentd run", "say /agentd run", "/agentd", "text\n/agentd run", "/agentdrun"]
+        {
             assert_eq!(command(talk), None, "{talk}");
         }
     }

@@ -15,6 +15,11 @@ impl Daemon {
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
         self.parts.progress.forget(&issue);
         let now = self.parts.clock.now();
+        if let Some(pull) = summary.pull_number()
+            && let Some(watch) = self.watch_of(&issue.repo)
+        {
+            watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
+        }
         match afterwards(&summary) {
             Afterwards::Settle { state, refusal } => {
                 if let Some(memory) =

@@ -15,6 +15,13 @@ pub struct RunSummary {
     pub pull_request: Option<String>,
 }
 
+impl RunSummary {
+    /// Number of the pull request, where there is one.
+    pub fn pull_number(&self) -> Option<u64> {
+        self.pull_request.as_deref()?.trim_end_matches('/').rsplit('/').next()?.parse().ok()
+    }
+}
+
 /// What to do about the issue now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Afterwards {

@@ -7,13 +7,14 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
-use super::follow::Pulls;
+use super::parts::Watched;
+use super::pulls::Pulls;
 use super::state_format::{AskedBy, RepositoryState};
-use super::watch::Watched;
+
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot};
+use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
 use crate::sys::files;
 
 /// Longest pause between polls of a repository whose polls fail.
@@ -35,6 +36,8 @@ pub(super) struct Watch {
     pub recovering: Vec<IssueSnapshot>,
     /// GitHub does not list the repository's comments: it is not asked again.
     pub without_comments: bool,
+    /// Comments that were read and not heeded yet.
+    pub heard: Vec<Comment>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     known: BTreeMap<u64, Known>,
@@ -76,6 +79,7 @@ impl Watch {
             health: Health::default(),
             recovering: Vec::new(),
             without_comments: false,
+            heard: Vec::new(),
             pulls: Pulls::default(),
             known: BTreeMap::new(),
         }

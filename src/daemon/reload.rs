@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::parts::Parts;
 use super::poll::Watch;
-use super::watch::{Daemon, Parts};
+use super::watch::Daemon;
 
 /// Changes in this time are one: editors write more than once.
 const TOGETHER: Duration = Duration::from_millis(300);

@@ -59,6 +59,9 @@ pub struct IssueMemory {
     /// Who asked for the next run by a comment; the label was put on by agentd itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AskedBy>,
+    /// Its pull request, as long as it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<u64>,
     /// What follow-up runs of its pull request answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,

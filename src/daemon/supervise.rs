@@ -25,9 +25,6 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 /// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
 pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Reads the configuration again and makes new parts of it, or says what is wrong with it. Given by the roof.
-pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<super::watch::Parts, String>> + Send + Sync>;
-
 /// A run of an earlier daemon whose process died before its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {

@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 
 use super::board::Selection;
 use super::cron;
+use super::parts::Parts;
 use super::poll::{Watch, number, seen};
-use super::watch::{Daemon, DaemonError, DaemonReport, Parts};
+use super::watch::{Daemon, DaemonError, DaemonReport};
 use crate::config::config_file::LabelsTable;
 use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
 

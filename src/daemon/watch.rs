@@ -1,7 +1,6 @@
 //! The daemon itself: tick, dispatch, take in what ended, until told to stop. It decides when; the walk is the roof's.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,97 +9,33 @@ use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::board::{Board, IssueRef, Limits, Running, Selection};
+use super::board::{Board, IssueRef, Running, Selection};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
+use super::parts::Parts;
 use super::poll::{Frame, Watch};
 use super::progress::Progress;
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
 use super::state_format::{DaemonState, Followed};
 use super::status_format::Status;
-use super::supervise::{Abandon, Reload, Retire, RunControl, RunRequest, Start, Supervisor, Unfinished};
-use crate::config::config_file::LabelsTable;
-use crate::config::settings::{Repository, Sweep};
+use super::supervise::{RunControl, RunRequest, Supervisor, Unfinished};
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
-use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched, IssueState};
-use crate::sys::clock::Clock;
 use crate::sys::files::FileError;
 use crate::sys::holder_format::Holder;
-use crate::sys::host::Host;
 use crate::sys::lock::{Lock, LockError};
-use crate::sys::shutdown::Shutdown;
 
 /// Repositories polled at the same time.
-const POLLED_AT_ONCE: usize = 8;
+pub(super) const POLLED_AT_ONCE: usize = 8;
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// Merged worktrees are looked for this often.
 const RETIRE_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
 const LAST_GRACE: Duration = Duration::from_secs(10);
-
-/// A repository to be watched.
-#[derive(Debug, Clone)]
-pub struct Watched {
-    /// Its name.
-    pub name: RepoName,
-    /// Whether issues wait for open blockers and sub-issues.
-    pub depends: bool,
-    /// Sweeps.
-    pub sweep: Sweep,
-    /// Where its worktrees are made, and the bytes that one takes; `None` = starts do not look at the disk.
-    pub place: Option<(PathBuf, u64)>,
-}
-
-impl Watched {
-    /// What the configuration says of a repository whose name is known.
-    pub fn of(name: RepoName, entry: &Repository) -> Self {
-        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None }
-    }
-}
-
-/// What a daemon is made of.
-#[derive(Clone)]
-pub struct Parts {
-    /// GitHub.
-    pub client: Client,
-    /// What to watch.
-    pub repositories: Vec<Watched>,
-    /// Names of the labels.
-    pub labels: LabelsTable,
-    /// Who may trigger.
-    pub min_permission: ActorPermission,
-    /// Slots.
-    pub limits: Limits,
-    /// Time from one poll to the next.
-    pub poll_interval: Duration,
-    /// The state directory.
-    pub state_dir: PathBuf,
-    /// Time.
-    pub clock: Clock,
-    /// This process.
-    pub host: Host,
-    /// How it is told to stop.
-    pub shutdown: Shutdown,
-    /// Where runs say how far they are.
-    pub progress: Progress,
-    /// Address of the HTTP front, for the status.
-    pub listen: Option<String>,
-    /// How the configuration is read again, and what says that it changed; `None` = it is not.
-    pub reload: Option<(Reload, Arc<Notify>)>,
-    /// How a run is made.
-    pub start: Start,
-    /// How a killed run is finalised that is not to be gone on with.
-    pub abandon: Abandon,
-    /// How merged worktrees are retired, in the background (I5); `None` = they are not.
-    pub retire: Option<Retire>,
-    /// What the processes before this one left unfinished.
-    pub unfinished: Vec<Unfinished>,
-}
 
 /// Why a daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +82,8 @@ pub struct Daemon {
     published: watch::Sender<Option<Arc<Status>>>,
     saved: DaemonState,
     pub(super) wake: Arc<Notify>,
+    /// Rings when a pull request was merged or closed: its worktree may go.
+    pub(super) over: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
 }
@@ -214,6 +151,7 @@ impl Daemon {
             published: watch::channel(None).0,
             saved,
             wake: Arc::default(),
+            over: Arc::default(),
             lock,
             parts,
         })
@@ -236,18 +174,22 @@ impl Daemon {
 
     /// Ticks until it is told to stop, then waits for the runs.
     pub async fn run(&mut self) -> DaemonReport {
+        let over = Arc::clone(&self.over);
         let retiring = self.parts.retire.clone().map(|retire| {
             tokio::spawn(async move {
                 loop {
                     retire().await;
-                    tokio::time::sleep(RETIRE_EACH).await;
+                    let _either_way = tokio::time::timeout(RETIRE_EACH, over.notified()).await;
                 }
             })
         });
         let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
         while !self.parts.shutdown.stopping() {
+            let began = Instant::now();
             self.unless_stopped(Self::tick).await;
-            let (earliest, next) = (Instant::now() + LEAST_PAUSE, Instant::now() + self.parts.poll_interval);
+            let earliest = Instant::now() + LEAST_PAUSE;
+            // From one poll's start to the next one's, however long the ticks are.
+            let next = earliest.max(began + self.parts.poll_interval);
             loop {
                 let shutdown = self.parts.shutdown.clone();
                 let wake = Arc::clone(&self.wake);
@@ -294,13 +236,19 @@ impl Daemon {
         let (client, interval) = (self.quick_client(), self.parts.poll_interval);
         let trigger = self.parts.labels.trigger.clone();
         self.recover().await;
-        let polls = self.watches.iter_mut().map(|watch| watch.poll(&client, &trigger, interval, now));
-        futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<bool>>().await;
-        self.heed_comments(now).await;
-        self.follow_pulls(now).await;
+        let polls = self.watches.iter_mut().map(async |watch| {
+            watch.poll(&client, &trigger, interval, now).await;
+            watch.read_comments(&client, now).await;
+        });
+        futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
+        self.heed_comments().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone().await;
         self.dispatch().await;
+        // After what was asked for: nobody waits for these.
+        if self.follow_pulls(now).await {
+            self.dispatch().await;
+        }
     }
 
     async fn after_end(&mut self) {

@@ -15,6 +15,7 @@ mod labels;
 mod listing;
 mod people;
 mod projects;
+mod pull_state;
 mod pulls;
 mod repositories;
 mod request;
@@ -34,7 +35,8 @@ pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};
 pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};
 pub use people::{Actor, Viewer};
-pub use pulls::{FailedCheck, Pull, PullSpec, Review};
+pub use pull_state::{FailedCheck, PullState, Review};
+pub use pulls::{Pull, PullSpec};
 pub use repositories::Repository;
 
 /// What a find-or-create did.

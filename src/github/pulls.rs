@@ -1,7 +1,5 @@
 //! Pull requests: one per head branch, found or made, and brought to what they should be.
 
-use std::collections::BTreeMap;
-
 use http::Method;
 use serde_json::{Map, Value, json};
 
@@ -14,7 +12,7 @@ use super::issues::Fetched;
 use super::listing::encode;
 use super::people::Actor;
 use super::request::Ask;
-use super::rest_wire::{CheckRunWire, CheckRunsWire, PullWire, ReviewWire};
+use super::rest_wire::PullWire;
 use crate::domain::name::{BranchName, CommitId, RepoName};
 
 const NEEDS: &str = "pull requests: write";
@@ -48,26 +46,6 @@ pub struct Pull {
     pub mergeable: Option<bool>,
     /// Who opened it.
     pub author: Option<Actor>,
-}
-
-/// A review that asks for changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
-    /// Database id.
-    pub id: u64,
-    /// Login.
-    pub author: String,
-    /// Markdown.
-    pub body: String,
-}
-
-/// A check that ended badly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedCheck {
-    /// Its name.
-    pub name: String,
-    /// What it says of itself.
-    pub summary: String,
 }
 
 /// A pull request as it should be.
@@ -146,47 +124,6 @@ impl Client {
         };
         let pulls = reply.json::<Vec<PullWire>>()?.into_iter().filter(own).map(pull).collect();
         Ok(Fetched::Fresh(pulls, reply.etag()))
-    }
-
-    /// Reviews that ask for changes and that their author has not taken back since.
-    pub async fn change_requests(&self, repo: &RepoName, number: u64) -> Result<Vec<Review>, Error> {
-        let doing = format!("reading the reviews of pull request {number} of {repo}");
-        let path = format!("/repos/{repo}/pulls/{number}/reviews?per_page=100");
-        let wires: Vec<ReviewWire> = self.pages(&path, &doing, "pull requests: read").await?;
-        let mut last: BTreeMap<String, Review> = BTreeMap::new();
-        for wire in wires {
-            let Some(author) = wire.user.map(|user| user.login) else { continue };
-            match wire.state.as_str() {
-                "CHANGES_REQUESTED" => {
-                    last.insert(author.clone(), Review { id: wire.id, author, body: wire.body });
-                }
-                "APPROVED" | "DISMISSED" => {
-                    last.remove(&author);
-                }
-                _ => {}
-            }
-        }
-        Ok(last.into_values().collect())
-    }
-
-    /// Checks of a commit that ended badly.
-    pub async fn failed_checks(&self, repo: &RepoName, commit: &str) -> Result<Vec<FailedCheck>, Error> {
-        let doing = format!("reading the checks of {commit} of {repo}");
-        let path = format!("/repos/{repo}/commits/{commit}/check-runs?per_page=100");
-        let wire: CheckRunsWire = match self.get(&path, &doing, "checks: read").await {
-            Ok(wire) => wire,
-            // Without the permission there are no checks to follow.
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. }) => {
-                return Ok(Vec::new());
-            }
-            Err(error) => return Err(error),
-        };
-        let bad = |run: &CheckRunWire| matches!(run.conclusion.as_deref(), Some("failure" | "timed_out"));
-        let failed = wire.check_runs.into_iter().filter(bad).map(|run| FailedCheck {
-            summary: run.output.and_then(|output| output.summary).unwrap_or_default(),
-            name: run.name,
-        });
-        Ok(failed.collect())
     }
 
     /// Heads of the branch's pull requests that were merged, however they were: squashed ones are in nobody's history.

@@ -228,7 +228,26 @@ pub(super) struct CheckRunWire {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CheckOutputWire {
-    pub summary: Option<String>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub title: String,
+    #[serde(default, deserialize_with = "nullable")]
+    pub summary: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CombinedStatusWire {
+    #[serde(default, deserialize_with = "nullable")]
+    pub statuses: Vec<StatusWire>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StatusWire {
+    #[serde(default, deserialize_with = "nullable")]
+    pub context: String,
+    #[serde(default, deserialize_with = "nullable")]
+    pub state: String,
+    #[serde(default, deserialize_with = "nullable")]
+    pub description: String,
 }
 
 #[derive(Deserialize)]

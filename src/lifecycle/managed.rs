@@ -15,6 +15,11 @@ use crate::github;
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 
+/// Where the clone of a repository is.
+pub fn place(state: &StateDir, repo: &RepoName) -> std::path::PathBuf {
+    state.repo(repo).join("checkout")
+}
+
 /// Makes the clone of an entry without `path` where there is none, brings its files to the origin branch, and says where
 /// it is.
 pub async fn prepare(
@@ -30,7 +35,7 @@ pub async fn prepare(
             .hint("name = \"owner/name\" under [[repositories]]"));
     };
     let branch = origin_branch(entry, name)?;
-    let dir = AbsPath::new(state.repo(name).join("checkout")).map_err(|error| invalid(error.to_string()))?;
+    let dir = AbsPath::new(place(state, name)).map_err(|error| invalid(error.to_string()))?;
     let found = github.repository(name).await?;
     let url = found
         .clone_url

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::rest::call::{decode, parse_query};
 use super::rest::{pulls, shapes};
-use super::scenario_file::{CommitFile, FaultFile, FieldFile, IssueFile, ReplyFile};
+use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, IssueFile, ReplyFile, ReviewFile};
 use super::server::{Shared, plain_response};
 use super::world::{FieldContent, Issue, Role, World};
 use super::{SimError, bare, seed};
@@ -111,7 +111,7 @@ fn dispatch(
 }
 
 /// The routes, as `GET /_sim` lists them.
-const ROUTES: [&str; 24] = [
+const ROUTES: [&str; 26] = [
     "GET /_sim/state",
     "GET /_sim/violations",
     "DELETE /_sim/violations",
@@ -136,6 +136,8 @@ const ROUTES: [&str; 24] = [
     "DELETE /_sim/repos/O/R/branches/NAME",
     "GET /_sim/repos/O/R/files/REF/PATH",
     "POST /_sim/repos/O/R/pulls/N/merge {actor?}",
+    "POST /_sim/repos/O/R/pulls/N/reviews {author, state, body?}",
+    "POST /_sim/repos/O/R/checks {on, name, kind?, outcome?, description?}",
 ];
 
 fn parse<T: serde::de::DeserializeOwned>(body: &Value) -> Result<T, (u16, String)> {
@@ -220,6 +222,18 @@ fn in_repository(world: &mut World, method: &str, repo: usize, rest: &[&str], bo
                 (reply.status, message.unwrap_or_default())
             })?;
             Ok(json!({"sha": sha}))
+        }
+        ("POST", ["pulls", number, "reviews"]) => {
+            let number = number.parse().map_err(|_| (404, "no such pull request".to_owned()))?;
+            let review: ReviewFile = parse(body)?;
+            world.user(&review.author);
+            let made = world.add_review(repo, number, &review.author, &review.state, &review.body);
+            if made { Ok(json!({"ok": true})) } else { Err((404, "no such pull request".to_owned())) }
+        }
+        ("POST", ["checks"]) => {
+            let check: CheckFile = parse(body)?;
+            seed::check(world, repo, &check);
+            Ok(json!({"ok": true}))
         }
         _ => Err((404, "no such admin route; GET /_sim lists them".to_owned())),
     }

@@ -244,6 +244,14 @@ pub fn merge(git_dir: &Path, base: &str, head: &str, message: &str, at: i64) -> 
     Ok(id.to_string())
 }
 
+/// Whether two commits cannot be merged without a person.
+pub fn conflict(git_dir: &Path, base: &str, head: &str) -> Option<bool> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let commit = |id: &str| repository.find_commit(Oid::from_str(id).ok()?).ok();
+    let merged = repository.merge_commits(&commit(base)?, &commit(head)?, None).ok()?;
+    Some(merged.has_conflicts())
+}
+
 /// Deletes a branch; false when there was none.
 pub fn delete_branch(git_dir: &Path, branch: &str) -> bool {
     Repository::open_bare(git_dir)

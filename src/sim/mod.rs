@@ -35,7 +35,9 @@ use server::Shared;
 
 use crate::sys::clock::Clock;
 
-pub use scenario_file::{FaultFile, FieldFile, IssueFile, ReplyFile, RepositoryFile, Scenario};
+pub use scenario_file::{
+    CheckFile, CheckKindFile, FaultFile, FieldFile, IssueFile, ReplyFile, RepositoryFile, Scenario,
+};
 pub use world::World;
 
 /// Where and how a simulator runs.
@@ -317,13 +319,16 @@ impl Simulator {
 
     /// Reviews a pull request; false: there is none.
     pub fn add_review(&self, repository: &str, number: u64, author: &str, state: &str, body: &str) -> bool {
-        let mut world = self.world();
-        let (id, at) = (world.new_id(), world.now());
-        let repo = world.repositories.iter_mut().find(|repo| repo.full_name() == repository);
-        let pull = repo.and_then(|repo| repo.issues.get_mut(&number)).and_then(|issue| issue.pull.as_mut());
-        let Some(pull) = pull else { return false };
-        let (author, state, body) = (author.to_owned(), state.to_owned(), body.to_owned());
-        pull.reviews.push(resource::Review { id, author, state, body, commit: String::new(), at });
+        let mut world = self.shared.world();
+        world.user(author);
+        index(&world, repository).is_some_and(|index| world.add_review(index, number, author, state, body))
+    }
+
+    /// Puts a check run or commit status on a commit or branch; false: there is no such repository.
+    pub fn add_check(&self, repository: &str, check: &CheckFile) -> bool {
+        let mut world = self.shared.world();
+        let Some(index) = index(&world, repository) else { return false };
+        seed::check(&mut world, index, check);
         true
     }
 

@@ -10,8 +10,8 @@ use super::SimError;
 use super::bare::{self, CommitSeed};
 use super::fault::{Fault, FaultKind};
 use super::scenario_file::{
-    CheckKindFile, CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile, RepositoryFile,
-    Scenario, TypedFieldFile,
+    CheckFile, CheckKindFile, CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile,
+    RepositoryFile, Scenario, TypedFieldFile,
 };
 use super::world::{
     App, Check, Comment, Event, FieldContent, Issue, Pull, Repository, Review, Role, Token, User, World,
@@ -133,18 +133,26 @@ pub fn repository(
         pull(world, index, one)?;
     }
     for one in &file.checks {
-        let (id, at) = (world.new_id(), world.now());
-        world.repositories[index].checks.push(Check {
-            id,
-            on: one.on.clone(),
-            name: one.name.clone(),
-            run: one.kind == CheckKindFile::Run,
-            outcome: one.outcome.clone(),
-            description: one.description.clone(),
-            at,
-        });
+        check(world, index, one);
     }
     Ok(())
+}
+
+/// Puts a check on a commit or branch, in the place of one of the same name.
+pub fn check(world: &mut World, index: usize, file: &CheckFile) {
+    let (id, at) = (world.new_id(), world.now());
+    let run = file.kind == CheckKindFile::Run;
+    let checks = &mut world.repositories[index].checks;
+    checks.retain(|one| (&one.on, &one.name, one.run) != (&file.on, &file.name, run));
+    checks.push(Check {
+        id,
+        on: file.on.clone(),
+        name: file.name.clone(),
+        run,
+        outcome: file.outcome.clone(),
+        description: file.description.clone(),
+        at,
+    });
 }
 
 /// A path segment that cannot leave its directory.

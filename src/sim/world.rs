@@ -336,6 +336,16 @@ impl World {
         Some(id)
     }
 
+    /// Reviews a pull request; false: there is none.
+    pub fn add_review(&mut self, repo: usize, number: u64, author: &str, state: &str, body: &str) -> bool {
+        let (id, at) = (self.new_id(), self.now());
+        let issue = self.repositories.get_mut(repo).and_then(|repo| repo.issues.get_mut(&number));
+        let Some(pull) = issue.and_then(|issue| issue.pull.as_mut()) else { return false };
+        let (author, state, body) = (author.to_owned(), state.to_owned(), body.to_owned());
+        pull.reviews.push(Review { id, author, state, body, commit: String::new(), at });
+        true
+    }
+
     /// Adds an open issue without labels and returns its number.
     pub fn add_issue(&mut self, repo: usize, author: &str, title: &str, body: Option<String>) -> Option<u64> {
         let number = self.repositories.get(repo)?.next_number();

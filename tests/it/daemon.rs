@@ -108,6 +108,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             limits: self.limits,
+            max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
             state_dir: self.home.path().to_owned(),
             clock: self.clock.clone(),

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use super::{read, settled};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
-use crate::cli::run_command;
+use crate::cli::{run_command, sites};
 use crate::config::config_file::Publish;
 use crate::config::{Config, Flag, Request};
 use crate::domain::budget::Budgets;
@@ -85,10 +85,13 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     };
     let base = AbsPath::new(&lease.checkout).map_err(|error| CommandError::invalid(error.to_string()))?;
     let asked = facts.started.as_ref().map(|started| started.asked.clone()).unwrap_or_default();
+    // The operator's files, never all of what a managed clone says of itself (D85).
+    let managed = sites::is_managed(context, &base, &dir.repo)?;
+    let from = if managed { context.base_path()? } else { base.clone() };
     let load = |flags: &[Flag]| {
         Config::load(Request {
             explicit: context.global.config.as_deref(),
-            base: base.as_path(),
+            base: from.as_path(),
             repo: Some(&dir.repo),
             agent: asked.agent.as_deref(),
             flags,

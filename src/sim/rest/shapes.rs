@@ -368,11 +368,13 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
             bare::diff_stat(&repo.git_dir, &pull.base_sha, &pull.head_sha).unwrap_or_default();
         let (ahead, _) =
             bare::ahead_behind(&repo.git_dir, &pull.base_sha, &pull.head_sha).unwrap_or_default();
+        let conflicts =
+            of.open && bare::conflict(&repo.git_dir, &pull.base_sha, &pull.head_sha) == Some(true);
         let extra = json!({
             "merged": pull.merged_at.is_some(),
-            "mergeable": if of.open { json!(true) } else { Value::Null },
-            "rebaseable": of.open,
-            "mergeable_state": if pull.draft { "draft" } else { "clean" },
+            "mergeable": if of.open { json!(!conflicts) } else { Value::Null },
+            "rebaseable": of.open && !conflicts,
+            "mergeable_state": if conflicts { "dirty" } else if pull.draft { "draft" } else { "clean" },
             "merged_by": pull.merged_by.as_ref().map(|login| user_named(call, world, login)),
             "comments": of.comments.len(),
             "review_comments": 0,

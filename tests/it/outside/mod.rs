@@ -15,6 +15,7 @@ mod commands;
 mod contract;
 mod crashes;
 mod daemons;
+mod follow_ups;
 mod front;
 mod gate_cases;
 mod interruptions;

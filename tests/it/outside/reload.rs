@@ -54,9 +54,9 @@ async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() 
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions_of_its_origin_branch() {
-    let world = World::new(1).await;
+/// A folder `elsewhere` whose configuration names the repository without `path`; the agent is on its origin branch.
+async fn managed(rounds: usize) -> World {
+    let world = World::new(rounds).await;
     let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     let shop = world.shop();
     // What the repository says of budgets and tokens does not count; what it says of its own tests does.
@@ -71,17 +71,47 @@ async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions
     let overlay = overlay.replace("[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n", "");
     let managed = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\n[policy]\nfiles = [\".agent/policy.toml\"]\n";
     world.write("elsewhere/agentd.toml", &format!("{overlay}\n{managed}\n"));
-    world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let mut command = world.command(&["--json", "daemon", "--once"]);
-    command.current_dir(world.dir.path().join("elsewhere"));
+    world
+}
+
+async fn elsewhere(world: &World, args: &[&str]) -> Value {
+    let mut command = world.command(&["--json"]);
+    command.args(args).current_dir(world.dir.path().join("elsewhere"));
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let report: Value =
-        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)));
-    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}{}", text(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)))
+}
+
+fn assert_in_the_clone(world: &World) {
     world.assert_one_of_each();
     let clone = world.dir.path().join("state/repos/demo/shop/checkout");
     assert!(clone.join(".worktrees/issue-7/lib/cart.sh").exists());
     let config = std::fs::read_to_string(clone.join(".git/config")).unwrap();
     assert!(!config.contains("demo-token"), "{config}");
+    assert!(!world.shop().join(".worktrees").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_repository_without_a_path_is_cloned_and_works_with_the_definitions_of_its_origin_branch() {
+    let world = managed(1).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let report = elsewhere(&world, &["daemon", "--once"]).await;
+    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}");
+    assert_in_the_clone(&world);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_run_sweep_why_and_worktrees_use_the_managed_clone_too() {
+    let world = managed(2).await;
+    let output = elsewhere(&world, &["run", "--issue", "7"]).await;
+    assert_eq!(output["stop_detail"], "completed", "{output:#}");
+    assert_in_the_clone(&world);
+    let listed = elsewhere(&world, &["--repo", "demo/shop", "worktrees", "list"]).await;
+    assert_eq!(listed[0]["name"], "issue-7", "{listed:#}");
+    assert_eq!(elsewhere(&world, &["why", "7"]).await["issue"], 7);
+    world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
+    let report = elsewhere(&world, &["sweep"]).await;
+    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}");
+    assert_in_the_clone(&world);
     world.finish().await;
 }

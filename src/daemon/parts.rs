@@ -1,0 +1,84 @@
+//! What a daemon is made of: the repositories, what is allowed, and what the roof does for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::board::Limits;
+use super::progress::Progress;
+use super::supervise::{Abandon, Retire, Start, Unfinished};
+use crate::config::config_file::LabelsTable;
+use crate::config::settings::{Repository, Sweep};
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
+use crate::github::Client;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::shutdown::Shutdown;
+
+/// Reads the configuration again and makes new parts of it, or says what is wrong with it. Given by the roof.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Parts, String>> + Send + Sync>;
+
+/// A repository to be watched.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its name.
+    pub name: RepoName,
+    /// Whether issues wait for open blockers and sub-issues.
+    pub depends: bool,
+    /// Sweeps.
+    pub sweep: Sweep,
+    /// Where its worktrees are made, and the bytes that one takes; `None` = starts do not look at the disk.
+    pub place: Option<(PathBuf, u64)>,
+}
+
+impl Watched {
+    /// What the configuration says of a repository whose name is known.
+    pub fn of(name: RepoName, entry: &Repository) -> Self {
+        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None }
+    }
+}
+
+/// What a daemon is made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// GitHub.
+    pub client: Client,
+    /// What to watch.
+    pub repositories: Vec<Watched>,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+    /// Who may trigger.
+    pub min_permission: ActorPermission,
+    /// Slots.
+    pub limits: Limits,
+    /// Time from one poll to the next.
+    pub poll_interval: Duration,
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// Time.
+    pub clock: Clock,
+    /// This process.
+    pub host: Host,
+    /// How it is told to stop.
+    pub shutdown: Shutdown,
+    /// Where runs say how far they are.
+    pub progress: Progress,
+    /// Address of the HTTP front, for the status.
+    pub listen: Option<String>,
+    /// How the configuration is read again, and what says that it changed; `None` = it is not.
+    pub reload: Option<(Reload, Arc<Notify>)>,
+    /// How a run is made.
+    pub start: Start,
+    /// How a killed run is finalised that is not to be gone on with.
+    pub abandon: Abandon,
+    /// How merged worktrees are retired, in the background (I5); `None` = they are not.
+    pub retire: Option<Retire>,
+    /// Follow-up runs of one pull request; 0 = none.
+    pub max_follow_ups: u32,
+    /// What the processes before this one left unfinished.
+    pub unfinished: Vec<Unfinished>,
+}

@@ -1,0 +1,190 @@
+//! What people and machines say of a pull request, read so that another look at an unchanged one costs nothing.
+
+use std::collections::BTreeMap;
+
+use super::client::Client;
+use super::error::{Error, ErrorKind};
+use super::pulls::Pull;
+use super::request::{Ask, Reply};
+use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire, ReviewWire};
+use crate::domain::name::RepoName;
+
+/// A review that asks for changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Review {
+    /// Database id.
+    pub id: u64,
+    /// Login.
+    pub author: String,
+    /// Markdown.
+    pub body: String,
+}
+
+/// A check run or commit status that ended badly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedCheck {
+    /// Its name.
+    pub name: String,
+    /// What it says of itself.
+    pub summary: String,
+}
+
+/// How a pull request stands, kept from look to look with the tags that make an unchanged one free.
+#[derive(Debug, Clone, Default)]
+pub struct PullState {
+    head: String,
+    reviews: Tagged<BTreeMap<String, Review>>,
+    checks: Tagged<Vec<FailedCheck>>,
+    statuses: Tagged<Vec<FailedCheck>>,
+    mergeable: Tagged<Option<bool>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Tagged<T> {
+    etag: Option<String>,
+    value: T,
+    /// The token may not read it: it is not asked again.
+    denied: bool,
+}
+
+impl PullState {
+    /// Reviews that ask for changes and that their author has not taken back since.
+    pub fn change_requests(&self) -> impl Iterator<Item = &Review> {
+        self.reviews.value.values()
+    }
+
+    /// Check runs, then commit statuses, of the head that ended badly.
+    pub fn failed_checks(&self) -> impl Iterator<Item = &FailedCheck> {
+        self.checks.value.iter().chain(&self.statuses.value)
+    }
+
+    /// Whether it can be merged; `None` = GitHub does not know yet.
+    pub fn mergeable(&self) -> Option<bool> {
+        self.mergeable.value
+    }
+}
+
+impl Client {
+    /// Reads how a pull request stands. True = something differs from the last look.
+    pub async fn look_at_pull(
+        &self,
+        repo: &RepoName,
+        pull: &Pull,
+        known: &mut PullState,
+    ) -> Result<bool, Error> {
+        let (number, head) = (pull.number, &pull.head_sha);
+        let mut changed = known.head != *head;
+        if changed {
+            *known = PullState { head: head.clone(), reviews: known.reviews.clone(), ..PullState::default() };
+        }
+        let doing = format!("reading the reviews of pull request {number} of {repo}");
+        let path = format!("/repos/{repo}/pulls/{number}/reviews?per_page=100");
+        changed |= self.again(&mut known.reviews, &path, &doing, "pull requests: read", reviews).await?;
+        let doing = format!("reading the checks of {head} of {repo}");
+        let path = format!("/repos/{repo}/commits/{head}/check-runs?per_page=100");
+        changed |= optional(
+            self.again(&mut known.checks, &path, &doing, "checks: read", checks).await,
+            &mut known.checks,
+        )?;
+        let doing = format!("reading the commit statuses of {head} of {repo}");
+        let path = format!("/repos/{repo}/commits/{head}/status?per_page=100");
+        changed |= optional(
+            self.again(&mut known.statuses, &path, &doing, "commit statuses: read", statuses).await,
+            &mut known.statuses,
+        )?;
+        let doing = format!("reading pull request {number} of {repo}");
+        let path = format!("/repos/{repo}/pulls/{number}");
+        changed |= self.again(&mut known.mergeable, &path, &doing, "pull requests: read", mergeable).await?;
+        Ok(changed)
+    }
+
+    /// Reads every page, unless the only one is as it was. True = it was read.
+    async fn again<T: Default>(
+        &self,
+        held: &mut Tagged<T>,
+        path: &str,
+        doing: &str,
+        needs: &'static str,
+        take: impl Fn(&mut T, &Reply) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        if held.denied {
+            return Ok(false);
+        }
+        let mut url = self.url(path);
+        let mut tag = held.etag.take();
+        let mut value = T::default();
+        let mut pages = 0;
+        loop {
+            let reply = self.send(Ask::get(url.clone(), doing, needs).etag(tag.as_deref())).await?;
+            if reply.unchanged() {
+                held.etag = tag;
+                return Ok(false);
+            }
+            tag = None;
+            pages += 1;
+            take(&mut value, &reply)?;
+            match self.next_page(&reply, &url)? {
+                Some(next) => url = next,
+                None => {
+                    // A page's tag says nothing of the others.
+                    held.etag = reply.etag().filter(|_| pages == 1);
+                    held.value = value;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+}
+
+/// Without the permission there is nothing to follow.
+fn optional<T: Default>(read: Result<bool, Error>, held: &mut Tagged<T>) -> Result<bool, Error> {
+    match read {
+        Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. }) => {
+            tracing::debug!(%error, "not followed");
+            *held = Tagged { denied: true, ..Tagged::default() };
+            Ok(false)
+        }
+        other => other,
+    }
+}
+
+fn reviews(last: &mut BTreeMap<String, Review>, reply: &Reply) -> Result<(), Error> {
+    for wire in reply.json::<Vec<ReviewWire>>()? {
+        let Some(author) = wire.user.map(|user| user.login) else { continue };
+        match wire.state.as_str() {
+            "CHANGES_REQUESTED" => {
+                last.insert(author.clone(), Review { id: wire.id, author, body: wire.body });
+            }
+            "APPROVED" | "DISMISSED" => {
+                last.remove(&author);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn checks(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
+    for run in reply.json::<CheckRunsWire>()?.check_runs {
+        if matches!(run.conclusion.as_deref(), Some("failure" | "timed_out")) {
+            let said = run.output.map(|output| format!("{}\n{}", output.title, output.summary));
+            let summary = said.unwrap_or_default().trim().to_owned();
+            failed.push(FailedCheck { name: run.name, summary });
+        }
+    }
+    Ok(())
+}
+
+fn statuses(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
+    for status in reply.json::<CombinedStatusWire>()?.statuses {
+        if matches!(status.state.as_str(), "failure" | "error") {
+            failed.push(FailedCheck { name: status.context, summary: status.description });
+        }
+    }
+    Ok(())
+}
+
+fn mergeable(known: &mut Option<bool>, reply: &Reply) -> Result<(), Error> {
+    *known = reply.json::<PullWire>()?.mergeable;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! After the pull request: what its checks, its reviewers and its base branch lead to, and what its end does.
+
+use agentd::sim::CheckFile;
+use serde_json::json;
+
+use super::daemons::{Running, until};
+use super::world::World;
+
+/// A world with a finished first run, and `more` under `[daemon]`; the daemon runs on.
+async fn delivered(rounds: usize, more: &str) -> (World, Running, u64) {
+    let world = World::new(rounds).await;
+    configure(&world, &format!("[daemon]\npoll_interval = \"1s\"\n{more}\n"));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    let pull = world.sim.pulls("demo/shop")[0].number;
+    (world, daemon, pull)
+}
+
+fn configure(world: &World, more: &str) {
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n{more}\n"));
+}
+
+/// A check on the head that the branch has now.
+fn check(world: &World, kind: &str, name: &str, outcome: &str, description: &str) {
+    let head = agentd::sim::bare::head(&world.sim.git_dir("demo/shop").unwrap(), "feature/issue-7").unwrap();
+    let check: CheckFile = serde_json::from_value(
+        json!({ "on": head, "name": name, "kind": kind, "outcome": outcome, "description": description }),
+    )
+    .unwrap();
+    assert!(world.sim.add_check("demo/shop", &check));
+}
+
+fn asked(world: &World) -> usize {
+    world.sim.model_requests().len()
+}
+
+/// Looks at the pull request after this moment.
+async fn looked_at_again(world: &World, times: usize) {
+    let looks = || world.sim.requests().iter().filter(|asked| asked.target.contains("/check-runs?")).count();
+    let seen = looks();
+    until("another look at the pull request", || looks() >= seen + times).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i28_a_failed_check_run_or_status_starts_one_follow_up_run_and_an_unchanged_one_none() {
+    let (world, daemon, _) = delivered(3, "").await;
+    let mut before = asked(&world);
+    check(&world, "run", "lint", "success", "fine");
+    check(&world, "status", "ci/build", "pending", "queued");
+    looked_at_again(&world, 2).await;
+    assert_eq!(asked(&world), before, "nothing is wrong yet");
+    for (kind, name, outcome, words) in [
+        ("run", "lint", "failure", "cart.sh:14: trailing space"),
+        ("status", "ci/build", "error", "the runner lost its disk"),
+    ] {
+        check(&world, kind, name, outcome, words);
+        until("a follow-up run", || asked(&world) > before).await;
+        until("done again", || world.labels() == ["agentd:done"]).await;
+        let told = world.sim.model_requests()[before].body.to_string();
+        assert!(told.contains(words) && told.contains(name), "{told}");
+        assert!(told.contains("What has to be put right now"), "{told}");
+        before = asked(&world);
+        looked_at_again(&world, 2).await;
+        assert_eq!(asked(&world), before, "{name}: what was answered starts nothing again");
+    }
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i28_looking_at_an_unchanged_pull_request_costs_nothing() {
+    let (world, daemon, _) = delivered(1, "").await;
+    looked_at_again(&world, 2).await;
+    let counted = || world.sim.requests().iter().filter(|asked| asked.counted).count();
+    let before = counted();
+    looked_at_again(&world, 3).await;
+    assert_eq!(counted(), before);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_after_the_cap_a_person_is_asked_once() {
+    let (world, daemon, _) = delivered(2, "max_follow_ups = 1").await;
+    check(&world, "run", "lint", "failure", "first");
+    let before = asked(&world);
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    let before = asked(&world);
+    check(&world, "run", "unit", "timed_out", "second");
+    until("attention", || world.labels() == ["agentd:attention"]).await;
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    let told: Vec<_> = comments.iter().filter(|one| one.body.contains("still needs work")).collect();
+    assert_eq!(told.len(), 1, "{comments:?}");
+    assert!(told[0].body.contains("unit"), "{told:?}");
+    looked_at_again(&world, 2).await;
+    assert_eq!(asked(&world), before);
+    let status = daemon_status(&world);
+    assert_eq!(status["parked"][0]["code"], "follow_up_cap", "{status:#}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+fn daemon_status(world: &World) -> serde_json::Value {
+    let file = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn follow_up_runs_can_be_turned_off() {
+    let (world, daemon, pull) = delivered(2, "max_follow_ups = 0").await;
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "wrong");
+    world.sim.add_review("demo/shop", pull, "ada", "CHANGES_REQUESTED", "Please name the currency.");
+    let lists = || {
+        world.sim.requests().iter().filter(|asked| asked.target.contains("/pulls?state=open&sort")).count()
+    };
+    let seen = lists();
+    until("four more polls", || lists() >= seen + 4).await;
+    assert_eq!((asked(&world), world.labels()), (before, vec!["agentd:done".to_owned()]));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merged_pull_request_lets_its_worktree_go_and_the_labels_say_done() {
+    let (world, daemon, pull) = delivered(1, "max_follow_ups = 0\n[worktree]\nretention = \"0s\"").await;
+    let place = world.shop().join(".worktrees/issue-7");
+    assert!(place.exists());
+    world.sim.add_label("demo/shop", 7, "agentd:attention", "ada");
+    let url = format!("{}/_sim/repos/demo/shop/pulls/{pull}/merge", world.sim.base_url());
+    let merged = reqwest::Client::new().post(url).body("{}").send().await.unwrap();
+    assert!(merged.status().is_success(), "{}", merged.text().await.unwrap());
+    until("the worktree is gone", || !place.exists()).await;
+    until("settled", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_request_that_is_closed_while_no_daemon_runs_is_noticed_by_the_next_and_keeps_its_work() {
+    let (world, daemon, pull) = delivered(1, "[worktree]\nretention = \"0s\"").await;
+    looked_at_again(&world, 1).await;
+    daemon.stop().await;
+    world.sim.close_issue("demo/shop", pull, "ada");
+    let daemon = Running::start(&world, &[]);
+    until("settled", || world.labels() == ["agentd:failed"]).await;
+    daemon.stop().await;
+    assert!(world.shop().join(".worktrees/issue-7/lib/cart.sh").exists(), "what is not merged stays");
+    world.finish().await;
+}
