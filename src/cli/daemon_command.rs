@@ -12,6 +12,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::sites;
+use super::tools_command;
 use crate::config::Config;
 use crate::config::placeholder::Placeholder;
 use crate::daemon::status_format::Status;
@@ -22,10 +23,11 @@ use crate::daemon::{
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run_output::rfc3339;
-use crate::http::{self, Front, Listening};
+use crate::http::{self, Chat, Front, Listening};
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::watch::Watch;
+use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::file_watch::{self, FileWatch, Place};
@@ -46,13 +48,17 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
                 .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
         }
         let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
+        let chat = if front.is_some() { chat(context).await? } else { None };
         let front = front.map(|(mut listening, secret)| {
             context.output.note(format!("listening on http://{}/", listening.address));
-            listening.serve(daemon_front(context, &daemon, secret)?);
+            listening.serve(daemon_front(context, &daemon, secret, chat.clone())?);
             Ok::<_, CommandError>(listening)
         });
         let _listening = front.transpose()?;
         let report = if once { daemon.once().await } else { daemon.run().await };
+        if let Some(chat) = chat {
+            chat.close().await;
+        }
         tell(context, &report)?;
         // A poll that failed is never "no issues" (I50).
         Ok(u8::from(once && !report.failed_polls.is_empty()))
@@ -66,6 +72,10 @@ async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretStri
     let Some(address) = config.daemon.listen else {
         if secret.is_some() {
             return Err(CommandError::invalid("daemon.webhook_secret is set, and there is no daemon.listen")
+                .hint("listen = \"127.0.0.1:7878\" under [daemon]"));
+        }
+        if !config.chat.users.is_empty() {
+            return Err(CommandError::invalid("chat.users are set, and there is no daemon.listen")
                 .hint("listen = \"127.0.0.1:7878\" under [daemon]"));
         }
         return Ok(None);
@@ -82,10 +92,23 @@ async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretStri
     Ok(Some((listening, secret)))
 }
 
+/// The chat endpoint's service, where somebody may use it. A required MCP server that fails ends the start (exit 3).
+async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
+    let users = context.config()?.chat_users()?;
+    if users.is_empty() {
+        return Ok(None);
+    }
+    let service = Service::open(tools_command::setup(context)?).await?;
+    service.ready()?;
+    tools_command::tell_warnings(context, &service);
+    Ok(Some(Arc::new(Chat::new(service, users))))
+}
+
 fn daemon_front(
     context: &Context,
     daemon: &Daemon,
     webhook_secret: Option<SecretString>,
+    chat: Option<Arc<Chat>>,
 ) -> Result<Front, CommandError> {
     Ok(Front {
         status: daemon.statuses(),
@@ -93,6 +116,7 @@ fn daemon_front(
         state: StateDir::new(context.state_dir()?.as_path().to_owned()),
         bell: daemon.waker(),
         webhook_secret,
+        chat,
     })
 }
 

@@ -264,13 +264,12 @@ const FLAGS: [(&str, &str); 5] = [
 ];
 
 /// The flags that a run was started with, for doing the same again; `wanted` picks by key.
-pub(super) fn flags_of(
-    asked: &BTreeMap<String, Value>,
-    wanted: impl Fn(&str) -> bool,
-) -> Vec<Flag> {
+pub(super) fn flags_of(asked: &BTreeMap<String, Value>, wanted: impl Fn(&str) -> bool) -> Vec<Flag> {
     let known = FLAGS.into_iter().filter(|(_, key)| wanted(key));
     known
-        .filter_map(|(name, key)| Some(Flag { name, key, value: toml::Value::try_from(asked.get(key)?).ok()? }))
+        .filter_map(|(name, key)| {
+            Some(Flag { name, key, value: toml::Value::try_from(asked.get(key)?).ok()? })
+        })
         .collect()
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 use std::str::FromStr as _;
 
+use uuid::Uuid;
+
 use super::config_file::{ConfigFile, RepositoryTable, SessionTable};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
@@ -351,5 +353,12 @@ impl Checker<'_> {
         );
         self.at_least_one(chat.max_output_tokens, "chat.max_output_tokens");
         self.positive(chat.turn_timeout, "chat.turn_timeout");
+        let ids: Vec<Option<Uuid>> = chat.users.iter().map(|user| Uuid::parse_str(&user.id).ok()).collect();
+        for (index, (user, id)) in chat.users.iter().zip(&ids).enumerate() {
+            let key = format!("chat.users[{index}].id");
+            self.require(id.is_some(), &key, format!("\"{}\" is not a UUID", user.id));
+            let again = id.is_some() && ids[..index].contains(id);
+            self.require(!again, &key, format!("\"{}\" stands here twice", user.id));
+        }
     }
 }

@@ -602,7 +602,7 @@ pub struct CommitTable {
 }
 
 /// `[chat]` (contracts §0.4).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatTable {
     /// Turns with tools; one more is for the summary.
@@ -613,10 +613,28 @@ pub struct ChatTable {
     pub turn_timeout: Span,
     /// Messages of history from which a warning is given.
     pub history_warning: u32,
+    /// Who may ask over HTTP (`daemon.listen`).
+    pub users: Vec<ChatUserTable>,
+}
+
+/// `[[chat.users]]` (S-043).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChatUserTable {
+    /// The user's UUID.
+    pub id: String,
+    /// The bearer token, as a placeholder.
+    pub token: String,
 }
 
 impl Default for ChatTable {
     fn default() -> Self {
-        Self { max_iterations: 15, max_output_tokens: 1000, turn_timeout: seconds(30), history_warning: 50 }
+        Self {
+            max_iterations: 15,
+            max_output_tokens: 1000,
+            turn_timeout: seconds(30),
+            history_warning: 50,
+            users: Vec::new(),
+        }
     }
 }

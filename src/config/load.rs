@@ -112,7 +112,7 @@ impl Config {
             worktree: file.worktree.clone(),
             verify: file.verify.clone(),
             commit: file.commit.clone(),
-            chat: file.chat,
+            chat: file.chat.clone(),
             mcp_servers: file
                 .mcp
                 .servers
@@ -136,7 +136,7 @@ impl Config {
 
 /// Whether the placeholders of a key are resolved only when it is used.
 pub(super) fn is_deferred(key: &str) -> bool {
-    ["providers.", "mcp.servers.", "rest.tools."].iter().any(|prefix| key.starts_with(prefix))
+    ["providers.", "mcp.servers.", "rest.tools.", "chat.users["].iter().any(|prefix| key.starts_with(prefix))
         || ["github.token", "github.app.private_key", "daemon.webhook_secret"].contains(&key)
 }
 

@@ -17,6 +17,7 @@ pub mod source_format;
 pub mod tools_file;
 pub mod trust;
 
+mod chat;
 mod check;
 mod known_keys;
 mod secret;

@@ -259,7 +259,8 @@ impl Gate {
             }
         }
         let run = |id: &str| {
-            halt.is_none() && rulings.iter().any(|ruling| matches!(ruling, Ruling::Run(ready) if ready.call.id == id))
+            halt.is_none()
+                && rulings.iter().any(|ruling| matches!(ruling, Ruling::Run(ready) if ready.call.id == id))
         };
         self.give_back_unless(run).await;
         match halt {
@@ -444,7 +445,10 @@ impl Gate {
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
         let decided = self.decide(turn, &call, arguments, Risk::Exec).await;
-        self.give_back_unless(|_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow)).await;
+        self.give_back_unless(
+            |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
+        )
+        .await;
         match decided {
             Ok((verdict, _)) => Ok(verdict.decision == Decision::Allow),
             Err(Denied::ByPolicy(..)) => Ok(false),

@@ -1,6 +1,7 @@
-//! The daemon's HTTP front: JSON API, health, metrics, webhooks, and a status page that follows along.
+//! The daemon's HTTP front: JSON API, chat endpoint, health, metrics, webhooks, and a status page that follows along.
 
 mod api;
+mod chat;
 mod ledger;
 mod metrics;
 mod page;
@@ -8,4 +9,5 @@ mod server;
 mod stream;
 mod webhook;
 
+pub use chat::Chat;
 pub use server::{Front, Listening, listen};

@@ -14,9 +14,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::chat::Chat;
 use super::ledger::Ledger;
 use super::webhook::Deliveries;
-use super::{api, metrics, page, stream, webhook};
+use super::{api, chat, metrics, page, stream, webhook};
 use crate::daemon::Progress;
 use crate::daemon::status_format::Status;
 use crate::store::run_dir::StateDir;
@@ -37,6 +38,8 @@ pub struct Front {
     pub bell: Arc<Notify>,
     /// Secret of the webhooks; `None` = there are none.
     pub webhook_secret: Option<SecretString>,
+    /// The chat endpoint; `None` = there is none.
+    pub chat: Option<Arc<Chat>>,
 }
 
 /// What the handlers share.
@@ -128,7 +131,9 @@ fn router(front: Front, loopback: Option<SocketAddr>) -> Router {
     let hooks = Router::new()
         .route("/webhooks/github", post(webhook::github))
         .layer(DefaultBodyLimit::max(LARGEST_BODY));
+    // The same holds for conversations: the token is what counts.
     read.merge(hooks)
+        .merge(chat::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods")

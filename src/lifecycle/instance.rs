@@ -184,7 +184,9 @@ fn approvals(site: &Site) -> ApprovalBook {
             async move {
                 let put = tokio::task::spawn_blocking(move || book.give_back(&grant)).await;
                 if !matches!(put, Ok(Ok(()))) {
-                    tracing::warn!("an approval that was not used could not be kept; it has to be given again");
+                    tracing::warn!(
+                        "an approval that was not used could not be kept; it has to be given again"
+                    );
                 }
             }
             .boxed()

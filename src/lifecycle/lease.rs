@@ -85,9 +85,9 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         end_strays(dead.run_id).await;
     }
     // Only a run that was killed counts: one that a shutdown or a person stopped, or that ended by itself, came to its end.
-    let killed = predecessor
-        .as_ref()
-        .is_some_and(|before| before.facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted));
+    let killed = predecessor.as_ref().is_some_and(|before| {
+        before.facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted)
+    });
     let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
     if let (Some(last), true, false, true) = (&last, predecessor.is_some(), continues, daemon) {

@@ -53,10 +53,7 @@ impl OfferedTools {
             bound: tool.bound_parameters().iter().map(|bound| bound.name().to_owned()).collect(),
             arguments_schema: tool.arguments_schema().clone(),
         };
-        Self {
-            schema_version: OFFERED_TOOLS_SCHEMA.to_owned(),
-            tools: tools.iter().map(told).collect(),
-        }
+        Self { schema_version: OFFERED_TOOLS_SCHEMA.to_owned(), tools: tools.iter().map(told).collect() }
     }
 
     /// Reads what was kept; the error says what is wrong with it.
@@ -72,6 +69,9 @@ impl OfferedTools {
 impl OfferedTool {
     /// The parameters that agentd sets.
     pub fn bound_parameters(&self) -> Vec<BoundParameter> {
-        BoundParameter::ALL.into_iter().filter(|known| self.bound.iter().any(|name| name == known.name())).collect()
+        BoundParameter::ALL
+            .into_iter()
+            .filter(|known| self.bound.iter().any(|name| name == known.name()))
+            .collect()
     }
 }

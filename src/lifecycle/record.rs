@@ -106,7 +106,8 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
         }
         Event::PolicyDecided(decision) => {
             // A handoff is judged between sessions: its hard denial is no session's failure (P-022, P-044).
-            let ended = [StopDetail::PolicyDenied, StopDetail::ApprovalPending].contains(&record.metadata.stop_detail);
+            let ended = [StopDetail::PolicyDenied, StopDetail::ApprovalPending]
+                .contains(&record.metadata.stop_detail);
             let hard = decision.deny_mode == Some(DenyMode::Throw);
             if ended && hard && decision.resource.kind == ProposalKind::Handoff {
                 record.error_name = Some("HandoffPolicyDenied".to_owned());

@@ -176,7 +176,8 @@ impl Recording {
     /// The record is at its end. Where the run was ended from outside at this place, so is the replay, and this never
     /// comes back.
     async fn end_as_recorded(&self) {
-        if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get()) {
+        if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get())
+        {
             stop.abort(end.clone());
             std::future::pending::<()>().await;
         }
@@ -235,7 +236,9 @@ fn from_outside(detail: StopDetail) -> bool {
 
 fn offered(dir: &RunDir) -> Result<Option<OfferedTools>, String> {
     match std::fs::read(dir.path.join(OFFERED_TOOLS)) {
-        Ok(bytes) => OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}")),
+        Ok(bytes) => {
+            OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("{OFFERED_TOOLS}: {error}")),
     }
@@ -488,7 +491,9 @@ impl Tool for AbsentTool {
         _arguments: &'a Value,
         _limits: CallLimits,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        async { Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source))) }
-            .boxed()
+        async {
+            Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source)))
+        }
+        .boxed()
     }
 }

@@ -50,7 +50,10 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     }
     for proposal in page::pending(facts) {
         let name = plain(&proposal.resource.name);
-        told.push(format!("`{name}` waits for an approval (`{}`).", page::short_hash(&proposal.proposal_hash)));
+        told.push(format!(
+            "`{name}` waits for an approval (`{}`).",
+            page::short_hash(&proposal.proposal_hash)
+        ));
     }
     for (kind, used, cap) in &facts.soft_limits {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
@@ -128,16 +131,22 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
              the issue what is missing and run again: {again}."
         ),
         StopDetail::ModelAbstained | StopDetail::SearchEmpty => {
-            format!("Add to the issue what the agent could not find (files, steps, examples) and run again: {again}.")
+            format!(
+                "Add to the issue what the agent could not find (files, steps, examples) and run again: {again}."
+            )
         }
         StopDetail::UserStop | StopDetail::UserAbort | StopDetail::Shutdown | StopDetail::Interrupted => {
             format!("Go on where it stopped: {resume}; or begin another run on the branch: {again}.")
         }
         StopDetail::IssueClosed => format!("Reopen the issue to have it worked on again, then {again}."),
-        StopDetail::LabelRemoved => format!("Put the label back to have the issue worked on again, or {again}."),
+        StopDetail::LabelRemoved => {
+            format!("Put the label back to have the issue worked on again, or {again}.")
+        }
         StopDetail::AuthError => format!("Check the provider's key (`agentd doctor`), then go on: {resume}."),
         StopDetail::QuotaExceeded => {
-            format!("Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}.")
+            format!(
+                "Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}."
+            )
         }
         StopDetail::LlmUnavailable => {
             format!("Wait until the provider answers again, or add another target, then go on: {resume}.")
@@ -198,7 +207,9 @@ fn limit_key(detail: StopDetail) -> &'static str {
     match detail {
         StopDetail::MaxSteps => "`budgets.max_steps` in agentd.toml, or `--max-steps`",
         StopDetail::MaxWallTime => "`budgets.max_wall_time` in agentd.toml, or `--max-wall-time`",
-        StopDetail::MaxCost => "`budgets.max_cost` or `budgets.max_cost_per_day` in agentd.toml, or `--max-cost`",
+        StopDetail::MaxCost => {
+            "`budgets.max_cost` or `budgets.max_cost_per_day` in agentd.toml, or `--max-cost`"
+        }
         _ => "`maxIterations` of the agent's verdict",
     }
 }

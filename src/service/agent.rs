@@ -115,9 +115,7 @@ async fn response(
     outcome: SessionOutcome,
     watch: Stopwatch,
 ) -> AgentResponse {
-    let clean = |text: &str| {
-        service.redactor.redact(text).map_or_else(|_| String::new(), std::borrow::Cow::into_owned)
-    };
+    let clean = |text: &str| service.clean(text);
     let messages = outcome.messages.iter().filter_map(|message| ShownMessage::of(message, clean)).collect();
     let iterations = outcome.turns.min(config.iterations());
     let run_id = opened.run.0;

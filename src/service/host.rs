@@ -87,7 +87,7 @@ pub struct Service {
     pub(super) redactor: Arc<Redactor>,
     pub(super) tools: Vec<Arc<dyn Tool>>,
     pub(super) models: Result<Models, Refusal>,
-    state: StateDir,
+    pub(super) state: StateDir,
     servers: McpServers,
     policy: Arc<Policy>,
     queues: Arc<Queues>,
@@ -156,6 +156,11 @@ impl Service {
     /// What optional servers could not give.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.servers.warnings().iter().map(|warning| warning.message.as_str())
+    }
+
+    /// A text without secrets; nothing, where it cannot be told (P-032).
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.redactor.redact(text).map_or_else(|_| String::new(), std::borrow::Cow::into_owned)
     }
 
     /// Asks conversations to end with what they have.

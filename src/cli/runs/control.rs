@@ -101,7 +101,9 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     let mut config = load(&[])?;
     let mut flags = caps(&facts, &config.budgets);
     // A cap that the run ran into is the configuration's now; every other flag holds as it did.
-    flags.extend(run_command::flags_of(&asked.flags, |key| key.starts_with("session.") && !ran_out(&facts, key)));
+    flags.extend(run_command::flags_of(&asked.flags, |key| {
+        key.starts_with("session.") && !ran_out(&facts, key)
+    }));
     if !flags.is_empty() {
         config = load(&flags)?;
     }

@@ -10,11 +10,14 @@ use serde_json::Value;
 use super::daemons::{slow_model, until};
 use super::world::World;
 
+pub(super) const ADA_TOKEN: &str = "ada-token-0123456789abcdef";
+pub(super) const BOB_TOKEN: &str = "bob-token-0123456789abcdef";
+
 /// A daemon with a front on a free port.
-struct Front {
+pub(super) struct Front {
     child: Child,
-    base: String,
-    http: reqwest::Client,
+    pub(super) base: String,
+    pub(super) http: reqwest::Client,
 }
 
 impl Drop for Front {
@@ -25,13 +28,14 @@ impl Drop for Front {
 }
 
 impl Front {
-    fn start(world: &World, poll: &str, more: &str) -> Self {
+    pub(super) fn start(world: &World, poll: &str, more: &str) -> Self {
         let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
         let daemon = format!("[daemon]\npoll_interval = \"{poll}\"\nlisten = \"127.0.0.1:0\"\n{more}\n");
         world.write("front.toml", &format!("{overlay}\n{daemon}"));
         let config = world.dir.path().join("front.toml").display().to_string();
         let mut command = world.command(&["--config", &config, "daemon"]);
         command.env("HOOK_SECRET", "a secret of the hooks");
+        command.env("ADA_TOKEN", ADA_TOKEN).env("BOB_TOKEN", BOB_TOKEN);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let told =

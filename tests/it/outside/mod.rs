@@ -9,6 +9,7 @@ mod attacks;
 mod bad_input;
 mod cases;
 mod chat;
+mod chat_http;
 mod desk;
 mod doctor;
 mod commands;

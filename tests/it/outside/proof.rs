@@ -35,7 +35,8 @@ async fn p_003_p_004_p_022_case_23_a_handoff_without_a_handoff_rule_stops_at_the
         (&handoff["decision"], &handoff["reason"], &handoff["denyMode"]),
         (&json!("deny"), &json!("policy_not_configured"), &json!("throw"))
     );
-    let item = record["items"].as_array().unwrap().iter().find(|item| item["type"] == "handoff_item").unwrap();
+    let item =
+        record["items"].as_array().unwrap().iter().find(|item| item["type"] == "handoff_item").unwrap();
     assert_eq!((&item["output"]["status"], &item["output"]["data"]), (&json!("denied"), &Value::Null));
     assert_eq!(world.sim.model_requests().len(), 2, "the second step asked nothing");
     world.finish().await;
@@ -57,9 +58,14 @@ async fn p_028_case_25_python_recomputes_the_fingerprints_of_a_run_from_the_capt
         reply(json!({ "error": { "status": 500 } })),
         reports("Done.", json!([])),
     ];
-    let world = solo_of(replies, Some(ALLOW_ALL), "[session]\nretry_backoff = \"5ms\"\nmax_retries = 4\n", |scenario| {
-        scenario.model.names.clear();
-    })
+    let world = solo_of(
+        replies,
+        Some(ALLOW_ALL),
+        "[session]\nretry_backoff = \"5ms\"\nmax_retries = 4\n",
+        |scenario| {
+            scenario.model.names.clear();
+        },
+    )
     .await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let openai = overlay
@@ -69,9 +75,11 @@ async fn p_028_case_25_python_recomputes_the_fingerprints_of_a_run_from_the_capt
     world.write("overlay.toml", &openai);
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
-    let requests: Vec<Value> = world.sim.model_requests().iter().map(|request| request.body.clone()).collect();
+    let requests: Vec<Value> =
+        world.sim.model_requests().iter().map(|request| request.body.clone()).collect();
     assert_eq!(requests.len(), 4);
-    let mut captured = json!({ "requests": requests, "fingerprints": left(&world, "run.json")["requestFingerprints"] });
+    let mut captured =
+        json!({ "requests": requests, "fingerprints": left(&world, "run.json")["requestFingerprints"] });
     let check = |captured: &Value| {
         world.write("captured.json", &captured.to_string());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recompute_fingerprints.py");
@@ -125,7 +133,8 @@ fn edit(old: &str, new: &str) -> (&'static str, Value) {
 async fn x_008_case_30_tests_that_were_green_before_an_edit_prove_nothing_about_the_tree_after_it() {
     const WRONG: &str = "echo $(($1 - $2))";
     const RIGHT: &str = "echo $(($1 * (100 - $2) / 100))";
-    let tests = json!({ "id": "green", "name": "run_command", "arguments": { "argv": ["sh", "tests/run.sh"] } });
+    let tests =
+        json!({ "id": "green", "name": "run_command", "arguments": { "argv": ["sh", "tests/run.sh"] } });
     let claims = json!([{ "statement": "tests pass", "kind": "tests_pass", "status": "verified", "cites": ["green"] }]);
     let script = |last: (&'static str, Value)| {
         vec![
@@ -151,7 +160,10 @@ async fn x_008_case_30_tests_that_were_green_before_an_edit_prove_nothing_about_
     assert_eq!((code, &output["claims"][0]["status"]), (Some(0), &json!("verified")), "{output:#}");
     let backs = &output["claims"][0]["evidence_ids"];
     let records = output["evidence"].as_array().unwrap();
-    let fresh = records.iter().find(|record| backs.to_string().contains(record["evidence_id"].as_str().unwrap())).unwrap();
+    let fresh = records
+        .iter()
+        .find(|record| backs.to_string().contains(record["evidence_id"].as_str().unwrap()))
+        .unwrap();
     assert_eq!((&fresh["captured_by"], &fresh["stale"]), (&json!("agentd"), &json!(false)), "{fresh:#}");
     assert_eq!(fresh["provenance"]["tree_after"], output["artifacts"]["head_tree"], "{fresh:#}");
     world.finish().await;
@@ -174,8 +186,7 @@ async fn c_12_x_003_case_34_a_flow_of_two_visits_completes_within_a_budget_of_tw
         r#""iterationBudget", "config": { "maxIterations": 2 }"#,
     );
     world.write("shop/.agent/solo/agent.json", &agent);
-    let (code, output) =
-        world.json(&["run", "--issue", "7", "--agent", "solo", "--max-steps", "2"]).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--max-steps", "2"]).await;
     assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
     assert_eq!((&output["iterations"], &output["budgets"]["steps_used"]), (&json!(2), &json!(2)));
     assert_eq!(output["limit_type"], "N/A");
@@ -184,8 +195,7 @@ async fn c_12_x_003_case_34_a_flow_of_two_visits_completes_within_a_budget_of_tw
     // One visit less, and it is a budget that ends it.
     let world = solo(vec![reports("One.", json!([]))], None, "").await;
     world.write("shop/.agent/solo/agent.json", &agent);
-    let (code, output) =
-        world.json(&["run", "--issue", "7", "--agent", "solo", "--max-steps", "1"]).await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--max-steps", "1"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_steps")), "{output:#}");
     assert_eq!(output["limit_type"], "HARD");
     world.finish().await;
@@ -195,7 +205,9 @@ async fn c_12_x_003_case_34_a_flow_of_two_visits_completes_within_a_budget_of_tw
 async fn p_031_case_26_a_secret_in_an_error_of_the_provider_and_split_over_a_stream_is_kept_nowhere() {
     const KEY: &str = "a-key-of-the-simulator";
     let (first, second) = KEY.split_at(9);
-    let split = format!("printf %s {first}; sleep 0.05; printf %s {second}; printf %s {first} >&2; sleep 0.05; printf %s {second} >&2");
+    let split = format!(
+        "printf %s {first}; sleep 0.05; printf %s {second}; printf %s {first} >&2; sleep 0.05; printf %s {second} >&2"
+    );
     let replies = vec![
         calls(&[("run_command", json!({ "argv": ["sh", "-c", split] }))]),
         reply(json!({ "error": { "status": 400, "message": format!("bad key {KEY} in the request") } })),

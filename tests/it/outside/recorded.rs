@@ -53,17 +53,30 @@ fn kinds() -> Vec<Kind> {
     dear.usage = serde_json::from_value(json!({ "input": 4_000_000, "output": 0 })).unwrap();
     let unbacked = || {
         let cites = json!([{ "path": "absent.txt", "start": 1, "end": 1 }]);
-        reports("Found.", json!([{ "statement": "It is there", "kind": "defect_location", "status": "verified", "cites": cites }]))
+        reports(
+            "Found.",
+            json!([{ "statement": "It is there", "kind": "defect_location", "status": "verified", "cites": cites }]),
+        )
     };
     let same = || calls(&[("desk__echo", json!({ "text": "again" }))]);
     vec![
         ("a tool of a server", vec![count(), done()], &[], "completed"),
         ("a change", vec![calls(&[write("made.txt")]), done()], &[], "completed"),
-        ("an answer by handle", vec![calls(&[("desk__big", json!({ "bytes": 12_289 }))]), done()], &[], "completed"),
+        (
+            "an answer by handle",
+            vec![calls(&[("desk__big", json!({ "bytes": 12_289 }))]), done()],
+            &[],
+            "completed",
+        ),
         ("a tool that fails", vec![calls(&[("desk__fail", json!({}))]), done()], &[], "completed"),
         (
             "a provider that stumbles",
-            vec![reply(json!({ "error": { "status": 500 } })), reply(json!({ "error": { "status": 429, "retry_after": 0 } })), count(), done()],
+            vec![
+                reply(json!({ "error": { "status": 500 } })),
+                reply(json!({ "error": { "status": 429, "retry_after": 0 } })),
+                count(),
+                done(),
+            ],
             &[],
             "completed",
         ),
@@ -85,10 +98,20 @@ fn kinds() -> Vec<Kind> {
         ("a soft denial", vec![calls(&[write("soft/x.txt"), write("ok.txt")]), done()], &[], "completed"),
         ("too dear a reply", vec![dear], &[], "max_cost"),
         ("a last turn", vec![count(), done()], &["--max-turns", "2"], "completed_forced_final"),
-        ("no report at all", vec![count(), count()], &["--max-turns", "2", "--max-retries", "1"], "max_turns_exhausted"),
+        (
+            "no report at all",
+            vec![count(), count()],
+            &["--max-turns", "2", "--max-retries", "1"],
+            "max_turns_exhausted",
+        ),
         ("claims without evidence", vec![unbacked(), unbacked()], &[], "claims_rejected"),
         ("the same again and again", vec![same(), same(), same(), same(), same()], &[], "loop_detected"),
-        ("a model that hangs", vec![count(), reply(json!({ "hang": "before_headers" }))], &["--max-wall-time", "4s"], "max_wall_time"),
+        (
+            "a model that hangs",
+            vec![count(), reply(json!({ "hang": "before_headers" }))],
+            &["--max-wall-time", "4s"],
+            "max_wall_time",
+        ),
     ]
 }
 
@@ -115,7 +138,8 @@ async fn every_file_is_sealed(world: &World, what: &str, run: &str) {
         agentd::sys::files::write_private(&file, &flipped).unwrap();
         let (code, verified) = world.json(&["runs", "verify", run]).await;
         agentd::sys::files::write_private(&file, &sound).unwrap();
-        let named = verified["findings"].as_array().unwrap().iter().any(|finding| finding["file"] == name.as_str());
+        let named =
+            verified["findings"].as_array().unwrap().iter().any(|finding| finding["file"] == name.as_str());
         assert_eq!((code, named), (Some(1), true), "{what}: {name}: {verified:#}");
     }
 }
