@@ -8,12 +8,17 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::doorway::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
+use super::{tool_server, wish};
+use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_visit::{AgentTask, AgentWish};
+use crate::engine::agent_desk::AgentWish;
+use crate::engine::agent_visit::AgentTask;
+use crate::engine::gate::Permission;
 use crate::sys::process::{self, Piped, ProcessSpec};
 
 /// The version of the protocol that is spoken.
@@ -35,6 +40,7 @@ enum Next {
 struct Talk<'a> {
     launch: &'a Launch,
     task: &'a AgentTask,
+    entry: Option<&'a Entry>,
     out: mpsc::Sender<String>,
     /// The request that waits for its answer; the talk has one at a time.
     waiting: u64,
@@ -44,15 +50,27 @@ struct Talk<'a> {
 
 impl Launch {
     /// Talks to a program until it has answered the prompt. Dropping the future ends it with everything it started.
-    pub(super) async fn talk(&self, spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, AgentError> {
+    pub(super) async fn talk(
+        &self,
+        spec: ProcessSpec,
+        task: &AgentTask,
+        entry: Option<&Entry>,
+    ) -> Result<Option<i32>, AgentError> {
         let Piped { stdin, stdout, stderr, mut guard } =
             process::spawn_piped(spec).await.map_err(|error| AgentError::NotStarted(error.to_string()))?;
         let (out, inbox) = mpsc::channel(WAITING);
         let writer = tokio::spawn(write(stdin, inbox));
         let errors = tokio::spawn(last_words(stderr));
         let mut lines = Lines::new(BufReader::new(stdout));
-        let mut talk =
-            Talk { launch: self, task, out, waiting: INITIALIZE, session: String::new(), after_tool: false };
+        let mut talk = Talk {
+            launch: self,
+            task,
+            entry,
+            out,
+            waiting: INITIALIZE,
+            session: String::new(),
+            after_tool: false,
+        };
         talk.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
             "protocolVersion": VERSION,
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
@@ -156,10 +174,11 @@ impl Talk<'_> {
                         "it speaks version {said} of the protocol, not {VERSION}"
                     )));
                 }
+                let servers: Vec<Value> = self.entry.iter().map(|entry| server(entry)).collect();
                 self.ask(
                     NEW_SESSION,
                     "session/new",
-                    json!({"cwd": self.launch.cwd.to_string(), "mcpServers": []}),
+                    json!({"cwd": self.launch.cwd.to_string(), "mcpServers": servers}),
                 )
             }
             NEW_SESSION => {
@@ -198,7 +217,10 @@ impl Talk<'_> {
             let error = json!({"code": -32601, "message": "not on offer"});
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
-        let allowed = self.task.wishes.ask(wish(message)).await;
+        let allowed = match self.launch.program.permissions {
+            Permissions::Cage => true,
+            Permissions::Policy => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+        };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         let options = message.pointer("/params/options").and_then(Value::as_array);
         let find = |kind: &str| {
@@ -274,27 +296,27 @@ impl Talk<'_> {
     }
 }
 
-/// What is asked for, in the words of agentd's own tools, so that the same rules answer it.
+/// agentd's own tools, as a session is told of them.
+fn server(entry: &Entry) -> Value {
+    json!({"name": tool_server::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
+}
+
+/// What is asked for.
 fn wish(message: &Value) -> AgentWish {
     let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
     let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
     let place = text(&call, "/locations/0/path").or_else(|| {
         ["path", "file_path", "filePath"].iter().find_map(|key| text(&call, &format!("/rawInput/{key}")))
     });
-    let command = call.pointer("/rawInput/command").map(|command| match command {
-        Value::Array(words) => Value::Array(words.clone()),
-        Value::String(line) => json!(["sh", "-c", line]),
-        other => other.clone(),
-    });
-    let (tool, arguments) = match (kind.as_str(), place, command) {
-        ("edit" | "delete" | "move", Some(path), _) => {
-            ("write_file".to_owned(), json!({"path": path, "content": ""}))
-        }
-        ("read" | "search", Some(path), _) => ("read_file".to_owned(), json!({"path": path})),
-        ("execute", _, Some(argv)) => ("run_command".to_owned(), json!({"argv": argv})),
-        _ => (format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")), json!({})),
-    };
-    AgentWish { tool, arguments }
+    match (kind.as_str(), place, call.pointer("/rawInput/command")) {
+        ("edit" | "delete" | "move", Some(path), _) => wish::edit(&path),
+        ("read" | "search", Some(path), _) => wish::read(&path),
+        ("execute", _, Some(command)) => wish::command(command),
+        _ => AgentWish {
+            tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
+            arguments: json!({}),
+        },
+    }
 }
 
 async fn write(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<String>) {

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::events::{Heard, count, kind, sum, text};
+use super::tool_server::SERVER;
+use super::wish;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
+use crate::engine::agent_desk::AgentWish;
 use crate::engine::agent_visit::AgentProgress;
 
 /// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
@@ -82,6 +85,22 @@ impl Reader {
         };
         Heard::Failed(why)
     }
+}
+
+/// What it asks to be allowed before it uses a tool of its own; `None` = a tool of agentd's, judged when it is called.
+pub(super) fn wish(tool: &str, input: &Value) -> Option<AgentWish> {
+    let at = |keys: &[&str]| keys.iter().find_map(|key| input.get(*key)?.as_str());
+    if let Some(named) = tool.strip_prefix("mcp__") {
+        let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
+        return (!ours).then(|| AgentWish { tool: named.to_owned(), arguments: input.clone() });
+    }
+    let place = at(&["file_path", "notebook_path", "path"]);
+    Some(match (tool, place) {
+        ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => wish::edit(path),
+        ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => wish::read(path.unwrap_or(".")),
+        ("Bash", _) => wish::command(input.get("command").unwrap_or(&Value::Null)),
+        _ => AgentWish { tool: format!("claude-code__{tool}"), arguments: input.clone() },
+    })
 }
 
 fn usage(event: &Value, at: &str) -> TokenUsage {

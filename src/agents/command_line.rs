@@ -1,80 +1,167 @@
-//! What each program is told on its command line, and what it gets on its standard input.
+//! What each program is told: its command line, its standard input, and how it finds agentd's own tools.
 
+use serde_json::{Value, json};
+
+use super::doorway::Entry;
 use super::launch::Launch;
-use crate::domain::agent_program::Backend;
+use super::tool_server::{PERMISSION, SERVER};
+use crate::domain::agent_program::{Backend, Permissions};
 use crate::engine::agent_visit::AgentTask;
 
-/// Arguments after the definition's own, and the input.
-#[derive(Debug, PartialEq, Eq)]
+/// Longest time that a program is to wait for a call of agentd's tools, in seconds; agentd's own limits come first.
+const CALL_SECONDS: u32 = 3600;
+/// Folder of the private home that holds what agentd writes for the program.
+const FOLDER: &str = ".agentd";
+
+/// What differs from launch to launch.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CommandLine {
+    /// Arguments after the definition's own.
     pub(super) args: Vec<String>,
+    /// Standard input.
     pub(super) stdin: String,
+    /// Further variables.
+    pub(super) env: Vec<(&'static str, String)>,
+    /// Files below the private home, by path.
+    pub(super) files: Vec<(String, Value)>,
+}
+
+impl CommandLine {
+    fn add(&mut self, words: &[&str]) {
+        self.args.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+
+    /// A file of ours below the private home; gives its path.
+    fn file(&mut self, entry: &Entry, name: &str, content: Value) -> String {
+        let below = format!("{FOLDER}/{name}");
+        let path = entry.home.join(&below).to_string();
+        self.files.push((below, content));
+        path
+    }
 }
 
 /// The command line of one launch. The prompt goes by standard input wherever the program reads it there: arguments are
-/// short, and every process of the machine can read them.
-pub(super) fn of(launch: &Launch, task: &AgentTask, caged: bool) -> CommandLine {
+/// short, and every process of the machine can read them. `entry` = the way to agentd's tools, where they are served.
+pub(super) fn of(launch: &Launch, task: &AgentTask, entry: Option<&Entry>) -> CommandLine {
+    let mut line = CommandLine { stdin: task.prompt.clone(), ..CommandLine::default() };
+    match launch.program.backend {
+        Backend::Command => {
+            if let Some(entry) = entry {
+                line.env.push(("AGENTD_MCP_SOCKET", entry.socket.clone()));
+            }
+        }
+        // A session is told of the tools when it is made.
+        Backend::Acp => {}
+        Backend::ClaudeCode => claude_code(&mut line, launch, task, entry),
+        Backend::Codex => codex(&mut line, launch, task, entry),
+        Backend::Gemini => gemini(&mut line, launch, task, entry),
+        Backend::OpenCode => opencode(&mut line, launch, task, entry),
+    }
+    line
+}
+
+fn claude_code(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
     let program = &launch.program;
-    let mut args: Vec<String> = Vec::new();
-    let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
-    match program.backend {
-        Backend::Command | Backend::Acp => {}
-        Backend::ClaudeCode => {
-            add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
-            // In the cage it may do what it likes; without one it edits, and asks for nothing else.
-            add(&["--permission-mode", if caged { "bypassPermissions" } else { "acceptEdits" }]);
-            if let Some(turns) = program.max_turns {
-                add(&["--max-turns", &turns.to_string()]);
-            }
-            if let Some(model) = &program.model {
-                add(&["--model", model]);
-            }
-            if let Some(schema) = &task.schema {
-                add(&["--json-schema", &schema.to_string()]);
-            }
-            if let Some(resume) = &task.resume {
-                add(&["--resume", resume]);
-            }
+    line.add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
+    if let Some(entry) = entry {
+        let server = json!({"type": "stdio", "command": entry.agentd, "args": entry.args()});
+        let config = json!({"mcpServers": {SERVER: server}});
+        let path = line.file(entry, "claude-mcp.json", config);
+        line.add(&["--mcp-config", &path, "--allowedTools", &format!("mcp__{SERVER}")]);
+        line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
+    }
+    match (program.permissions, entry) {
+        // In the cage it may do what it likes.
+        (Permissions::Cage, _) => line.add(&["--permission-mode", "bypassPermissions"]),
+        (Permissions::Policy, Some(_)) => {
+            let asked = format!("mcp__{SERVER}__{PERMISSION}");
+            line.add(&["--permission-mode", "default", "--permission-prompt-tool", &asked]);
         }
-        Backend::Codex => {
-            add(&["exec"]);
-            if let Some(resume) = &task.resume {
-                add(&["resume", resume]);
-            }
-            add(&["--json", "--skip-git-repo-check"]);
-            if caged {
-                add(&["--dangerously-bypass-approvals-and-sandbox"]);
-            } else if task.resume.is_none() {
-                add(&["-s", "workspace-write"]);
-            }
-            if let Some(model) = &program.model {
-                add(&["-m", model]);
-            }
-            add(&["-"]);
-        }
-        Backend::Gemini => {
-            let mode = if caged { "yolo" } else { "auto_edit" };
-            add(&["-o", "stream-json", "--skip-trust", "--approval-mode", mode]);
-            if let Some(model) = &program.model {
-                add(&["-m", model]);
-            }
-            if let Some(resume) = &task.resume {
-                add(&["--resume", resume]);
-            }
-            add(&["-p", "The task is above."]);
-        }
-        Backend::OpenCode => {
-            add(&["run", "--format", "json"]);
-            if caged {
-                add(&["--auto"]);
-            }
-            if let Some(model) = &program.model {
-                add(&["-m", model]);
-            }
-            if let Some(resume) = &task.resume {
-                add(&["-s", resume]);
-            }
+        // Nobody can be asked: what it would ask for is refused.
+        (Permissions::Policy, None) => line.add(&["--permission-mode", "default"]),
+    }
+    if let Some(turns) = program.max_turns {
+        line.add(&["--max-turns", &turns.to_string()]);
+    }
+    if let Some(model) = &program.model {
+        line.add(&["--model", model]);
+    }
+    if let Some(schema) = &task.schema {
+        line.add(&["--json-schema", &schema.to_string()]);
+    }
+    if let Some(resume) = &task.resume {
+        line.add(&["--resume", resume]);
+    }
+}
+
+fn codex(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
+    line.add(&["exec"]);
+    if let Some(resume) = &task.resume {
+        line.add(&["resume", resume]);
+    }
+    line.add(&["--json", "--skip-git-repo-check"]);
+    if launch.caged.is_some() {
+        line.add(&["--dangerously-bypass-approvals-and-sandbox"]);
+    } else if task.resume.is_none() {
+        line.add(&["-s", "workspace-write"]);
+    }
+    if let Some(entry) = entry {
+        // Values are TOML; a JSON text or list of texts is one, too.
+        let mut set =
+            |key: &str, value: Value| line.add(&["-c", &format!("mcp_servers.{SERVER}.{key}={value}")]);
+        set("command", json!(entry.agentd));
+        set("args", json!(entry.args()));
+        set("tool_timeout_sec", json!(CALL_SECONDS));
+        set("default_tools_approval_mode", json!("approve"));
+    }
+    if let Some(model) = &launch.program.model {
+        line.add(&["-m", model]);
+    }
+    line.add(&["-"]);
+}
+
+fn gemini(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
+    let mode = if launch.caged.is_some() { "yolo" } else { "auto_edit" };
+    line.add(&["-o", "stream-json", "--skip-trust", "--approval-mode", mode]);
+    if let Some(entry) = entry {
+        // Settings of the system go before the user's and are merged with them.
+        let server = json!({
+            "command": entry.agentd, "args": entry.args(), "trust": true, "timeout": u64::from(CALL_SECONDS) * 1000,
+        });
+        let path = line.file(entry, "gemini-settings.json", json!({"mcpServers": {SERVER: server}}));
+        line.env.push(("GEMINI_CLI_SYSTEM_SETTINGS_PATH", path));
+    }
+    if let Some(model) = &launch.program.model {
+        line.add(&["-m", model]);
+    }
+    if let Some(resume) = &task.resume {
+        line.add(&["--resume", resume]);
+    }
+    line.add(&["-p", "The task is above."]);
+}
+
+fn opencode(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
+    line.add(&["run", "--format", "json"]);
+    if launch.caged.is_some() {
+        line.add(&["--auto"]);
+    }
+    if let Some(entry) = entry {
+        let command: Vec<&str> = [entry.agentd.as_str()].into_iter().chain(entry.args()).collect();
+        let timeout = u64::from(CALL_SECONDS) * 1000;
+        let server = json!({"type": "local", "command": command, "enabled": true, "timeout": timeout});
+        let config = json!({"mcp": {SERVER: server}, "permission": {format!("{SERVER}_*"): "allow"}});
+        // The user's own settings may come by one of the two ways; they are merged.
+        if launch.program.environment.iter().any(|name| name == "OPENCODE_CONFIG") {
+            line.env.push(("OPENCODE_CONFIG_CONTENT", config.to_string()));
+        } else {
+            let path = line.file(entry, "opencode.json", config);
+            line.env.push(("OPENCODE_CONFIG", path));
         }
     }
-    CommandLine { args, stdin: task.prompt.clone() }
+    if let Some(model) = &launch.program.model {
+        line.add(&["-m", model]);
+    }
+    if let Some(resume) = &task.resume {
+        line.add(&["-s", resume]);
+    }
 }

@@ -8,13 +8,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
-use super::command_line;
+use super::command_line::{self, CommandLine};
+use super::doorway::Entry;
 use super::events::{Heard, Reader, sum};
 use super::lines::{Line, Lines};
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_visit::{AgentProgress, AgentTask};
 use crate::sys::cage::{self, Caged};
+use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, Piped, ProcessSpec};
 
@@ -34,6 +36,8 @@ pub struct Launch {
     pub cwd: AbsPath,
     /// The whole environment: an allow-list, its private home in it.
     pub environment: Vec<(OsString, OsString)>,
+    /// Its private home.
+    pub home: AbsPath,
     /// The cage; `None` = the definition turned it off.
     pub caged: Option<Caged>,
     /// What conversations used so far, by id: some programs count from their conversation's beginning.
@@ -70,9 +74,10 @@ pub enum AgentError {
 
 impl Launch {
     /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
-    /// future ends the program with everything it started.
-    pub async fn run(&self, task: &AgentTask) -> Result<Option<i32>, AgentError> {
-        let line = command_line::of(self, task, self.caged.is_some());
+    /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
+    pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
+        let line = command_line::of(self, task, entry);
+        self.prepare(&line).await?;
         let (program, first) = self
             .program
             .argv
@@ -82,15 +87,33 @@ impl Launch {
             .args(first)
             .args(&line.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(line.env.iter().map(|(name, value)| (name, value)))
             .env("PWD", &self.cwd)
             .stdin(line.stdin);
         let spec = cage::wrap(self.caged.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
         match Reader::of(self.program.backend, before) {
             Some(reader) => self.listen(spec, reader, task).await,
-            None if self.program.backend == Backend::Acp => self.talk(spec, task).await,
+            None if self.program.backend == Backend::Acp => self.talk(spec, task, entry).await,
             None => command(spec, task).await,
         }
+    }
+
+    /// Writes what the program reads at its start.
+    async fn prepare(&self, line: &CommandLine) -> Result<(), AgentError> {
+        let files: Vec<(AbsPath, Vec<u8>)> = line
+            .files
+            .iter()
+            .map(|(path, content)| (self.home.join(path), content.to_string().into()))
+            .collect();
+        let written = tokio::task::spawn_blocking(move || {
+            files.iter().try_for_each(|(path, content)| {
+                path.as_path().parent().map_or(Ok(()), files::create_private_dir)?;
+                files::write_private(path.as_path(), content)
+            })
+        });
+        let failed = |why: String| AgentError::NotStarted(format!("its settings cannot be written: {why}"));
+        written.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
     }
 
     fn counted_before(&self, conversation: Option<&str>) -> TokenUsage {

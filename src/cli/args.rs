@@ -131,9 +131,16 @@ pub enum Command {
     Sim(SimArgs),
     /// Run the main job on a simulated GitHub and a recorded model.
     Demo(DemoArgs),
-    /// Serve agentd's tools over MCP.
-    #[command(hide = true)]
-    Mcp,
+    /// Serve the tools of a live run over MCP, for the agent program that the run started.
+    Mcp(McpArgs),
+}
+
+/// `agentd mcp`.
+#[derive(Debug, Args)]
+pub struct McpArgs {
+    /// Where the run serves its tools [default: $AGENTD_MCP_SOCKET].
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// `agentd run`.

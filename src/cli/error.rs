@@ -31,15 +31,6 @@ impl CommandError {
         Self { exit_code: 5, ..Self::failed(message) }
     }
 
-    /// A command of a later version (exit 4).
-    pub fn not_available(command: &str) -> Self {
-        Self::invalid(format!(
-            "`agentd {command}` is not available yet in agentd {}",
-            env!("CARGO_PKG_VERSION")
-        ))
-        .hint("`agentd --help` lists what this version can do")
-    }
-
     /// As `--json` prints it.
     pub fn document(&self) -> serde_json::Value {
         serde_json::json!({

@@ -11,6 +11,7 @@ mod context;
 mod doctor;
 mod init;
 mod logging;
+mod mcp_command;
 mod policy_command;
 mod progress;
 mod remote;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{AgentsCommand, Cli, Command, ToolsCommand, WorktreesCommand};
+use args::{Cli, Command, ToolsCommand, WorktreesCommand};
 use context::Context;
 use error::CommandError;
 use output::Output;
@@ -133,6 +134,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
             worktrees_command::prune(&context, *dry_run)
         }
         Command::Sim(args) => sim_command::run(&context, args),
+        Command::Mcp(args) => mcp_command::run(&context, args),
         Command::Agents(command) => return agents_command::agents(&context, command),
         Command::Tools(ToolsCommand::List { format }) => tools_command::list(&context, format.is_some()),
         Command::Tools(ToolsCommand::Call { name, args, user }) => {
@@ -146,40 +148,6 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
             clap_complete::generate(*shell, &mut Cli::command(), "agentd", &mut script);
             output.bytes(&script)
         }
-        command => Err(CommandError::not_available(&name_of(command))),
     }
     .map(|()| 0)
-}
-
-/// A command as typed, for those that do not exist yet.
-fn name_of(command: &Command) -> String {
-    let name = match command {
-        Command::Run(_) => "run",
-        Command::Daemon(_) => "daemon",
-        Command::Sweep => "sweep",
-        Command::Status => "status",
-        Command::Why { .. } => "why",
-        Command::Runs(_) => "runs",
-        Command::Agents(command) => match command {
-            AgentsCommand::List => "agents list",
-            AgentsCommand::Check { .. } => "agents check",
-            AgentsCommand::New { .. } => "agents new",
-            AgentsCommand::Migrate { .. } => "agents migrate",
-        },
-        Command::Prompt(_) => "prompt",
-        Command::Tools(ToolsCommand::List { .. }) => "tools list",
-        Command::Tools(ToolsCommand::Call { .. }) => "tools call",
-        Command::Chat(_) => "chat",
-        Command::Worktrees(WorktreesCommand::List) => "worktrees list",
-        Command::Worktrees(WorktreesCommand::Prune { .. }) => "worktrees prune",
-        Command::Sim(_) => "sim",
-        Command::Demo(_) => "demo",
-        Command::Mcp => "mcp",
-        Command::Policy(_) => "policy",
-        Command::Config(_) => "config",
-        Command::Init(_) => "init",
-        Command::Doctor => "doctor",
-        Command::Completions { .. } => "completions",
-    };
-    name.to_owned()
 }

@@ -100,6 +100,17 @@ impl Output {
         kept(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
+    /// Everything of a source, as it comes, until it ends.
+    pub fn stream(self, mut source: impl io::Read) -> Result<(), CommandError> {
+        let (mut stdout, mut chunk) = (io::stdout().lock(), vec![0; 64 * 1024]);
+        while let Ok(read @ 1..) = source.read(&mut chunk) {
+            if let Err(error) = stdout.write_all(&chunk[..read]).and_then(|()| stdout.flush()) {
+                return kept(Err(error));
+            }
+        }
+        Ok(())
+    }
+
     /// A JSON document, indented, as the result.
     pub fn document<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
         self.line(json_text(serde_json::to_string_pretty(value))?)

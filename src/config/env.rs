@@ -15,6 +15,10 @@ pub struct Variable {
 
 /// Every variable that agentd reads by itself.
 pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "AGENTD_MCP_SOCKET",
+        about: "Where `agentd mcp` finds the run that it serves, unless --socket is given.",
+    },
     Variable { name: "AGENTD_STATE_DIR", about: "State directory, unless --state-dir is given." },
     Variable { name: "GITHUB_API_URL", about: "Default of github.api_url." },
     Variable { name: "GITHUB_GRAPHQL_URL", about: "Default of github.graphql_url." },

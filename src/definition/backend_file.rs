@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
-use crate::domain::agent_program::{AgentNetwork, AgentProgram, Backend, STALL_LIMIT};
+use crate::domain::agent_program::{AgentNetwork, AgentProgram, Backend, Permissions, STALL_LIMIT};
 
 /// `runner.agentd.program`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -30,6 +30,10 @@ pub struct ProgramFile {
     pub sandbox: Option<CageWord>,
     /// `true`, `false` or a list of hosts.
     pub network: Option<ReachFile>,
+    /// Who answers where the program asks before it does something: `policy` or `cage`.
+    pub permissions: Option<PermissionsWord>,
+    /// Whether agentd's own tools are served to it over MCP; absent = true.
+    pub tools: Option<bool>,
     /// Longest time of one visit, such as `10m`.
     pub time_limit: Option<Span>,
     /// Longest silence, such as `5m`.
@@ -45,6 +49,15 @@ pub struct ProgramFile {
 pub enum CageWord {
     Auto,
     Off,
+}
+
+/// `runner.agentd.program.permissions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum PermissionsWord {
+    Policy,
+    Cage,
 }
 
 /// `runner.agentd.program.network`.
@@ -97,6 +110,7 @@ pub(super) fn program(
         ("model", file.model.is_some() && matches!(backend, Backend::Command | Backend::Acp)),
         ("maxTurns", file.max_turns.is_some() && backend != Backend::ClaudeCode),
         ("stallLimit", file.stall_limit.is_some() && backend == Backend::Command),
+        ("permissions", file.permissions.is_some() && !backend.asks()),
     ];
     for (key, _) in unknown.into_iter().filter(|(_, given)| *given) {
         let message = format!("program.{key} means nothing to the backend \"{word}\"");
@@ -108,6 +122,18 @@ pub(super) fn program(
             "take it out, or write it as an argument in program.argv",
         );
     }
+    let caged = !matches!(file.sandbox, Some(CageWord::Off));
+    if file.permissions == Some(PermissionsWord::Cage) && !caged {
+        let message =
+            "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
+        findings.add(Severity::Error, CODE, AT, message, "write \"policy\", or take \"sandbox\" out");
+    }
+    let permissions = match file.permissions {
+        Some(PermissionsWord::Policy) => Permissions::Policy,
+        Some(PermissionsWord::Cage) => Permissions::Cage,
+        None if caged && backend != Backend::Acp => Permissions::Cage,
+        None => Permissions::Policy,
+    };
     Some(AgentProgram {
         backend,
         argv,
@@ -115,7 +141,9 @@ pub(super) fn program(
         environment: file.environment,
         home: file.home,
         readable: file.readable,
-        caged: !matches!(file.sandbox, Some(CageWord::Off)),
+        caged,
+        permissions,
+        tools: file.tools.unwrap_or(true),
         network: match file.network {
             None | Some(ReachFile::All(false)) => AgentNetwork::None,
             Some(ReachFile::All(true)) => AgentNetwork::All,

@@ -55,10 +55,24 @@ impl Backend {
         }
     }
 
+    /// Whether the program can ask before it does something.
+    pub fn asks(self) -> bool {
+        matches!(self, Self::ClaudeCode | Self::Acp)
+    }
+
     /// Whether a visit may go on where an earlier one of the same program ended.
     pub fn resumes(self) -> bool {
         !matches!(self, Self::Command | Self::Acp)
     }
+}
+
+/// Who answers where the program asks before it does something itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permissions {
+    /// The policy, by the rules of agentd's own tools.
+    Policy,
+    /// Nobody: the cage is what holds it.
+    Cage,
 }
 
 /// What the program reaches of the network.
@@ -89,6 +103,10 @@ pub struct AgentProgram {
     pub readable: Vec<String>,
     /// Whether it runs in the cage; without one, only `false` lets it start.
     pub caged: bool,
+    /// Who answers what it asks for.
+    pub permissions: Permissions,
+    /// Whether agentd's own tools are served to it.
+    pub tools: bool,
     /// Its reach.
     pub network: AgentNetwork,
     /// Longest time of one visit; `None` = what is left of the run's.

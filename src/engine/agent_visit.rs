@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::gate::Gate;
+use super::agent_desk::{self, AgentDesk, Desk, Launched, Request, TURN};
 use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{LedgerLine, Record, prompt_mark};
@@ -18,10 +18,11 @@ use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts}
 use super::session::{PromptIdentity, SessionOutcome};
 use super::single_call::{SingleCall, call_tool};
 use super::tool::{CallLimits, Tool};
+use super::tool_output::StoredOutputs;
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
-use crate::domain::message::{Message, TokenUsage, ToolCall};
+use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::output_schema::extract;
 use crate::domain::policy::EnvelopeStatus;
@@ -30,7 +31,7 @@ use crate::domain::report::ReportSource;
 use crate::domain::stop::StopDetail;
 use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
-    ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened, tools_sha256,
+    Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened, tools_sha256,
 };
 use tokio::time::Instant;
 
@@ -38,8 +39,6 @@ use tokio::time::Instant;
 const LONGEST_ANSWER: u64 = 256 * 1024;
 /// How much later than every other limit the call's own comes.
 const SLACK: Duration = Duration::from_secs(10);
-/// The turn that everything of such a visit belongs to.
-const TURN: u32 = 1;
 
 /// A program that visits are given to.
 #[derive(Clone)]
@@ -50,6 +49,8 @@ pub struct AgentBackend {
     pub resumes: bool,
     /// Whether it can be asked again for a report that does not fit.
     pub asks_again: bool,
+    /// Whether agentd's tools are served to it.
+    pub serves_tools: bool,
     /// Longest time of one visit; `None` = the run's.
     pub time_limit: Option<Duration>,
     /// The model that is asked for, where the definition names one.
@@ -69,31 +70,10 @@ pub struct AgentTask {
     pub schema: Option<Value>,
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,
-    /// Where it asks for permission.
-    pub wishes: AgentWishes,
+    /// Where it calls agentd's tools and asks for permission.
+    pub desk: AgentDesk,
     /// Ends it.
     pub cancel: CancellationToken,
-}
-
-/// Something that a program asks to be allowed, in the words of agentd's own tools.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AgentWish {
-    /// Tool whose rules answer it.
-    pub tool: String,
-    /// What they are asked about.
-    pub arguments: Value,
-}
-
-/// The way of wishes to the gate; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct AgentWishes(mpsc::Sender<(AgentWish, oneshot::Sender<bool>)>);
-
-impl AgentWishes {
-    /// Asks; what nobody answers is not allowed.
-    pub async fn ask(&self, wish: AgentWish) -> bool {
-        let (reply, answer) = oneshot::channel();
-        self.0.send((wish, reply)).await.is_ok() && answer.await.unwrap_or(false)
-    }
 }
 
 /// What a program said so far.
@@ -155,7 +135,11 @@ struct AgentVisit<'a> {
     turns: u32,
     said: Vec<Message>,
     /// What the launch under way asks for.
-    wishes: Option<mpsc::Receiver<(AgentWish, oneshot::Sender<bool>)>>,
+    requests: Option<mpsc::Receiver<Request>>,
+    /// Long outputs of calls at the desk.
+    outputs: Arc<StoredOutputs>,
+    /// What the program did not see in full.
+    exclusions: Vec<Exclusion>,
 }
 
 impl FlowWorld {
@@ -170,12 +154,14 @@ impl FlowWorld {
         identity: &PromptIdentity,
     ) -> Result<Result<StepResult, Failed>, JournalError> {
         let (system, prompt) = prompts;
+        let record = self.record_of(plan, work.step, work.visit);
+        let outputs = Arc::new(StoredOutputs::new(record.ids().session, Arc::clone(&self.0.journal)));
         let visit = AgentVisit {
             world: self,
             plan,
             work,
             agent,
-            record: self.record_of(plan, work.step, work.visit),
+            record,
             shape,
             launches: 0,
             usage: TokenUsage::default(),
@@ -183,7 +169,9 @@ impl FlowWorld {
             cost_unknown: false,
             turns: 0,
             said: Vec::new(),
-            wishes: None,
+            requests: None,
+            outputs,
+            exclusions: Vec::new(),
         };
         let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
         let outcome = visit.run(&system, &task, identity).await;
@@ -225,7 +213,10 @@ impl AgentVisit<'_> {
         let task = self.task(String::new(), None);
         let tool = (self.agent.launch)(task);
         let ids = self.record.ids();
-        let offered = [tool.spec().clone()];
+        let mut offered = vec![tool.spec().clone()];
+        if self.agent.serves_tools {
+            offered.extend(self.on_offer().iter().cloned());
+        }
         self.record.note(Event::SessionOpened(Box::new(SessionOpened {
             session: ids.session,
             visit: ids.visit,
@@ -245,11 +236,16 @@ impl AgentVisit<'_> {
         self.record.message_item(0, ItemRole::User, &text).await
     }
 
+    fn on_offer(&self) -> Arc<[ToolSpec]> {
+        let lines = self.plan.settings.read_page_lines;
+        agent_desk::on_offer(&self.plan.tools, &self.outputs, lines, &self.shape)
+    }
+
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
-        let (wishes, heard) = mpsc::channel(8);
-        self.wishes = Some(heard);
+        let (desk, requests) = AgentDesk::new(self.on_offer());
+        self.requests = Some(requests);
         AgentTask {
-            wishes: AgentWishes(wishes),
+            desk,
             prompt,
             resume,
             schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
@@ -317,37 +313,49 @@ impl AgentVisit<'_> {
         let mut heard = task.progress.0.subscribe();
         let tools = [tool];
         let ids = self.record.ids().clone();
-        let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
-        tokio::pin!(running);
-        let mut over = None;
-        let mut wishes = self.wishes.take();
-        let gate = Gate::new(
-            Arc::clone(&world.policy),
-            self.record.clone(),
-            self.plan.scope.clone(),
-            &[],
-            &world.queues,
-        )
-        .map_err(|error| Halt::internal(error.to_string()))?;
-        let called = loop {
-            tokio::select! {
-                called = &mut running => break called,
-                Some((wish, reply)) = next_wish(&mut wishes) => {
-                    // The program may be gone when the answer comes.
-                    let _ = reply.send(gate.permits(TURN, &wish.tool, &wish.arguments).await?);
-                }
-                changed = heard.changed(), if over.is_none() => {
-                    if changed.is_err() {
-                        continue;
-                    }
-                    let (_, cost, _) = self.cost_of(&heard.borrow_and_update());
-                    if let Err(stop) = world.meter.check_with(cost.unwrap_or_default()) {
-                        over = Some(stop);
+        let launched =
+            Launched { visit: self.work.visit, call_id: call.id.clone(), progress: task.progress.clone() };
+        let mut desk = Desk::open(
+            world,
+            (&self.plan.settings, &self.shape),
+            (self.record.clone(), self.plan.scope.clone()),
+            &self.plan.tools,
+            Arc::clone(&self.outputs),
+            launched,
+        )?;
+        let (mut over, mut ended_at_desk) = (None, None);
+        let called = {
+            let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
+            let requests = self.requests.take().ok_or_else(|| Halt::internal("a launch without its desk"))?;
+            let closing = CancellationToken::new();
+            let serving = desk.serve(requests, &closing);
+            tokio::pin!(running, serving);
+            let called = loop {
+                tokio::select! {
+                    called = &mut running => break called,
+                    served = &mut serving, if ended_at_desk.is_none() => {
                         task.cancel.cancel();
+                        ended_at_desk = Some(served);
+                    }
+                    changed = heard.changed(), if over.is_none() => {
+                        if changed.is_err() {
+                            continue;
+                        }
+                        let (_, cost, _) = self.cost_of(&heard.borrow_and_update());
+                        if let Err(stop) = world.meter.check_with(cost.unwrap_or_default()) {
+                            over = Some(stop);
+                            task.cancel.cancel();
+                        }
                     }
                 }
+            };
+            closing.cancel();
+            if ended_at_desk.is_none() {
+                ended_at_desk = Some(serving.await);
             }
+            called
         };
+        self.exclusions.append(&mut desk.exclusions);
         let said = task.progress.so_far();
         let failed = match &called {
             Ok(SingleCall::Ran(answer)) if !succeeded(answer.envelope().data.as_ref()) => {
@@ -360,6 +368,9 @@ impl AgentVisit<'_> {
         self.account(&said, &task.prompt, (started, timestamp), failed.clone())?;
         if let Some(stop) = over {
             return Err(stop.into());
+        }
+        if let Some(Err(halt)) = ended_at_desk {
+            return Err(halt);
         }
         let called = called?;
         world.meter.check()?;
@@ -551,7 +562,7 @@ impl AgentVisit<'_> {
             forced_final: None,
             failure: outcome.failure.clone(),
             conversation: outcome.conversation.clone(),
-            exclusions: Vec::new(),
+            exclusions: self.exclusions.clone(),
         })))
     }
 
@@ -564,22 +575,6 @@ impl AgentVisit<'_> {
             tools_run: self.launches,
             last_errors: vec![failure.error_name.clone()],
         }
-    }
-}
-
-/// The next wish; none ever, where nobody asks any more.
-async fn next_wish(
-    wishes: &mut Option<mpsc::Receiver<(AgentWish, oneshot::Sender<bool>)>>,
-) -> Option<(AgentWish, oneshot::Sender<bool>)> {
-    match wishes {
-        Some(open) => {
-            let wish = open.recv().await;
-            if wish.is_none() {
-                *wishes = None;
-            }
-            wish
-        }
-        None => std::future::pending().await,
     }
 }
 

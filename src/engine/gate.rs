@@ -110,6 +110,15 @@ pub enum SingleRuling {
     Denied(Answer),
 }
 
+/// The policy's word to a program that asks before it does something itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permission {
+    /// It may.
+    Allowed,
+    /// It may not; the reason is for the program.
+    Denied(String),
+}
+
 /// A call that may run.
 #[derive(Debug)]
 pub struct ReadyCall {
@@ -436,22 +445,28 @@ impl Gate {
     }
 
     /// Whether the policy lets a program of somebody else's do what it asks for. Its word is on the record, and nothing
-    /// runs here.
-    pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<bool, Halt> {
+    /// runs here. A denial that a person could lift is the error, as it is for a call.
+    pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<Permission, Halt> {
         let call = ToolCall {
             id: format!("permission-{}", Uuid::new_v4()),
             name: tool.to_owned(),
             arguments: arguments.to_string(),
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
-        let decided = self.decide(turn, &call, arguments, Risk::Exec).await;
+        let risk = self.tool(tool).map_or(Risk::Exec, |tool| tool.risk());
+        let decided = self.decide(turn, &call, arguments, risk).await;
         self.give_back_unless(
             |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
         )
         .await;
         match decided {
-            Ok((verdict, _)) => Ok(verdict.decision == Decision::Allow),
-            Err(Denied::ByPolicy(..)) => Ok(false),
+            Ok((verdict, _)) if verdict.decision == Decision::Allow => Ok(Permission::Allowed),
+            Ok((verdict, _)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
+            Err(Denied::ByPolicy(answer, halt))
+                if halt.failure().stop.detail != StopDetail::ApprovalPending =>
+            {
+                Ok(Permission::Denied(answer.envelope().public_reason.clone().unwrap_or_default()))
+            }
             Err(denied) => Err(denied.into_halt()),
         }
     }

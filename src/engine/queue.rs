@@ -8,6 +8,10 @@ use tokio::sync::Semaphore;
 /// The queue of tools that name none.
 pub const DEFAULT_QUEUE: &str = "default";
 
+/// The queue of agent programs. It is none that a configuration can name: what a program calls waits in the others while
+/// the program itself runs.
+pub const AGENT_QUEUE: &str = "agent program";
+
 /// Every queue of a process, shared by its runs.
 #[derive(Debug, Clone)]
 pub struct Queues(BTreeMap<String, Arc<Semaphore>>);
@@ -36,6 +40,7 @@ impl Queues {
             .map(|(name, concurrent)| (name.clone(), Arc::new(Semaphore::new((*concurrent).max(1)))))
             .collect();
         queues.entry(DEFAULT_QUEUE.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(fallback)));
+        queues.insert(AGENT_QUEUE.to_owned(), Arc::new(Semaphore::new(1)));
         Self(queues)
     }
 
@@ -45,7 +50,13 @@ impl Queues {
         self.0.get(queue).cloned().ok_or_else(|| UnknownQueue {
             tool: tool.to_owned(),
             queue: queue.to_owned(),
-            known: self.0.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+            known: self
+                .0
+                .keys()
+                .map(String::as_str)
+                .filter(|name| *name != AGENT_QUEUE)
+                .collect::<Vec<_>>()
+                .join(", "),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -10,17 +11,21 @@ use serde_json::{Value, json};
 use super::enclosure::Enclosure;
 use super::run::Run;
 use super::site::Site;
+use crate::agents::doorway::{Doorway, Entry};
 use crate::agents::launch::{AgentError, Launch};
-use crate::domain::agent_program::{AgentProgram, Backend};
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::agent_visit::{AgentBackend, AgentTask};
+use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::git::GitError;
 use crate::git::caged::Taken;
 use crate::git::worktree::Worktree;
-use crate::sys::cage;
+use crate::sys::cage::{self, Caged};
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
 
 /// What a program inherits of agentd's environment without being asked; nothing secret is among it.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
@@ -37,16 +42,20 @@ pub fn backend(
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
     }
+    let (door, caged) = door(run, site, program, enclosure)?;
     let launch = Launch {
         cwd: worktree.path().clone(),
         environment: environment(run, site, program, enclosure),
-        caged: enclosure.caged_agent(program, site),
+        home: enclosure.agent_home(),
+        caged,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
         program: program.clone(),
     };
     let shared = Arc::new(Shared {
         spec: spec(program),
         launch,
+        door,
+        opened: AtomicU32::new(0),
         worktree: worktree.clone(),
         enclosure: Arc::clone(enclosure),
     });
@@ -54,10 +63,46 @@ pub fn backend(
         name: program.backend.as_str().to_owned(),
         resumes: program.backend.resumes(),
         asks_again: program.backend != Backend::Command,
+        serves_tools: shared.door.is_some(),
         time_limit: program.time_limit,
         model: program.model.clone(),
         launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
     }))
+}
+
+/// Where agentd's own tools are served to the program, and its cage with a way there. A program that goes without them
+/// is told about.
+fn door(
+    run: &Run<'_>,
+    site: &Site,
+    program: &AgentProgram,
+    enclosure: &Enclosure,
+) -> Result<(Option<Door>, Option<Caged>), Stop> {
+    let mut caged = enclosure.caged_agent(program, site);
+    if !program.tools {
+        return Ok((None, caged));
+    }
+    let agentd = site.env.program().and_then(|path| AbsPath::new(path).ok());
+    let (true, Some(agentd)) = (cfg!(unix), agentd) else {
+        run.warn(
+            "no_tools_for_agent",
+            "agentd's own tools cannot be served to the agent program here.".to_owned(),
+        );
+        return Ok((None, caged));
+    };
+    let unusable = |error: String| {
+        let message = format!("The way to agentd's tools cannot be made: {error}.");
+        Stop::new(StopDetail::Internal, message)
+    };
+    let folder = enclosure.door();
+    files::create_private_dir(folder.as_path()).map_err(|error| unusable(error.to_string()))?;
+    let mut shown = folder.clone();
+    if let Some(caged) = &mut caged {
+        shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
+        caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
+        caged.walls.readable.push(agentd.clone());
+    }
+    Ok((Some(Door { folder, shown, agentd }), caged))
 }
 
 /// What the program is given: an allow-list, its own home, and the variables that the definition names.
@@ -104,10 +149,26 @@ fn spec(program: &AgentProgram) -> ToolSpec {
     }
 }
 
+/// Where the folder of the sockets is in the cage.
+const DOOR_INSIDE: &str = "/run/agentd";
+
+/// Where agentd's own tools are served.
+struct Door {
+    /// Holds a socket a launch.
+    folder: AbsPath,
+    /// The folder as the program sees it.
+    shown: AbsPath,
+    /// agentd itself, whose `mcp` command is the other end.
+    agentd: AbsPath,
+}
+
 /// What all launches of a run share.
 struct Shared {
     spec: ToolSpec,
     launch: Launch,
+    door: Option<Door>,
+    /// Sockets so far.
+    opened: AtomicU32,
     worktree: Worktree,
     enclosure: Arc<Enclosure>,
 }
@@ -131,6 +192,10 @@ impl Tool for ExecAgent {
         Risk::Exec
     }
 
+    fn queue(&self) -> Option<&str> {
+        Some(AGENT_QUEUE)
+    }
+
     fn call<'a>(
         &'a self,
         _permit: Permit,
@@ -152,7 +217,8 @@ impl ExecAgent {
     async fn launched(&self) -> Result<ToolOutput, ToolError> {
         let shared = &self.shared;
         let before = self.state().await.map_err(|error| git_failed(&error))?;
-        let running = shared.launch.run(&self.task);
+        let open = self.open_door()?;
+        let running = shared.launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = match shared.launch.program.time_limit {
             None => running.await,
             Some(limit) => match tokio::time::timeout(limit, running).await {
@@ -188,6 +254,24 @@ impl ExecAgent {
                 Err(ToolError::for_model(format!("{error}; {left}")))
             }
         }
+    }
+
+    /// A way to agentd's tools for this launch, open until it is dropped.
+    fn open_door(&self) -> Result<Option<(Entry, Doorway)>, ToolError> {
+        let Some(door) = &self.shared.door else { return Ok(None) };
+        let name = format!("mcp-{}", self.shared.opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let program = &self.shared.launch.program;
+        let permissions =
+            program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
+        let doorway = Doorway::open(&door.folder, &name, &self.task.desk, permissions).map_err(|error| {
+            ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))
+        })?;
+        let entry = Entry {
+            agentd: door.agentd.to_string(),
+            socket: door.shown.join(&name).to_string(),
+            home: self.shared.launch.home.clone(),
+        };
+        Ok(Some((entry, doorway)))
     }
 
     async fn state(&self) -> Result<State, GitError> {

@@ -92,6 +92,11 @@ impl Enclosure {
         self.folder.join("agent-home")
     }
 
+    /// Folder of the sockets over which agentd's own tools are served to an agent program.
+    pub fn door(&self) -> AbsPath {
+        self.folder.join("door")
+    }
+
     /// Copies what the definition names of the user's home into the program's.
     pub fn furnish(&self, program: &AgentProgram, env: &Env) -> Result<(), FileError> {
         let Some(home) = env.home() else { return Ok(()) };

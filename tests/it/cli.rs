@@ -204,13 +204,15 @@ fn d45_policy_eval_tells_the_verdict_and_the_rule() {
 }
 
 #[test]
-fn commands_of_later_versions_say_so_and_are_not_in_the_help() {
+fn mcp_without_a_run_and_with_one_that_has_ended_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let done = agentd(dir.path(), &["mcp"]);
     assert_eq!(done.status.code(), Some(4));
-    assert!(err(&done).contains("not available yet"), "{}", err(&done));
-    let help = out(&agentd(dir.path(), &["--help"]));
-    assert!(!help.contains("mcp") && help.contains("worktrees"), "{help}");
+    assert!(err(&done).contains("there is no run to serve the tools of"), "{}", err(&done));
+    let done = agentd(dir.path(), &["mcp", "--socket", "gone/mcp-1"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(err(&done).contains("gone/mcp-1 cannot be reached"), "{}", err(&done));
+    assert!(err(&done).contains("only while the run's agent program works"), "{}", err(&done));
 }
 
 #[test]

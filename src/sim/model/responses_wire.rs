@@ -27,7 +27,7 @@ pub const WIRE: Wire = Wire {
     error_event,
 };
 
-const FIELDS: [&str; 27] = [
+const FIELDS: [&str; 28] = [
     "model",
     "instructions",
     "input",
@@ -46,6 +46,7 @@ const FIELDS: [&str; 27] = [
     "reasoning",
     "text",
     "metadata",
+    "client_metadata",
     "truncation",
     "user",
     "safety_identifier",
@@ -55,6 +56,16 @@ const FIELDS: [&str; 27] = [
     "conversation",
     "background",
     "service_tier",
+];
+
+/// Tools that the provider itself runs.
+const PROVIDERS_OWN: [&str; 6] = [
+    "web_search",
+    "web_search_preview",
+    "file_search",
+    "code_interpreter",
+    "image_generation",
+    "local_shell",
 ];
 
 fn key(headers: &HeaderMap) -> Option<String> {
@@ -152,33 +163,59 @@ impl Check {
         };
         let mut names: Vec<String> = Vec::new();
         for (place, tool) in tools.iter().enumerate() {
-            let at = format!("tools[{place}]");
-            if tool["type"] != "function" {
-                self.say(format!("Invalid value: '{at}.type' must be 'function'."));
-            }
-            let name = tool["name"].as_str().unwrap_or_default();
-            if !tool_name_is_valid(name, 64) {
-                self.say(format!("Invalid '{at}.name': {name:?} does not match '^[a-zA-Z0-9_-]+$'."));
-            }
-            if names.iter().any(|other| other == name) {
-                self.say(format!("'{at}.name': {name:?} is there twice."));
-            }
-            if let Some(fault) = schema_fault(&tool["parameters"]) {
-                self.say(format!("Invalid schema for function '{name}': it {fault}."));
-            }
-            // The API makes every schema strict unless it is told not to, and refuses most of them then.
-            if tool["strict"] != false {
-                self.say(format!("Invalid schema for function '{name}': 'strict' is not false."));
-            }
-            let known = ["type", "name", "description", "parameters", "strict"];
-            for field in tool.as_object().into_iter().flat_map(|tool| tool.keys()) {
-                if !known.contains(&field.as_str()) {
-                    self.say(format!("Unknown parameter: '{at}.{field}'."));
-                }
-            }
-            names.push(name.to_owned());
+            self.tool(&format!("tools[{place}]"), tool, None, &mut names);
         }
         names
+    }
+
+    /// One tool; those of a namespace are known as `namespace/name`. What the provider runs itself has no name.
+    fn tool(&mut self, at: &str, tool: &Value, namespace: Option<&str>, names: &mut Vec<String>) {
+        let kind = tool["type"].as_str().unwrap_or_default();
+        if PROVIDERS_OWN.contains(&kind) && namespace.is_none() {
+            return;
+        }
+        let known: &[&str] = match kind {
+            "function" => &["type", "name", "description", "parameters", "strict"],
+            "custom" => &["type", "name", "description", "format"],
+            "namespace" if namespace.is_none() => &["type", "name", "description", "tools"],
+            other => return self.say(format!("Invalid value: '{other}' for '{at}.type'.")),
+        };
+        for field in tool.as_object().into_iter().flat_map(|tool| tool.keys()) {
+            if !known.contains(&field.as_str()) {
+                self.say(format!("Unknown parameter: '{at}.{field}'."));
+            }
+        }
+        let name = tool["name"].as_str().unwrap_or_default();
+        if !tool_name_is_valid(name, 64) {
+            self.say(format!("Invalid '{at}.name': {name:?} does not match '^[a-zA-Z0-9_-]+$'."));
+        }
+        let full = namespace.map_or_else(|| name.to_owned(), |space| format!("{space}/{name}"));
+        if names.contains(&full) {
+            self.say(format!("'{at}.name': {full:?} is there twice."));
+        }
+        match kind {
+            "namespace" => {
+                let inner = tool["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+                if inner.is_empty() {
+                    self.say(format!("Missing required parameter: '{at}.tools'."));
+                }
+                for (place, tool) in inner.iter().enumerate() {
+                    self.tool(&format!("{at}.tools[{place}]"), tool, Some(name), names);
+                }
+                return;
+            }
+            "function" => {
+                if let Some(fault) = schema_fault(&tool["parameters"]) {
+                    self.say(format!("Invalid schema for function '{name}': it {fault}."));
+                }
+                // The API makes every schema strict unless it is told not to, and refuses most of them then.
+                if tool["strict"] != false {
+                    self.say(format!("Invalid schema for function '{name}': 'strict' is not false."));
+                }
+            }
+            _ => {}
+        }
+        names.push(full);
     }
 
     fn input(&mut self, input: &Value, stateless: bool) -> Vec<Value> {
@@ -212,7 +249,12 @@ impl Check {
                     if !item["arguments"].is_string() {
                         self.say(format!("Invalid type for '{at}.arguments': expected a string."));
                     }
-                    &["type", "call_id", "name", "arguments", "id", "status"]
+                    let named = item["namespace"].is_null()
+                        || item["namespace"].as_str().is_some_and(|name| tool_name_is_valid(name, 64));
+                    if !named {
+                        self.say(format!("Invalid '{at}.namespace': is not a namespace's name"));
+                    }
+                    &["type", "call_id", "name", "namespace", "arguments", "id", "status"]
                 }
                 "function_call_output" => {
                     if !open.remove(&id) {
@@ -314,10 +356,15 @@ fn output(answer: &Answer) -> Vec<Value> {
         }));
     }
     for (place, call) in answer.calls.iter().enumerate() {
-        items.push(json!({
+        let mut item = json!({
             "id": format!("fc_{:020}_{place}", answer.number), "type": "function_call", "status": status,
             "call_id": call.id, "name": call.name, "arguments": call.arguments,
-        }));
+        });
+        if let Some((namespace, name)) = call.name.split_once('/') {
+            item["namespace"] = json!(namespace);
+            item["name"] = json!(name);
+        }
+        items.push(item);
     }
     items
 }

@@ -61,6 +61,19 @@ pub fn script(world: &World, name: &str, text: &str) -> PathBuf {
     path
 }
 
+/// Adds rules to the world's policy, before those that are there.
+pub fn rules(world: &World, rules: &str) {
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let place = policy.find("[[rule]]").unwrap();
+    let (head, tail) = policy.split_at(place);
+    world.write("shop/.agent/policy.toml", &format!("{head}{rules}\n{tail}"));
+}
+
+/// The events of the last run.
+pub fn events(world: &World, output: &Value) -> Vec<Value> {
+    journal(world, output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// The journal of the last run, as text.
 pub fn journal(world: &World, output: &Value) -> String {
     let run = output["run_id"].as_str().unwrap();

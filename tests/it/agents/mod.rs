@@ -9,3 +9,4 @@ mod bench;
 mod cage;
 mod command;
 mod programs;
+mod tools;

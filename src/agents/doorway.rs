@@ -1,0 +1,162 @@
+//! The way of an agent program to the tools of its run: a socket in a private folder, served while the program runs.
+//!
+//! `agentd mcp` is the other end: it passes lines between the socket and its own standard streams. Who reaches the
+//! folder is the run's user, or stands in the run's cage; nothing else authorises, and the socket of one launch knows the
+//! tools of that launch only.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::task::JoinHandle;
+
+use super::tool_server::ToolServer;
+use crate::engine::agent_desk::AgentDesk;
+use crate::sys::paths::AbsPath;
+
+/// Connections that a program may hold at once.
+const MOST: usize = 32;
+
+/// An open way; closed when dropped.
+#[derive(Debug)]
+pub struct Doorway {
+    socket: PathBuf,
+    serving: JoinHandle<()>,
+}
+
+/// What a program is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The `agentd` program.
+    pub agentd: String,
+    /// The socket, as the program sees it.
+    pub socket: String,
+    /// Where files for the program stand, as it sees them: its private home.
+    pub home: AbsPath,
+}
+
+impl Entry {
+    /// What starts the server's other end.
+    pub(super) fn args(&self) -> [&str; 3] {
+        ["mcp", "--socket", &self.socket]
+    }
+}
+
+impl Doorway {
+    /// Opens `name` in a private folder that exists, and serves the desk to all that connect. Needs a tokio runtime.
+    #[cfg(unix)]
+    pub fn open(folder: &AbsPath, name: &str, desk: &AgentDesk, permissions: bool) -> io::Result<Self> {
+        use rmcp::service::serve_server;
+
+        let socket = folder.join(name).as_path().to_owned();
+        let listener = bind(folder.as_path(), name)?;
+        let server = ToolServer { desk: desk.clone(), permissions };
+        let serving = tokio::spawn(async move {
+            let mut talks = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                while talks.try_join_next().is_some() {}
+                if talks.len() >= MOST {
+                    tracing::warn!("an agent program opened too many connections; one is refused");
+                    continue;
+                }
+                let server = server.clone();
+                talks.spawn(async move {
+                    let (read, write) = stream.into_split();
+                    match serve_server(server, (read, write)).await {
+                        Ok(talk) => drop(talk.waiting().await),
+                        Err(error) => tracing::debug!(%error, "an agent program left before it spoke"),
+                    }
+                });
+            }
+        });
+        Ok(Self { socket, serving })
+    }
+
+    /// There are no such sockets here.
+    #[cfg(not(unix))]
+    pub fn open(_folder: &AbsPath, _name: &str, _desk: &AgentDesk, _permissions: bool) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Drop for Doorway {
+    fn drop(&mut self) {
+        self.serving.abort();
+        if let Err(error) = crate::sys::files::remove_file(&self.socket) {
+            tracing::debug!(%error, "the socket of an agent program stays");
+        }
+    }
+}
+
+/// A socket's path may have some hundred bytes; run folders are deeper than that. The folder's descriptor stands for it.
+#[cfg(unix)]
+fn bind(folder: &Path, name: &str) -> io::Result<tokio::net::UnixListener> {
+    let path = folder.join(name);
+    if path.as_os_str().len() < LONGEST_PATH {
+        return tokio::net::UnixListener::bind(path);
+    }
+    let (_open, short) = short(folder, name)?;
+    tokio::net::UnixListener::bind(short)
+}
+
+/// Longest path of a socket that every system takes.
+#[cfg(unix)]
+const LONGEST_PATH: usize = 100;
+
+/// The same path over an open descriptor of its folder; good as long as the descriptor is.
+#[cfg(unix)]
+fn short(folder: &Path, name: &str) -> io::Result<(std::fs::File, PathBuf)> {
+    use std::os::fd::AsRawFd as _;
+    let open = std::fs::File::open(folder)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", open.as_raw_fd()));
+    Ok((open, path))
+}
+
+/// Connects to a socket whatever the length of its path.
+#[cfg(unix)]
+pub fn connect(socket: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+    use std::os::unix::net::UnixStream;
+    match (socket.parent(), socket.file_name().and_then(|name| name.to_str())) {
+        (Some(folder), Some(name)) if socket.as_os_str().len() >= LONGEST_PATH => {
+            let (_open, short) = short(folder, name)?;
+            UnixStream::connect(short)
+        }
+        _ => UnixStream::connect(socket),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
+    use rmcp::service::serve_client;
+
+    use super::*;
+    use crate::domain::message::ToolSpec;
+
+    #[tokio::test]
+    async fn a_client_reaches_it_by_a_long_path_and_a_closed_desk_runs_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder =
+            AbsPath::new(temp.path().canonicalize().unwrap()).unwrap().join("a".repeat(120).as_str());
+        crate::sys::files::create_private_dir(folder.as_path()).unwrap();
+        let spec = ToolSpec {
+            name: "read_file".into(),
+            description: "Reads.".into(),
+            parameters: serde_json::json!({"type": "object"}),
+        };
+        let (desk, arriving) = AgentDesk::new([spec].into());
+        drop(arriving);
+        let doorway = Doorway::open(&folder, "mcp-1", &desk, true).unwrap();
+        let stream = connect(folder.join("mcp-1").as_path()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let stream = tokio::net::UnixStream::from_std(stream).unwrap();
+        let info = ClientConfig::new(ClientCapabilities::default(), Implementation::new("test", "1"));
+        let client = serve_client(info, stream.into_split()).await.unwrap();
+        let names: Vec<String> =
+            client.list_all_tools().await.unwrap().iter().map(|tool| tool.name.to_string()).collect();
+        assert_eq!(names, ["read_file", "permission"]);
+        let answer = client.call_tool(CallToolRequestParams::new("read_file")).await.unwrap();
+        assert!(format!("{answer:?}").contains("the run is ending"), "{answer:?}");
+        drop(doorway);
+        assert!(connect(folder.join("mcp-1").as_path()).is_err());
+    }
+}
