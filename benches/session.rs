@@ -87,7 +87,8 @@ async fn service(folder: &Path, model: Arc<dyn Model>) -> Service {
     agentd::sys::files::write_public(&folder.join("policy.toml"), rule.as_bytes()).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let env = Env::new(folder, [("PATH", path.as_str())]);
-    let request = Request { explicit: None, base: folder, repo: None, agent: None, flags: &[], env: &env };
+    let request =
+        Request { explicit: None, base: folder, repo: None, agent: None, flags: &[], entry: None, env: &env };
     let setup = Setup {
         config: Arc::new(Config::load(request).expect("the configuration is right")),
         base: AbsPath::new(folder).unwrap(),

@@ -41,6 +41,7 @@ impl Context {
             repo: self.global.repo.as_ref(),
             agent,
             flags,
+            entry: None,
             env: &self.env,
         };
         Ok(Config::load(request)?)

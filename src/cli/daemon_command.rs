@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::sites;
+use super::sites::{self, Wish};
 use super::tools_command;
 use crate::config::Config;
 use crate::config::placeholder::Placeholder;
@@ -200,8 +200,8 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
 pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
     context.block_on(async {
         let shutdown = Shutdown::new();
-        let config = Arc::new(context.config()?);
-        let site = sites::one(context, &config, &shutdown, true).await?;
+        let site = sites::one(context, &Wish { fresh: false, ..wish(&shutdown) }).await?;
+        let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
         let now = site.clock.now();
@@ -218,7 +218,7 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
         };
         let files = DaemonFiles::of(context.state_dir()?.as_path());
         let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let limits = limits(&config);
+        let limits = limits(config);
         let running = files.load_status().ok().flatten().map_or(0, |status| status.running.len());
         let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), false);
         if context.output.json() {
@@ -237,6 +237,10 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
     })?
 }
 
+fn wish(shutdown: &Shutdown) -> Wish<'static> {
+    Wish { needs_github: true, fresh: true, cancel: shutdown.abort_token().clone(), ..Wish::default() }
+}
+
 fn listen() -> Result<Shutdown, CommandError> {
     Shutdown::on_signals()
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
@@ -244,7 +248,7 @@ fn listen() -> Result<Shutdown, CommandError> {
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
 async fn parts(context: &Context, shutdown: &Shutdown) -> Result<(Parts, Option<FileWatch>), CommandError> {
-    let sites = sites::all(context, shutdown).await?;
+    let sites = sites::all(context, &wish(shutdown)).await?;
     if let Err(error) = usable(&sites).await {
         context.output.note(format!("not usable yet: {error}"));
     }
@@ -262,7 +266,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
     Arc::new(move || {
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         async move {
-            let sites = sites::all(&context, &shutdown).await.map_err(|error| error.message)?;
+            let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
             usable(&sites).await?;
             parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)
         }

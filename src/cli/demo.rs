@@ -182,6 +182,7 @@ async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result
         repo: None,
         agent: None,
         flags: &[],
+        entry: None,
         env: &env,
     })?;
     let absolute =

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -11,8 +10,10 @@ use super::args::RunArgs;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::{progress, sites};
-use crate::config::{Config, Flag};
+use super::progress;
+use super::sites::{self, Wish};
+use crate::config::Flag;
+use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::{CommitId, RepoName};
 use crate::domain::run::{Principal, PrincipalSource};
@@ -48,13 +49,19 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 }
 
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
-    let config = Arc::new(context.config_for(args.agent.as_deref(), &flags(args))?);
+    let flags = flags(args);
     let request = request(args)?;
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
-        let tracked = matches!(request.issue, IssueRef::Number(_));
-        let site = sites::one(context, &config, &shutdown, tracked).await?;
+        let wish = Wish {
+            agent: args.agent.as_deref(),
+            flags: &flags,
+            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            fresh: true,
+            cancel: shutdown.abort_token().clone(),
+        };
+        let site = sites::one(context, &wish).await?;
         if args.dry_run {
             return dry_run(context, request, &site).await;
         }
@@ -63,20 +70,31 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     })?
 }
 
-/// Goes on with a run; gives the exit code of the one that does.
+/// Goes on with a run, with the flags that its record and the configured budgets leave it; gives the exit code of the one that does.
 pub(super) fn resume(
     context: &Context,
-    config: Config,
-    base: &AbsPath,
+    flags: impl Fn(&Budgets) -> Vec<Flag>,
     repo: &RepoName,
+    base: &AbsPath,
     request: RunRequest,
 ) -> Result<u8, CommandError> {
-    let config = Arc::new(config);
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
-        let tracked = matches!(request.issue, IssueRef::Number(_));
-        let site = sites::again(context, &config, base, repo, &shutdown, tracked).await?;
+        let agent = request.agent.clone();
+        let wish = Wish {
+            agent: agent.as_deref(),
+            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            fresh: true,
+            cancel: shutdown.abort_token().clone(),
+            ..Wish::default()
+        };
+        let mut site = sites::of_run(context, repo, base, &wish).await?;
+        let flags = flags(&site.config.budgets);
+        if !flags.is_empty() {
+            site = sites::of_run(context, repo, base, &Wish { flags: &flags, fresh: false, ..wish.clone() })
+                .await?;
+        }
         let walked = walked(context, false, request, &site, &shutdown).await;
         tell(context, false, walked, &site)
     })?

@@ -1,11 +1,14 @@
-//! The repositories that a command works in: checkouts, and clones that agentd manages where an entry has no `path`.
+//! The repositories that a command works on, opened: entries of the configuration, or the checkout that it stands in.
 
+use std::path::Path;
 use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::remote::Remote;
-use crate::config::{Config, Repository};
+use crate::config::{Config, Entry, Flag, Repository, Request};
 use crate::domain::name::RepoName;
 use crate::github;
 use crate::lifecycle::managed;
@@ -13,29 +16,37 @@ use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::site::Site;
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
-use crate::sys::shutdown::Shutdown;
 
-/// Every repository of the configuration; without any entry the checkout that the process stands in.
-pub async fn all(context: &Context, shutdown: &Shutdown) -> Result<Vec<Site>, CommandError> {
-    let config = Arc::new(context.config()?);
+/// What a command needs of a repository.
+#[derive(Debug, Clone, Default)]
+pub struct Wish<'a> {
+    /// `--agent`.
+    pub agent: Option<&'a str>,
+    /// Flags that set keys.
+    pub flags: &'a [Flag],
+    /// Whether missing credentials are an error.
+    pub needs_github: bool,
+    /// Whether a clone that agentd manages is brought to its origin branch first.
+    pub fresh: bool,
+    /// Ends git calls.
+    pub cancel: CancellationToken,
+}
+
+/// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
+pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, CommandError> {
+    let operator = context.config_for(wish.agent, wish.flags)?;
     // One client for all: one breaker, one count of limits.
-    let client = client(&config)?;
+    let client = client(&operator)?;
     let mut sites = Vec::new();
-    if config.repositories.is_empty() {
-        sites.push(checkout(context, &config, &context.base_path()?, shutdown, true).await?);
-    }
-    let wanted = |entry: &&Repository| match (&context.global.repo, &entry.name) {
+    let wanted = |entry: &Repository| match (&context.global.repo, &entry.name) {
         (Some(only), Some(name)) => only == name,
         _ => true,
     };
-    for entry in config.repositories.iter().filter(wanted) {
-        sites.push(match &entry.path {
-            Some(path) => {
-                let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
-                checkout(context, &config, &path, shutdown, true).await?
-            }
-            None => clone_of(context, &config, entry, &client, shutdown).await?,
-        });
+    for (index, _) in operator.repositories.iter().enumerate().filter(|(_, entry)| wanted(entry)) {
+        sites.push(of_entry(context, Entry { operator: &operator, index }, wish).await?);
+    }
+    if operator.repositories.is_empty() {
+        sites.push(here(context, operator, context.global.repo.as_ref(), wish).await?);
     }
     for site in &mut sites {
         site.github = Some(client.clone());
@@ -44,41 +55,139 @@ pub async fn all(context: &Context, shutdown: &Shutdown) -> Result<Vec<Site>, Co
     Ok(sites)
 }
 
-/// The one repository that a command is about: the checkout that the process stands in, else the entry that `--repo`
-/// names, else the only entry.
-pub async fn one(
-    context: &Context,
-    config: &Arc<Config>,
-    shutdown: &Shutdown,
-    needs_github: bool,
-) -> Result<Site, CommandError> {
-    let here = context.base_path()?;
-    let standing = main_checkout(context.env.working_dir()).is_some();
-    let entry = match &context.global.repo {
-        Some(named) => config.repositories.iter().find(|entry| entry.name.as_ref() == Some(named)),
-        None if standing => None,
-        None => match config.repositories.as_slice() {
-            [only] => Some(only),
-            _ => None,
-        },
+/// The repository that `--repo` names, else the checkout here, else the only one that is configured.
+pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<Site, CommandError> {
+    let operator = context.config_for(wish.agent, wish.flags)?;
+    let repo = context.global.repo.as_ref();
+    let stands = main_checkout(context.env.working_dir()).is_some();
+    let index = match (repo, operator.repositories.len()) {
+        (Some(name), _) => position(&operator, name),
+        (None, 1) if !stands => Some(0),
+        (None, 2..) if !stands => return Err(ambiguous(&operator)),
+        (None, _) => None,
     };
-    let Some(entry) = entry else { return checkout(context, config, &here, shutdown, needs_github).await };
-    match (&entry.path, &entry.name) {
-        (Some(path), _) => {
-            let path = AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()))?;
-            checkout(context, config, &path, shutdown, needs_github).await
-        }
+    match index {
         // A checkout of that very repository is the one that its owner means.
-        (None, Some(name)) if standing && is_of(context, &here, name).await => {
-            checkout(context, config, &here, shutdown, needs_github).await
+        Some(index)
+            if stands && operator.repositories[index].path.is_none() && is_here(context, repo).await =>
+        {
+            here(context, operator, repo, wish).await
         }
-        (None, _) => clone_of(context, config, entry, &client(config)?, shutdown).await,
+        Some(index) => of_entry(context, Entry { operator: &operator, index }, wish).await,
+        None => here(context, operator, repo, wish).await,
     }
 }
 
-async fn is_of(context: &Context, checkout: &AbsPath, name: &RepoName) -> bool {
-    let remote = Remote::find(checkout, &context.env).await;
-    remote.and_then(|remote| remote.repo).is_some_and(|repo| repo == *name)
+/// The repository of a recorded run: as the configuration here names it, else the checkout that the run worked for.
+pub async fn of_run(
+    context: &Context,
+    repo: &RepoName,
+    checkout: &AbsPath,
+    wish: &Wish<'_>,
+) -> Result<Site, CommandError> {
+    let operator = context.config_for(wish.agent, wish.flags)?;
+    let is_managed = checkout.as_path().starts_with(context.state_dir()?.as_path());
+    let names_it = |entry: &Repository| match &entry.path {
+        Some(path) => is_same(path, checkout.as_path()),
+        None => is_managed,
+    };
+    match position(&operator, repo).filter(|index| names_it(&operator.repositories[*index])) {
+        Some(index) => return of_entry(context, Entry { operator: &operator, index }, wish).await,
+        None if is_managed => {
+            let what =
+                format!("{repo} is a clone of agentd's own, and no entry of the configuration names it");
+            return Err(CommandError::invalid(what)
+                .hint("pass --config with the file that names it, or go to where that file is"));
+        }
+        None => {}
+    }
+    let config = Config::load(request(context, checkout.as_path(), Some(repo), None, wish))?;
+    opened(context, config, checkout, Some(repo), wish).await
+}
+
+async fn is_here(context: &Context, repo: Option<&RepoName>) -> bool {
+    let Ok(base) = context.base_path() else { return false };
+    let remote = Remote::find(&base, &context.env).await;
+    remote.and_then(|remote| remote.repo).as_ref() == repo
+}
+
+async fn here(
+    context: &Context,
+    operator: Config,
+    repo: Option<&RepoName>,
+    wish: &Wish<'_>,
+) -> Result<Site, CommandError> {
+    opened(context, operator, &context.base_path()?, repo, wish).await
+}
+
+async fn of_entry(context: &Context, entry: Entry<'_>, wish: &Wish<'_>) -> Result<Site, CommandError> {
+    let operator = entry.operator;
+    let named = &operator.repositories[entry.index];
+    let Some(path) = &named.path else { return managed(context, operator, named, wish).await };
+    let path = main_checkout(path).unwrap_or_else(|| path.clone());
+    let checkout = AbsPath::new(&path).map_err(|error| CommandError::invalid(error.to_string()))?;
+    if is_same(&path, &context.base) {
+        return opened(context, operator.clone(), &checkout, named.name.as_ref(), wish).await;
+    }
+    let config = Config::load(request(context, &path, named.name.as_ref(), Some(entry), wish))?;
+    opened(context, config, &checkout, named.name.as_ref(), wish).await
+}
+
+/// A clone in the state directory.
+async fn managed(
+    context: &Context,
+    operator: &Config,
+    entry: &Repository,
+    wish: &Wish<'_>,
+) -> Result<Site, CommandError> {
+    let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
+    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let there = AbsPath::new(managed::place(&state, name)).ok().filter(|dir| dir.as_path().exists());
+    let dir = match there.filter(|_| !wish.fresh) {
+        Some(dir) => dir,
+        None => {
+            managed::prepare(entry, &client(operator)?, &state, &context.env, wish.cancel.clone()).await?
+        }
+    };
+    let config = managed::configuration(operator, &dir, name, &context.env)?;
+    Ok(Site { managed: true, ..opened(context, config, &dir, Some(name), wish).await? })
+}
+
+async fn opened(
+    context: &Context,
+    config: Config,
+    base: &AbsPath,
+    repo: Option<&RepoName>,
+    wish: &Wish<'_>,
+) -> Result<Site, CommandError> {
+    let opening = Opening {
+        config: Arc::new(config),
+        base,
+        repo,
+        state: &context.state_dir()?,
+        needs_github: wish.needs_github,
+        env: &context.env,
+        cancel: wish.cancel.clone(),
+    };
+    Ok(open(opening).await?)
+}
+
+fn request<'a>(
+    context: &'a Context,
+    base: &'a Path,
+    repo: Option<&'a RepoName>,
+    entry: Option<Entry<'a>>,
+    wish: &'a Wish<'_>,
+) -> Request<'a> {
+    Request {
+        explicit: context.global.config.as_deref(),
+        base,
+        repo,
+        agent: wish.agent,
+        flags: wish.flags,
+        entry,
+        env: &context.env,
+    }
 }
 
 fn client(config: &Config) -> Result<github::Client, CommandError> {
@@ -86,72 +195,17 @@ fn client(config: &Config) -> Result<github::Client, CommandError> {
         .map_err(|error| CommandError::failed(error.to_string()))
 }
 
-/// A checkout that its owner made.
-pub async fn checkout(
-    context: &Context,
-    config: &Arc<Config>,
-    base: &AbsPath,
-    shutdown: &Shutdown,
-    needs_github: bool,
-) -> Result<Site, CommandError> {
-    opened(context, config, base, context.global.repo.as_ref(), shutdown, needs_github).await
+fn position(config: &Config, repo: &RepoName) -> Option<usize> {
+    config.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo))
 }
 
-/// A clone in the state directory, brought to its origin branch; its own configuration counts as D85 says.
-pub async fn clone_of(
-    context: &Context,
-    config: &Arc<Config>,
-    entry: &Repository,
-    client: &github::Client,
-    shutdown: &Shutdown,
-) -> Result<Site, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
-    let cancel = shutdown.abort_token().clone();
-    let dir = managed::prepare(entry, client, &state, &context.env, cancel).await?;
-    let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
-    let config = Arc::new(managed::configuration(config, &dir, name, &context.env)?);
-    Ok(Site { managed: true, ..opened(context, &config, &dir, Some(name), shutdown, true).await? })
+fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The place of an earlier run, as it was then: a checkout, or a managed clone.
-pub async fn again(
-    context: &Context,
-    config: &Arc<Config>,
-    base: &AbsPath,
-    repo: &RepoName,
-    shutdown: &Shutdown,
-    needs_github: bool,
-) -> Result<Site, CommandError> {
-    if is_managed(context, base, repo)? {
-        let entry = config.repository(Some(repo), None);
-        return clone_of(context, config, &entry, &client(config)?, shutdown).await;
-    }
-    opened(context, config, base, Some(repo), shutdown, needs_github).await
-}
-
-/// Whether a checkout is the clone that agentd manages of a repository.
-pub fn is_managed(context: &Context, base: &AbsPath, repo: &RepoName) -> Result<bool, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
-    let dir = managed::place(&state, repo);
-    Ok(dir == base.as_path() || dir.canonicalize().is_ok_and(|dir| dir == base.as_path()))
-}
-
-async fn opened(
-    context: &Context,
-    config: &Arc<Config>,
-    base: &AbsPath,
-    repo: Option<&RepoName>,
-    shutdown: &Shutdown,
-    needs_github: bool,
-) -> Result<Site, CommandError> {
-    let opening = Opening {
-        config: Arc::clone(config),
-        base,
-        repo,
-        state: &context.state_dir()?,
-        needs_github,
-        env: &context.env,
-        cancel: shutdown.abort_token().clone(),
-    };
-    Ok(open(opening).await?)
+fn ambiguous(config: &Config) -> CommandError {
+    let names = config.repositories.iter().filter_map(|entry| entry.name.as_ref());
+    let error =
+        CommandError::invalid("several repositories are configured, and this is the checkout of none");
+    names.fold(error, |error, name| error.hint(format!("--repo {name}")))
 }

@@ -1,6 +1,5 @@
 //! `agentd worktrees list` and `prune`: what stands where, and what may go.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,11 +7,10 @@ use serde_json::json;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::sites;
+use super::sites::{self, Wish};
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::retire::{self, Known};
 use crate::lifecycle::site::Site;
-use crate::sys::shutdown::Shutdown;
 
 /// `agentd worktrees list`.
 pub fn list(context: &Context) -> Result<(), CommandError> {
@@ -127,5 +125,5 @@ fn told(one: &Pruned, removed: bool) -> Option<serde_json::Value> {
 }
 
 async fn site(context: &Context) -> Result<Site, CommandError> {
-    sites::one(context, &Arc::new(context.config()?), &Shutdown::new(), false).await
+    sites::one(context, &Wish::default()).await
 }

@@ -161,10 +161,17 @@ pub struct Places<'a> {
     pub explicit: Option<&'a Path>,
     /// The working directory; for a run the repository's main checkout, never a worktree.
     pub base: &'a Path,
+    /// Where the command stands, if that is not `base`: its file counts right below.
+    pub beneath: Option<&'a Path>,
     /// The agent's directory.
     pub agent_dir: Option<&'a Path>,
     /// Environment, for the program's own directory and the XDG directory.
     pub env: &'a Env,
+}
+
+/// The file of a directory that is worked in.
+pub(super) fn own(dir: &Path) -> Option<PathBuf> {
+    [dir.join(FILE_NAME), dir.join(".agent").join(FILE_NAME)].into_iter().find(|path| path.is_file())
 }
 
 /// Files of the layers that exist, highest first (interface §3, A-089). Only `--config` has to exist.
@@ -180,8 +187,8 @@ pub(super) fn find(places: Places<'_>) -> Result<Vec<PathBuf>, ConfigError> {
         }
         files.push(path);
     }
-    let own = [places.base.join(FILE_NAME), places.base.join(".agent").join(FILE_NAME)];
-    files.extend(own.into_iter().find(|path| path.is_file()));
+    files.extend(own(places.base));
+    files.extend(places.beneath.and_then(own));
     let below = [
         places.agent_dir.map(Path::to_path_buf),
         places.env.program().and_then(Path::parent).map(Path::to_path_buf),

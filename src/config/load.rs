@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::check;
 use super::config_file::{ConfigFile, RepositoryTable};
+use super::entry::Entry;
 use super::env::Env;
 use super::error::ConfigError;
 use super::layer::{self, Layer, Places};
@@ -42,6 +43,8 @@ pub struct Request<'a> {
     pub agent: Option<&'a str>,
     /// Flags that set keys.
     pub flags: &'a [Flag],
+    /// Of one among several repositories: its entry in the configuration that names them.
+    pub entry: Option<Entry<'a>>,
     /// The environment.
     pub env: &'a Env,
 }
@@ -52,8 +55,13 @@ impl Config {
     /// # Errors
     /// Whatever is wrong, with file and line and what to do.
     pub fn load(request: Request<'_>) -> Result<Self, ConfigError> {
-        let places =
-            Places { explicit: request.explicit, base: request.base, agent_dir: None, env: request.env };
+        let places = Places {
+            explicit: request.explicit,
+            base: request.base,
+            beneath: request.entry.map(|entry| entry.operator.base()),
+            agent_dir: None,
+            env: request.env,
+        };
         let layers = read(&layer::find(places)?, request.env)?;
         let tree = merge(&layers, request)?;
         // The agent's own layer is known only when the layers around it were read.
@@ -155,6 +163,9 @@ fn merge(layers: &[Layer], request: Request<'_>) -> Result<Tree, ConfigError> {
     }
     for layer in layers.iter().rev() {
         tree.lay_file(layer);
+    }
+    if let Some(entry) = request.entry {
+        entry.settle(&mut tree, layers, request.base);
     }
     for flag in request.flags {
         tree.set(flag.key, flag.value.clone(), Source::Flag { name: flag.name.to_owned() });

@@ -5,6 +5,7 @@
 
 pub mod config_file;
 pub mod duration;
+pub mod entry;
 pub mod env;
 pub mod error;
 pub mod explain_format;
@@ -25,6 +26,7 @@ mod tree;
 
 pub use config_file::{Auto, ProviderKind, Publish};
 pub use duration::Span;
+pub use entry::Entry;
 pub use env::Env;
 pub use error::ConfigError;
 pub use known_keys::schema;

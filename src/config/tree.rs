@@ -48,6 +48,48 @@ impl Tree {
         lay(&mut self.values, &table, "", &note, &mut self.origins);
     }
 
+    /// Takes a table as another tree has it, with all that stands in it here gone.
+    pub fn take(&mut self, key: &str, other: &Self) {
+        if let Some(value) = other.values.get(key) {
+            self.origins.retain(|known, _| !is_within(known, key));
+            self.origins.extend(other.origins_within(key, key));
+            self.values.insert(key.to_owned(), value.clone());
+        }
+    }
+
+    /// Makes an entry of another tree's list of tables the only one here. What it does not set stays as the entry `own`
+    /// of the list here has it.
+    pub fn settle_entry(&mut self, list: &str, own: Option<usize>, other: &Self, index: usize) {
+        let (only, theirs) = (format!("{list}[0]"), format!("{list}[{index}]"));
+        let mut entry = Table::new();
+        let mut origins = BTreeMap::new();
+        if let Some(own) = own {
+            entry = self.entry(list, own).cloned().unwrap_or_default();
+            origins = self.origins_within(&format!("{list}[{own}]"), &only);
+        }
+        for (name, value) in other.entry(list, index).into_iter().flatten() {
+            let (key, from) = (join(&only, name), join(&theirs, name));
+            origins.retain(|known, _| !is_within(known, &key));
+            origins.extend(other.origins_within(&from, &key));
+            entry.insert(name.clone(), value.clone());
+        }
+        origins.extend(other.origin(&theirs).map(|origin| (only, origin.clone())));
+        self.origins.retain(|known, _| !is_within(known, list));
+        self.origins.append(&mut origins);
+        self.values.insert(list.to_owned(), Value::Array(vec![Value::Table(entry)]));
+    }
+
+    /// An entry of a list of tables.
+    pub fn entry(&self, list: &str, index: usize) -> Option<&Table> {
+        self.values.get(list)?.as_array()?.get(index)?.as_table()
+    }
+
+    /// What is known of `path` and all below it, under another path.
+    fn origins_within(&self, path: &str, new: &str) -> BTreeMap<String, Origin> {
+        let within = self.origins.iter().filter(|(known, _)| is_within(known, path));
+        within.map(|(known, origin)| (format!("{new}{}", &known[path.len()..]), origin.clone())).collect()
+    }
+
     /// Source of the value at `path`, or of the nearest value around it that has one.
     pub fn source(&self, path: &str) -> Source {
         self.origin(path).map_or(Source::Default, |origin| origin.source.clone())

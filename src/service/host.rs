@@ -65,8 +65,15 @@ impl Setup {
             Env::capture().map_err(|error| invalid(format!("The environment cannot be read: {error}.")))?;
         let base =
             AbsPath::new(env.working_dir().join(directory)).map_err(|error| invalid(error.to_string()))?;
-        let request =
-            Request { explicit: None, base: base.as_path(), repo: None, agent: None, flags: &[], env: &env };
+        let request = Request {
+            explicit: None,
+            base: base.as_path(),
+            repo: None,
+            agent: None,
+            flags: &[],
+            entry: None,
+            env: &env,
+        };
         let config = Arc::new(Config::load(request)?);
         let state = env.state_dir(None).ok_or_else(|| invalid("There is no state directory.".to_owned()))?;
         let state = AbsPath::new(state).map_err(|error| invalid(error.to_string()))?;

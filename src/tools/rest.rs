@@ -387,8 +387,15 @@ mod tests {
         let mut file = std::fs::File::create(folder.path().join("agentd.toml")).unwrap();
         std::io::Write::write_all(&mut file, toml.as_bytes()).unwrap();
         let env = Env::new(folder.path(), [("KEY", "sentinel key")]);
-        let request =
-            Request { explicit: None, base: folder.path(), repo: None, agent: None, flags: &[], env: &env };
+        let request = Request {
+            explicit: None,
+            base: folder.path(),
+            repo: None,
+            agent: None,
+            flags: &[],
+            entry: None,
+            env: &env,
+        };
         let config = Config::load(request).unwrap();
         let offered = rest_tools(&config.rest_tools)?;
         assert_eq!(offered.len(), config.rest_tools.len());

@@ -131,8 +131,15 @@ fn init_writes_what_can_be_used_and_overwrites_nothing() {
     assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (11, 0));
 
     let env = Env::new(dir.path(), [("GITHUB_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k")]);
-    let request =
-        Request { explicit: None, base: dir.path(), repo: None, agent: None, flags: &[], env: &env };
+    let request = Request {
+        explicit: None,
+        base: dir.path(),
+        repo: None,
+        agent: None,
+        flags: &[],
+        entry: None,
+        env: &env,
+    };
     let config = Config::load(request).unwrap();
     let entry = &config.repositories[0];
     assert_eq!(entry.name.as_ref().unwrap().to_string(), "octo/cat");

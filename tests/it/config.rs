@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agentd::config::layer::Layer;
-use agentd::config::{Config, ConfigError, Env, Flag, ProviderKind, Publish, Request, Source};
+use agentd::config::{Config, ConfigError, Entry, Env, Flag, ProviderKind, Publish, Request, Source};
 use agentd::domain::name::RepoName;
 use secrecy::ExposeSecret as _;
 
@@ -49,8 +49,15 @@ impl Place {
 
     fn load_with(&self, explicit: Option<&Path>, agent: Option<&str>) -> Result<Config, ConfigError> {
         let env = self.env();
-        let request =
-            Request { explicit, base: self.dir.path(), repo: None, agent, flags: &self.flags, env: &env };
+        let request = Request {
+            explicit,
+            base: self.dir.path(),
+            repo: None,
+            agent,
+            flags: &self.flags,
+            entry: None,
+            env: &env,
+        };
         Config::load(request)
     }
 
@@ -293,4 +300,52 @@ fn the_schema_knows_every_table_and_refuses_unknown_keys() {
     }
     assert!(!validator.is_valid(&serde_json::json!({ "sesion": {} })));
     assert_eq!(schema["properties"]["budgets"]["properties"]["max_steps"]["default"], 12);
+}
+
+#[test]
+fn d85_of_one_among_several_repositories_its_own_file_counts_and_the_entry_that_names_it_wins() {
+    let place = Place::new();
+    let checkout = place.dir.path().join("shop");
+    place.file(
+        "agentd.toml",
+        "[[repositories]]\nname = \"o/other\"\n[[repositories]]\nname = \"o/shop\"\npath = \"shop\"\npublish = \"branch\"\n\
+         [github]\nissue_field = \"desk\"\n[budgets]\nmax_steps = 7\nmax_cost = 3.0\n",
+    );
+    let own = place.file(
+        "shop/.agent/agentd.toml",
+        "[[repositories]]\npath = \".\"\norigin_branch = \"develop\"\npublish = \"none\"\nagent = \"fixer\"\n\
+         [github]\nissue_field = \"shop\"\n[budgets]\nmax_steps = 5\n[verify]\ncommands = [[\"make\"]]\n",
+    );
+    place.file("shop/.agent/fixer/agentd.toml", "[verify]\ntimeout = \"3m\"\n");
+    let env = place.env();
+    let operator = place.load().unwrap();
+    let name = RepoName::parse("o/shop").unwrap();
+    let config = Config::load(Request {
+        explicit: None,
+        base: &checkout,
+        repo: Some(&name),
+        agent: None,
+        flags: &[],
+        entry: Some(Entry { operator: &operator, index: 1 }),
+        env: &env,
+    })
+    .unwrap();
+    assert_eq!(config.repositories.len(), 1);
+    let entry = &config.repositories[0];
+    assert_eq!((entry.publish, entry.origin_branch.as_deref()), (Publish::Branch, Some("develop")));
+    assert_eq!(entry.path.as_deref(), Some(checkout.as_path()));
+    assert_eq!(config.base(), checkout);
+    assert_eq!((config.budgets.max_steps, config.budgets.max_cost.dollars()), (5, 3.0));
+    assert_eq!(config.github.issue_field, "desk", "who talks to GitHub is the operator's");
+    assert_eq!(config.verify.commands, [["make"]]);
+    assert_eq!(
+        config.verify.timeout.0.as_secs(),
+        180,
+        "the layer of the agent that the checkout's entry names"
+    );
+    let source = |key: &str| config.source(key);
+    assert_eq!(source("repositories[0].origin_branch"), Source::File { path: own.clone(), line: 3 });
+    let desk = place.dir.path().join("agentd.toml");
+    assert_eq!(source("repositories[0].publish"), Source::File { path: desk.clone(), line: 6 });
+    assert_eq!(source("github.issue_field"), Source::File { path: desk, line: 8 });
 }

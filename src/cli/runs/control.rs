@@ -7,9 +7,9 @@ use chrono::TimeDelta;
 use super::{read, settled};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
-use crate::cli::{run_command, sites};
+use crate::cli::run_command;
+use crate::config::Flag;
 use crate::config::config_file::Publish;
-use crate::config::{Config, Flag, Request};
 use crate::domain::budget::Budgets;
 use crate::domain::event::Asked;
 use crate::domain::facts::RunFacts;
@@ -85,30 +85,17 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     };
     let base = AbsPath::new(&lease.checkout).map_err(|error| CommandError::invalid(error.to_string()))?;
     let asked = facts.started.as_ref().map(|started| started.asked.clone()).unwrap_or_default();
-    // The operator's files, never all of what a managed clone says of itself (D85).
-    let managed = sites::is_managed(context, &base, &dir.repo)?;
-    let from = if managed { context.base_path()? } else { base.clone() };
-    let load = |flags: &[Flag]| {
-        Config::load(Request {
-            explicit: context.global.config.as_deref(),
-            base: from.as_path(),
-            repo: Some(&dir.repo),
-            agent: asked.agent.as_deref(),
-            flags,
-            env: &context.env,
-        })
+    let earlier = asked.flags.clone();
+    let flags = |configured: &Budgets| {
+        let mut flags = caps(&facts, configured);
+        // A cap that the run ran into is the configuration's now; every other flag holds as it did.
+        flags.extend(run_command::flags_of(&earlier, |key| {
+            key.starts_with("session.") && !ran_out(&facts, key)
+        }));
+        flags
     };
-    let mut config = load(&[])?;
-    let mut flags = caps(&facts, &config.budgets);
-    // A cap that the run ran into is the configuration's now; every other flag holds as it did.
-    flags.extend(run_command::flags_of(&asked.flags, |key| {
-        key.starts_with("session.") && !ran_out(&facts, key)
-    }));
-    if !flags.is_empty() {
-        config = load(&flags)?;
-    }
     let request = request(&facts, &output, asked, dir);
-    run_command::resume(context, config, &base, &dir.repo, request)
+    run_command::resume(context, flags, &dir.repo, &base, request)
 }
 
 fn ran_out(facts: &RunFacts, key: &str) -> bool {

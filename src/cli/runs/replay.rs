@@ -10,8 +10,8 @@ use super::{output, read, settled};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::run_command;
+use crate::cli::sites::{self, Wish};
 use crate::config::config_file::Publish;
-use crate::config::{Config, Request};
 use crate::domain::comparison;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
@@ -47,14 +47,10 @@ pub(super) fn replay(
     }
     let recording = Arc::new(Recording::read(dir, &facts, mode).map_err(CommandError::failed)?);
     let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
-    let mut config = Config::load(Request {
-        explicit: context.global.config.as_deref(),
-        base: base.as_path(),
-        repo: Some(&dir.repo),
-        agent: started.asked.agent.as_deref(),
-        flags: &run_command::flags_of(&started.asked.flags, |_| true),
-        env: &context.env,
-    })?;
+    let flags = run_command::flags_of(&started.asked.flags, |_| true);
+    let wish = Wish { agent: started.asked.agent.as_deref(), flags: &flags, ..Wish::default() };
+    let site = context.block_on(sites::of_run(context, &dir.repo, &base, &wish))??;
+    let mut config = site.config.as_ref().clone();
     // A replay feeds nobody and furnishes nothing.
     config.record.sinks.clear();
     config.worktree.setup.clear();

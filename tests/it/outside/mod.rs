@@ -30,6 +30,7 @@ mod replays;
 mod tool_calls;
 mod reload;
 mod session_keys;
+mod several;
 mod solo;
 mod started;
 pub mod world;

@@ -1,0 +1,59 @@
+//! One repository among several: the file of its main checkout counts for it, and what its entry here says wins.
+
+use std::path::Path;
+
+use toml::Value;
+
+use super::layer::{self, Layer};
+use super::settings::Config;
+use super::source_format::Source;
+use super::tree::Tree;
+
+/// Key of the list of repositories.
+const LIST: &str = "repositories";
+/// Tables that belong to whoever watches the repositories, whatever the file of one of them says.
+const OPERATORS: [&str; 2] = ["github", "daemon"];
+
+/// An entry of `[[repositories]]` with the configuration that it stands in.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// The configuration of the command's own place.
+    pub operator: &'a Config,
+    /// Which entry.
+    pub index: usize,
+}
+
+impl Entry<'_> {
+    /// Puts the entry into what the layers of the checkout made: it alone, completed by the checkout's own entry for
+    /// itself; who talks to GitHub, and as what, stays the operator's.
+    pub(super) fn settle(self, tree: &mut Tree, layers: &[Layer], checkout: &Path) {
+        let operator = &self.operator.tree;
+        let own = self.own(tree, layers, checkout);
+        tree.settle_entry(LIST, own, operator, self.index);
+        for table in OPERATORS {
+            tree.take(table, operator);
+        }
+        if let Some(Value::Array(entries)) = tree.values.get_mut(LIST)
+            && let Some(entry) = entries.first_mut().and_then(Value::as_table_mut)
+        {
+            // It was relative to the place where the command stands.
+            entry.insert("path".to_owned(), Value::String(checkout.display().to_string()));
+        }
+    }
+
+    /// Where the list in force is the one of the checkout's file: its entry for the checkout itself.
+    fn own(self, tree: &Tree, layers: &[Layer], checkout: &Path) -> Option<usize> {
+        let file = layer::own(checkout)?;
+        layers.iter().find(|layer| layer.path == file)?;
+        if !matches!(tree.source(LIST), Source::File { path, .. } if path == file) {
+            return None;
+        }
+        let name = self.operator.repositories.get(self.index)?.name.as_ref()?.to_string();
+        let entries = tree.values.get(LIST)?.as_array()?;
+        let says = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+        entries
+            .iter()
+            .position(|entry| says(entry, "name").as_ref() == Some(&name))
+            .or_else(|| entries.iter().position(|entry| says(entry, "path").as_deref() == Some(".")))
+    }
+}
