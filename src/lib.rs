@@ -24,6 +24,7 @@ pub mod mcp;
 pub mod llm;
 pub mod github;
 pub mod git;
+pub mod proxy;
 // The simulator: a GitHub, a remote, a model. Also the tests' world.
 pub mod sim;
 // One issue: origin → lease → worktree → instance → steps → report → publish.

@@ -41,6 +41,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     for (name, tool) in &file.rest.tools {
         checker.rest_tool(tool, name, file);
     }
+    checker.sandbox(file);
     checker.commands(file);
     checker.paths(file);
     checker.texts(file);
@@ -283,6 +284,30 @@ impl Checker<'_> {
             self.positive(timeout, &format!("{key}.timeout"));
         }
         self.queue(tool.queue.as_ref(), &format!("{key}.queue"), file);
+    }
+
+    fn sandbox(&mut self, file: &ConfigFile) {
+        let sandbox = &file.sandbox;
+        let limits = [
+            ("max_processes", sandbox.max_processes),
+            ("max_memory_mib", sandbox.max_memory_mib),
+            ("max_file_mib", sandbox.max_file_mib),
+            ("max_open_files", sandbox.max_open_files),
+        ];
+        for (field, value) in limits {
+            self.at_least_one(value, &format!("sandbox.{field}"));
+            let fits = value < 1 << 40;
+            self.require(fits, &format!("sandbox.{field}"), format!("{value} is no limit"));
+        }
+        for (name, endpoint) in &sandbox.endpoints {
+            let key = format!("sandbox.endpoints.{name}");
+            let fits = !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+            self.require(fits, &key, "must be letters, digits, `.`, `-` and `_`: it stands in addresses");
+            let url = &endpoint.url;
+            let fits = url.contains("${") || url.starts_with("https://") || url.starts_with("http://");
+            self.require(fits, &format!("{key}.url"), format!("\"{url}\" is not an http(s) address"));
+        }
     }
 
     fn commands(&mut self, file: &ConfigFile) {

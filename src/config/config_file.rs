@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
+use super::sandbox_file::SandboxTable;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
 use crate::domain::name::RepoName;
@@ -42,6 +43,8 @@ pub struct ConfigFile {
     pub rest: RestTable,
     /// What agents may do.
     pub policy: PolicyTable,
+    /// The cage around what agents start.
+    pub sandbox: SandboxTable,
     /// What is taken out of everything that is kept or shown.
     pub redaction: RedactionTable,
     /// What is kept of a run.
@@ -69,6 +72,7 @@ impl Default for ConfigFile {
             mcp: McpTable::default(),
             rest: RestTable::default(),
             policy: PolicyTable::default(),
+            sandbox: SandboxTable::default(),
             redaction: RedactionTable::default(),
             record: RecordTable::default(),
             worktree: WorktreeTable::default(),

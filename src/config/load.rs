@@ -115,6 +115,7 @@ impl Config {
                 max_cost_per_day: Some(money(budgets.max_cost_per_day)).filter(|cap| *cap > Money::ZERO),
             },
             policy: file.policy.clone(),
+            sandbox: file.sandbox.clone(),
             redaction: file.redaction.clone(),
             record: file.record.clone(),
             worktree: file.worktree.clone(),
@@ -144,7 +145,9 @@ impl Config {
 
 /// Whether the placeholders of a key are resolved only when it is used.
 pub(super) fn is_deferred(key: &str) -> bool {
-    ["providers.", "mcp.servers.", "rest.tools.", "chat.users["].iter().any(|prefix| key.starts_with(prefix))
+    ["providers.", "mcp.servers.", "rest.tools.", "sandbox.endpoints.", "chat.users["]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
         || ["github.token", "github.app.private_key", "daemon.webhook_secret"].contains(&key)
 }
 

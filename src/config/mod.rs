@@ -15,6 +15,7 @@ pub mod placeholder;
 pub mod session;
 pub mod settings;
 pub mod source_format;
+pub mod sandbox_file;
 pub mod tools_file;
 pub mod trust;
 
@@ -32,5 +33,7 @@ pub use error::ConfigError;
 pub use known_keys::schema;
 pub use load::{Flag, Request};
 pub use placeholder::Placeholder;
-pub use settings::{Config, Credentials, McpServer, McpTransport, Provider, Repository, RestTool, Session};
+pub use settings::{
+    Config, Credentials, Endpoint, McpServer, McpTransport, Provider, Repository, RestTool, Session,
+};
 pub use source_format::Source;

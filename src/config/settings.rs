@@ -14,6 +14,7 @@ use super::config_file::{
 use super::error::ConfigError;
 use super::layer::Layer;
 use super::placeholder::{Placeholder, variables_of};
+use super::sandbox_file::SandboxTable;
 use super::source_format::Source;
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
@@ -37,6 +38,8 @@ pub struct Config {
     pub budgets: Budgets,
     /// What agents may do.
     pub policy: PolicyTable,
+    /// The cage; see [`Config::endpoint`].
+    pub sandbox: SandboxTable,
     /// What else is redacted.
     pub redaction: RedactionTable,
     /// What is kept of a run.
@@ -169,6 +172,21 @@ pub struct Provider {
     pub api_key: Option<SecretString>,
     /// Headers sent with each request.
     pub headers: Vec<(String, SecretString)>,
+}
+
+/// An address that agent programs reach by name, ready to use; see [`Config::endpoint`].
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub url: String,
+    /// Headers added to each request.
+    pub headers: Vec<(String, SecretString)>,
+    /// Variable that is set to its address inside the cage.
+    pub url_variable: Option<String>,
+    /// Variable that is set to a word in the place of the key.
+    pub key_variable: Option<String>,
 }
 
 /// `[mcp.servers.NAME]`.
@@ -334,6 +352,50 @@ impl Config {
             api_key,
             headers: headers.collect::<Result<_, ConfigError>>()?,
         })
+    }
+
+    /// An endpoint of `[sandbox.endpoints]`, else a provider as one: with its key, and the variables by which programs
+    /// of its kind know address and key. `None`: there is neither.
+    ///
+    /// # Errors
+    /// A placeholder without a value.
+    pub fn endpoint(&self, name: &str) -> Result<Option<Endpoint>, ConfigError> {
+        let key = format!("sandbox.endpoints.{name}");
+        if let Some(table) = self.file.sandbox.endpoints.get(name) {
+            let text = |field: &str, text: &str| self.tree.placeholder(&format!("{key}.{field}"), text);
+            let headers = table.headers.iter().map(|(header, value)| {
+                Ok((header.clone(), SecretString::from(text(&format!("headers.{header}"), value).resolve()?)))
+            });
+            return Ok(Some(Endpoint {
+                name: name.to_owned(),
+                url: text("url", &table.url).resolve()?,
+                headers: headers.collect::<Result<_, ConfigError>>()?,
+                url_variable: table.url_variable.clone(),
+                key_variable: table.key_variable.clone(),
+            }));
+        }
+        if !self.file.providers.contains_key(name) {
+            return Ok(None);
+        }
+        let Provider { kind, base_url, api_key, mut headers, .. } = self.provider(name)?;
+        let (header, prefix, url_variable, key_variable) = match kind {
+            ProviderKind::Anthropic => ("x-api-key", "", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+            ProviderKind::Openai | ProviderKind::OpenaiResponses => {
+                ("authorization", "Bearer ", "OPENAI_BASE_URL", "OPENAI_API_KEY")
+            }
+            ProviderKind::Gemini => ("x-goog-api-key", "", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
+        };
+        if let Some(api_key) = api_key {
+            let value = format!("{prefix}{}", secrecy::ExposeSecret::expose_secret(&api_key));
+            headers.push((header.to_owned(), value.into()));
+        }
+        Ok(Some(Endpoint {
+            name: name.to_owned(),
+            url: base_url,
+            headers,
+            url_variable: Some(url_variable.to_owned()),
+            key_variable: Some(key_variable.to_owned()),
+        }))
     }
 
     /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be

@@ -14,9 +14,10 @@ use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::verdict::{completion, needs_issue};
 use crate::domain::completion::Completion;
+use crate::domain::egress::{Egress, TRUSTED};
 use crate::domain::flow::{
-    AgentdSettings, Boundaries, ClosureAction, EvidenceMode, GithubSettings, NetworkMode, Parameter,
-    ParameterKind, ParameterLimits, PermissionMode, Sandbox,
+    AgentdSettings, Boundaries, ClosureAction, EvidenceMode, GithubSettings, Parameter, ParameterKind,
+    ParameterLimits, PermissionMode, Sandbox,
 };
 
 /// `agent.json`.
@@ -429,7 +430,7 @@ pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
             .unwrap_or_else(|| "steps_registry.json".into()),
         completion,
         max_iterations: max_iterations.and_then(|n| u32::try_from(n).ok()),
-        boundaries: boundaries(runner.boundaries.clone().unwrap_or_default()),
+        boundaries: boundaries(runner.boundaries.clone().unwrap_or_default(), findings),
         github: github(runner.integrations.clone().unwrap_or_default().github.unwrap_or_default(), findings),
         agentd: agentd(runner.agentd.clone().unwrap_or_default(), findings),
     })
@@ -447,25 +448,42 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     }
 }
 
-fn boundaries(file: BoundariesFile) -> Boundaries {
+fn boundaries(file: BoundariesFile, findings: &mut Findings<'_>) -> Boundaries {
     let sandbox = file.sandbox.unwrap_or_default();
-    let network = sandbox.network.unwrap_or_default();
+    if !sandbox.excluded_commands.is_empty() || sandbox.allow_unsandboxed_commands {
+        findings.add(
+            Severity::Warning,
+            "AC-VALID-001",
+            "/runner/boundaries/sandbox",
+            "excludedCommands and allowUnsandboxedCommands have no effect: every command runs in the cage",
+            "take them out; what must reach further is named in filesystem.allowedPaths and network.trustedDomains",
+        );
+    }
+    let network = egress(&sandbox.network.unwrap_or_default(), findings);
     Boundaries {
         permission_mode: file.permission_mode.map_or(PermissionMode::Plan, PermissionMode::from),
         allowed_tools: file.allowed_tools.unwrap_or_else(|| vec!["*".into()]),
         sandbox: Sandbox {
             enabled: sandbox.enabled.unwrap_or(true),
-            network: match network.mode {
-                None | Some(NetworkWord::Trusted) => NetworkMode::Trusted,
-                Some(NetworkWord::None) => NetworkMode::None,
-                Some(NetworkWord::Custom) => NetworkMode::Custom,
-            },
-            trusted_domains: network.trusted_domains,
+            network,
             allowed_paths: sandbox.filesystem.unwrap_or_default().allowed_paths,
-            excluded_commands: sandbox.excluded_commands,
-            allow_unsandboxed_commands: sandbox.allow_unsandboxed_commands,
         },
     }
+}
+
+/// What commands reach: in mode `trusted` registries and the listed hosts, in mode `custom` the listed ones.
+fn egress(file: &NetworkFile, findings: &mut Findings<'_>) -> Egress {
+    let known: &[&str] = match file.mode {
+        Some(NetworkWord::None) => return Egress::Nothing,
+        Some(NetworkWord::Custom) => &[],
+        None | Some(NetworkWord::Trusted) => &TRUSTED,
+    };
+    let listed = file.trusted_domains.iter().map(String::as_str);
+    Egress::of(known.iter().copied().chain(listed)).unwrap_or_else(|bad| {
+        let at = "/runner/boundaries/sandbox/network/trustedDomains";
+        findings.add(Severity::Error, "AC-VALID-001", at, bad.to_string(), "correct the list");
+        Egress::Nothing
+    })
 }
 
 fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
-use crate::domain::agent_program::{AgentNetwork, AgentProgram, Backend, Permissions, STALL_LIMIT};
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT};
+use crate::domain::egress::Egress;
 
 /// `runner.agentd.program`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -28,8 +29,11 @@ pub struct ProgramFile {
     pub readable: Vec<String>,
     /// `auto` (the cage, refused where there is none) or `off`.
     pub sandbox: Option<CageWord>,
-    /// `true`, `false` or a list of hosts.
+    /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
     pub network: Option<ReachFile>,
+    /// Endpoints that it reaches by name, credentials added by agentd: of `sandbox.endpoints` or `providers`.
+    #[serde(default)]
+    pub endpoints: Vec<String>,
     /// Who answers where the program asks before it does something: `policy` or `cage`.
     pub permissions: Option<PermissionsWord>,
     /// Whether agentd's own tools are served to it over MCP; absent = true.
@@ -122,7 +126,31 @@ pub(super) fn program(
             "take it out, or write it as an argument in program.argv",
         );
     }
+    let network = match file.network {
+        None | Some(ReachFile::All(false)) => Egress::Nothing,
+        Some(ReachFile::All(true)) => Egress::Everything,
+        Some(ReachFile::Hosts(hosts)) => match Egress::of(hosts.iter().map(String::as_str)) {
+            Ok(network) => network,
+            Err(bad) => {
+                let at = "/runner/agentd/program/network";
+                findings.add(
+                    Severity::Error,
+                    CODE,
+                    at,
+                    bad.to_string(),
+                    "correct the list, or write true or false",
+                );
+                return None;
+            }
+        },
+    };
     let caged = !matches!(file.sandbox, Some(CageWord::Off));
+    if !caged && (matches!(network, Egress::Hosts(_)) || !file.endpoints.is_empty()) {
+        let message = "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
+        let fix = "take \"sandbox\": \"off\" out, or the lists";
+        findings.add(Severity::Error, CODE, "/runner/agentd/program/sandbox", message, fix);
+        return None;
+    }
     if file.permissions == Some(PermissionsWord::Cage) && !caged {
         let message =
             "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
@@ -141,14 +169,11 @@ pub(super) fn program(
         environment: file.environment,
         home: file.home,
         readable: file.readable,
+        endpoints: file.endpoints,
         caged,
         permissions,
         tools: file.tools.unwrap_or(true),
-        network: match file.network {
-            None | Some(ReachFile::All(false)) => AgentNetwork::None,
-            Some(ReachFile::All(true)) => AgentNetwork::All,
-            Some(ReachFile::Hosts(hosts)) => AgentNetwork::Hosts(hosts),
-        },
+        network,
         time_limit: file.time_limit.map(|span| span.0),
         stall_limit: file.stall_limit.map_or(STALL_LIMIT, |span| span.0),
         max_turns: file.max_turns,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::egress::Egress;
+
 /// Longest silence of a program that tells of its work as it goes.
 pub const STALL_LIMIT: Duration = Duration::from_secs(300);
 
@@ -75,17 +77,6 @@ pub enum Permissions {
     Cage,
 }
 
-/// What the program reaches of the network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentNetwork {
-    /// Nothing.
-    None,
-    /// Everything.
-    All,
-    /// These hosts, over agentd's proxy; `*.example.org` stands for all below.
-    Hosts(Vec<String>),
-}
-
 /// One program as a definition asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentProgram {
@@ -101,14 +92,16 @@ pub struct AgentProgram {
     pub home: Vec<String>,
     /// Further paths that it may read.
     pub readable: Vec<String>,
+    /// Endpoints that it reaches by name, credentials added on the way.
+    pub endpoints: Vec<String>,
     /// Whether it runs in the cage; without one, only `false` lets it start.
     pub caged: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,
     /// Whether agentd's own tools are served to it.
     pub tools: bool,
-    /// Its reach.
-    pub network: AgentNetwork,
+    /// What it reaches of the network.
+    pub network: Egress,
     /// Longest time of one visit; `None` = what is left of the run's.
     pub time_limit: Option<Duration>,
     /// Longest silence.

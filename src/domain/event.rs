@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
+use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
@@ -229,6 +230,13 @@ pub enum Event {
         used: f64,
         /// Cap, in the same unit.
         cap: f64,
+    },
+    /// What programs asked of the network through agentd's proxy, since the last such event.
+    NetworkAsked {
+        /// `commands` (agentd's own tools, checks, verify commands) or `agent` (the agent program).
+        programs: String,
+        /// The hosts, reached or not.
+        hosts: Vec<AskedHost>,
     },
     /// A note for people.
     Warned(Warning),

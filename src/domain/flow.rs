@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::agent_program::AgentProgram;
 use super::completion::Completion;
 use super::dot_path::at;
+use super::egress::Egress;
 use super::input_spec::InputSpec;
 pub use super::intent::{ClosureAction, Intent, PermissionMode, StepKind};
 use super::output_schema::StepSchema;
@@ -196,27 +197,10 @@ pub struct Boundaries {
 pub struct Sandbox {
     /// Whether sessions run caged.
     pub enabled: bool,
-    /// Reach of the network.
-    pub network: NetworkMode,
-    /// Hosts, with wildcards, for `trusted` and `custom`.
-    pub trusted_domains: Vec<String>,
+    /// What commands reach of the network.
+    pub network: Egress,
     /// Further paths that may be written.
     pub allowed_paths: Vec<String>,
-    /// Commands that run outside.
-    pub excluded_commands: Vec<String>,
-    /// Whether anything may run outside.
-    pub allow_unsandboxed_commands: bool,
-}
-
-/// Reach of the network from inside the cage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetworkMode {
-    /// The well-known hosts of package registries and the listed ones.
-    Trusted,
-    /// None.
-    None,
-    /// Only the listed hosts.
-    Custom,
 }
 
 /// `integrations.github`.

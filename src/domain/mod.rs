@@ -14,6 +14,7 @@ pub mod policy;
 pub mod untrusted;
 pub mod outgoing;
 pub mod redaction;
+pub mod egress;
 pub mod reach;
 pub mod rules;
 pub mod fingerprint;

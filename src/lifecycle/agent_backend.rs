@@ -82,8 +82,10 @@ fn door(
     if !program.tools {
         return Ok((None, caged));
     }
+    // Landlock's cage has no sockets that are files.
+    let reachable = caged.as_ref().is_none_or(|caged| caged.cage.can_show_otherwise());
     let agentd = site.env.program().and_then(|path| AbsPath::new(path).ok());
-    let (true, Some(agentd)) = (cfg!(unix), agentd) else {
+    let (true, Some(agentd)) = (cfg!(unix) && reachable, agentd) else {
         run.warn(
             "no_tools_for_agent",
             "agentd's own tools cannot be served to the agent program here.".to_owned(),
@@ -124,7 +126,7 @@ fn environment(
     all.push(("TERM".into(), "dumb".into()));
     all.push(("NO_COLOR".into(), "1".into()));
     all.push(("CI".into(), "1".into()));
-    if program.caged {
+    if enclosure.caged_agent(program, site).is_some() {
         // Claude Code lets root skip its own questions only where it is told that it stands in a cage.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }

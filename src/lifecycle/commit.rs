@@ -101,6 +101,11 @@ fn wrapped(text: &str) -> String {
 
 /// Runs the verify commands one after the other on the committed tree (D83); agentd's own word on "tests pass".
 pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
+    verify_all(run, site).await?;
+    run.enclosure().map_or(Ok(()), |enclosure| enclosure.record_asked(run))
+}
+
+async fn verify_all(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(()) };
     for argv in &site.config.verify.commands {
         match verify_one(run, site, worktree, argv).await {

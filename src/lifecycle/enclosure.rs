@@ -1,37 +1,67 @@
 //! Where the programs of a run stand: a private home and folder, a git directory of their own, and the cage around them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::equipment;
 use super::run::Run;
 use super::site::Site;
+use super::way_out::{self, WayOut};
 use crate::config::Env;
+use crate::config::sandbox_file::{SandboxMode, SandboxTable};
 use crate::domain::agent_program::AgentProgram;
-use crate::domain::flow::{NetworkMode, Sandbox};
+use crate::domain::egress::Egress;
+use crate::domain::event::Event;
+use crate::domain::flow::Sandbox;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
 use crate::git::GitError;
 use crate::git::caged::{CagedGit, Taken};
 use crate::git::worktree::Worktree;
-use crate::sys::cage::{Cage, Caged, Walls};
+use crate::proxy::ProxyError;
+use crate::sys::cage::order_format::Limits;
+use crate::sys::cage::{Cage, Caged, Choice, Walls};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
 /// Most bytes of the user's home that are copied for a program.
 const LARGEST_COPY: u64 = 64 << 20;
+/// Most hosts that people are told of in a run.
+const MOST_TOLD: usize = 20;
 
 /// The place of a run's programs; made with the worktree, removed with the run.
 #[derive(Debug)]
 pub struct Enclosure {
     folder: AbsPath,
     caged: Option<Caged>,
+    /// The ways out of agentd's own commands, and of the agent program.
+    commands: WayOut,
+    agent: WayOut,
     git: Option<CagedGit>,
+    /// What the worktree's `.git` says.
+    link: Option<Vec<u8>>,
     worktree: Worktree,
+    /// Hosts that people were told of.
+    told: Mutex<BTreeSet<(String, u16)>>,
 }
 
-/// Looks for a cage that works here. The error is a sentence.
-pub async fn cage(env: &Env) -> Result<Cage, String> {
-    Cage::find(OsString::from(env.get("PATH").unwrap_or_default()).as_os_str()).await
+/// Looks for the cage that is asked for. The error is a sentence.
+pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
+    let choice = match table.mode {
+        SandboxMode::Auto => Choice::Any,
+        SandboxMode::Bubblewrap => Choice::Bubblewrap,
+        SandboxMode::Landlock => Choice::Landlock,
+        SandboxMode::Off => return Err("sandbox.mode is \"off\"".to_owned()),
+    };
+    let path = OsString::from(env.get("PATH").unwrap_or_default());
+    Ok(Cage::find(&path, choice).await?.limited(Limits {
+        processes: table.max_processes,
+        memory: table.max_memory_mib << 20,
+        file_size: table.max_file_mib << 20,
+        open_files: table.max_open_files,
+    }))
 }
 
 impl Enclosure {
@@ -46,21 +76,39 @@ impl Enclosure {
             files::create_private_dir(folder.join(name).as_path())
                 .map_err(|error| failed(error.to_string()))?;
         }
-        let mut made = Self { folder, caged: None, git: None, worktree: worktree.clone() };
+        let mut made = Self {
+            folder,
+            caged: None,
+            commands: WayOut::closed(),
+            agent: WayOut::closed(),
+            git: None,
+            link: std::fs::read(worktree.path().join(".git").as_path()).ok(),
+            worktree: worktree.clone(),
+            told: Mutex::default(),
+        };
         let wanted = definition.boundaries.sandbox.enabled;
-        match cage(&site.env).await {
+        match cage(&site.env, &site.config.sandbox).await {
             Ok(cage) if wanted || definition.agentd.program.as_ref().is_some_and(|program| program.caged) => {
-                let identity = site.identity().await.map_err(|error| failed(error.to_string()))?;
-                let own = worktree.caged_git(&made.folder, &identity).await;
-                let (own, objects) = own.map_err(|error| failed(error.to_string()))?;
+                made.open_ways(run, site, &cage)?;
+                let mut objects = Vec::new();
+                if cage.can_show_otherwise() {
+                    let identity = site.identity().await.map_err(|error| failed(error.to_string()))?;
+                    let own = worktree.caged_git(&made.folder, &identity).await;
+                    let own = own.map_err(|error| failed(error.to_string()))?;
+                    made.git = Some(own.0);
+                    objects = own.1;
+                }
+                let mut environment = made.environment(&site.env, "home");
+                environment.extend(made.commands.environment.iter().cloned());
                 made.caged = Some(Caged {
-                    walls: made.walls(site, worktree, &own, objects, &definition.boundaries.sandbox),
-                    environment: made.environment(&site.env, "home"),
+                    walls: made.walls(site, worktree, objects, &definition.boundaries.sandbox),
+                    environment,
+                    asked: made.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
                     cage,
                 });
-                made.git = Some(own);
             }
             Ok(_) => {}
+            Err(_) if site.config.sandbox.mode == SandboxMode::Off => {}
             Err(why) if wanted => run.warn(
                 "no_cage",
                 format!(
@@ -80,11 +128,76 @@ impl Enclosure {
     /// The cage of an agent program: a home of its own, and what the definition lets it reach.
     pub fn caged_agent(&self, program: &AgentProgram, site: &Site) -> Option<Caged> {
         let mut caged = self.caged.clone().filter(|_| program.caged)?;
-        caged.walls.network = program.network == crate::domain::agent_program::AgentNetwork::All;
+        caged.walls.network = self.agent.network.clone();
+        caged.asked = self.agent.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
         caged.walls.writable.push(self.agent_home());
         caged.walls.readable.extend(program.readable.iter().map(|path| place(site, path)));
         caged.environment = self.environment(&site.env, "agent-home");
+        caged.environment.extend(self.agent.environment.iter().cloned());
         Some(caged)
+    }
+
+    /// Opens what the definition lets its programs reach.
+    fn open_ways(&mut self, run: &Run<'_>, site: &Site, cage: &Cage) -> Result<(), Stop> {
+        let failed = |error: ProxyError| Stop::new(StopDetail::Internal, format!("{error}."));
+        let definition = &run.plan.loaded.definition;
+        let list = |key: &str| format!("runner.{key} of the agent \"{}\"", definition.name);
+        let egress = &definition.boundaries.sandbox.network;
+        match cage.can_proxy() {
+            Err(why) if matches!(egress, Egress::Hosts(_)) => {
+                run.warn("no_host_lists", format!("Commands have no network: {why}."));
+            }
+            _ => {
+                let list = list("boundaries.sandbox.network.trustedDomains");
+                self.commands = WayOut::open(&self.folder, "out", egress, &[], list).map_err(failed)?;
+            }
+        }
+        if let Some(program) = definition.agentd.program.as_ref().filter(|program| program.caged) {
+            let endpoints =
+                way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;
+            let list = list("agentd.program.network");
+            self.agent = WayOut::open(&self.folder, "agent-out", &program.network, &endpoints, list)
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Says in the journal what programs asked of the network since the last time; people are told of each refused
+    /// host once.
+    pub fn record_asked(&self, run: &Run<'_>) -> Result<(), JournalError> {
+        let ways = [
+            ("commands", &self.commands, "runner.boundaries.sandbox.network.trustedDomains"),
+            ("agent", &self.agent, "runner.agentd.program.network"),
+        ];
+        for (programs, way, key) in ways {
+            let Some(proxy) = &way.proxy else { continue };
+            let mut hosts = proxy.asked().take();
+            if hosts.is_empty() {
+                continue;
+            }
+            for asked in &mut hosts {
+                // A name can be made of a secret.
+                asked.host = run
+                    .plan
+                    .redactor
+                    .redact(&asked.host)
+                    .map_or_else(|_| "[withheld]".to_owned(), |host| host.into_owned());
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(why) = &asked.refused
+                    && told.len() < MOST_TOLD
+                    && told.insert((asked.host.clone(), asked.port))
+                {
+                    let way = if asked.endpoint.is_some() { "sandbox.endpoints or providers" } else { key };
+                    let text = format!(
+                        "Programs ({programs}) did not reach {}:{}: {why}. What they may reach stands in {way}.",
+                        asked.host, asked.port
+                    );
+                    run.warn("host_not_reached", text);
+                }
+            }
+            run.record(Event::NetworkAsked { programs: programs.to_owned(), hosts })?;
+        }
+        Ok(())
     }
 
     /// Home of an agent program.
@@ -113,9 +226,29 @@ impl Enclosure {
 
     /// Takes the commits that programs made in their own git directory (D13, D73).
     pub async fn take_commits(&self) -> Result<Taken, GitError> {
+        self.restore_link();
         match &self.git {
             Some(own) => self.worktree.take_commits(own).await,
             None => Ok(Taken::None),
+        }
+    }
+
+    /// Where programs could change the worktree's `.git`, it becomes again what it was: people's git follows it.
+    fn restore_link(&self) {
+        let place = self.worktree.path().join(".git");
+        let place = place.as_path();
+        let Some(link) = &self.link else { return };
+        let plain = place.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 16);
+        if plain && std::fs::read(place).is_ok_and(|now| now == *link) {
+            return;
+        }
+        let removed = if place.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+            files::remove_dir(place).map(drop)
+        } else {
+            files::remove_file(place).map(drop)
+        };
+        if let Err(error) = removed.and_then(|()| files::write_public(place, link)) {
+            tracing::warn!(%error, "the worktree's .git was changed by a program and cannot be restored");
         }
     }
 
@@ -126,28 +259,24 @@ impl Enclosure {
         }
     }
 
-    fn walls(
-        &self,
-        site: &Site,
-        worktree: &Worktree,
-        own: &CagedGit,
-        objects: Vec<AbsPath>,
-        sandbox: &Sandbox,
-    ) -> Walls {
-        let mut writable = vec![worktree.path().clone(), self.folder.join("home"), own.dir().clone()];
+    fn walls(&self, site: &Site, worktree: &Worktree, objects: Vec<AbsPath>, sandbox: &Sandbox) -> Walls {
+        let mut writable = vec![worktree.path().clone(), self.folder.join("home")];
+        writable.extend(self.git.as_ref().map(|own| own.dir().clone()));
         let further = sandbox.allowed_paths.iter().map(|path| place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
         let mut shown_as = Vec::new();
         if let Ok(tmp) = AbsPath::new("/tmp") {
             shown_as.push((self.folder.join("tmp"), tmp));
         }
-        shown_as.push((own.link().clone(), worktree.path().join(".git")));
+        if let Some(own) = &self.git {
+            shown_as.push((own.link().clone(), worktree.path().join(".git")));
+        }
         Walls {
             writable,
             readable: objects,
             shown_as,
             shown_read_only: Vec::new(),
-            network: sandbox.network != NetworkMode::None,
+            network: self.commands.network.clone(),
         }
     }
 

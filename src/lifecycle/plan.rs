@@ -11,11 +11,13 @@ use super::mapping_format::MappingRecord;
 use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
 use super::site::Site;
+use super::way_out;
 use crate::config::config_file::Publish;
+use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
-use crate::domain::agent_program::AgentNetwork;
 use crate::domain::budget::Budgets;
+use crate::domain::egress::Egress;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
 use crate::domain::redaction::{KnownSecret, Redactor};
@@ -193,6 +195,16 @@ async fn load_definition(
 /// What a definition asks for and cannot have is refused, never left out in silence.
 async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let definition = &loaded.definition;
+    let table = &site.config.sandbox;
+    let asked_for = !matches!(table.mode, SandboxMode::Auto | SandboxMode::Off);
+    if definition.boundaries.sandbox.enabled
+        && asked_for
+        && let Err(why) = enclosure::cage(&site.env, table).await
+    {
+        let message = format!("There is no cage as sandbox.mode asks for: {why}.");
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+            .hint("make it possible (agentd doctor says what is missing), or set sandbox.mode = \"auto\""));
+    }
     let Some(program) = &definition.agentd.program else { return Ok(()) };
     let refused = |message: String| Err(Refusal::new(StopDetail::ConfigInvalid, message));
     let agent = &definition.name;
@@ -201,26 +213,28 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
             "The agent \"{agent}\" is a program of its own: its work cannot be replayed."
         ));
     }
-    if matches!(program.network, AgentNetwork::Hosts(_)) {
-        let message =
-            format!("The agent \"{agent}\" lists hosts in program.network, which is not available yet.");
-        return Err(Refusal::new(StopDetail::ConfigInvalid, message).hint("write true or false"));
-    }
     if let Some(missing) = program.environment.iter().find(|name| site.env.get(name).is_none()) {
         let message = format!("The agent \"{agent}\" wants the variable {missing}, which is not set.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint(format!("set {missing} in agentd's environment, or take it out of program.environment")));
     }
-    if program.caged
-        && let Err(why) = enclosure::cage(&site.env).await
-    {
-        let message = format!(
-            "The agent \"{agent}\" starts {}, and there is no cage for it here: {why}.",
-            program.argv.first().map_or("a program", String::as_str)
-        );
-        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
-            .hint("make the cage possible (agentd doctor says what is missing)")
-            .hint("or let it run with your own rights: \"sandbox\": \"off\" in runner.agentd.program"));
+    way_out::endpoints(&site.config, &program.endpoints)?;
+    let lists = matches!(program.network, Egress::Hosts(_)) || !program.endpoints.is_empty();
+    if program.caged && (table.mode != SandboxMode::Off || lists) {
+        let cage = enclosure::cage(&site.env, table).await;
+        let usable = cage.and_then(|cage| match cage.can_proxy() {
+            Err(why) if lists => Err(format!("it cannot hold lists of hosts, since {why}")),
+            _ => Ok(()),
+        });
+        if let Err(why) = usable {
+            let message = format!(
+                "The agent \"{agent}\" starts {}, and there is no cage for it here: {why}.",
+                program.argv.first().map_or("a program", String::as_str)
+            );
+            return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+                .hint("make the cage possible (agentd doctor says what is missing)")
+                .hint("or let it run with your own rights: \"sandbox\": \"off\" in runner.agentd.program"));
+        }
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
         next += 1;
         match flow.advance().await? {
             Progress::Visited(record) => {
+                record_asked(run)?;
                 if let Err(stop) = take_commits(run).await {
                     run.record(Event::VisitFinished(record))?;
                     return close(run, instance, stop, None);
@@ -55,6 +56,11 @@ async fn play(run: &Run<'_>, site: &Site, visit: u32) -> Result<(), Stop> {
         let message = format!("The recorded state of visit {visit} cannot be brought back: {error}.");
         Stop::new(StopDetail::GitError, message)
     })
+}
+
+/// What the visit's programs asked of the network.
+fn record_asked(run: &Run<'_>) -> Result<(), JournalError> {
+    run.enclosure().map_or(Ok(()), |enclosure| enclosure.record_asked(run))
 }
 
 /// Commits that caged programs made themselves come onto the branch (D13); those that cannot are told about.
@@ -97,6 +103,7 @@ fn close(
     completion_reason: Option<String>,
 ) -> Result<Stop, JournalError> {
     let spend = instance.world.0.meter.spend();
+    record_asked(run)?;
     run.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
     Ok(stop)
 }

@@ -64,6 +64,8 @@ async fn run_command(
         .timeout(timeout)
         .output_cap(OUTPUT_CAP);
     let spec = cage::wrap(world.caged.as_ref(), spec);
+    let asked = world.caged.as_ref().and_then(|caged| caged.asked.as_ref());
+    let refused_before = asked.map_or(0, |asked| asked.refused());
     let exit = run(spec, &world.cancel).await.map_err(|error| not_started(&world, program, &error))?;
     match exit.ending {
         Ending::TimedOut => return Err(ToolError::Timeout),
@@ -71,8 +73,16 @@ async fn run_command(
         Ending::Itself => {}
     }
     let head = json!({"exit_code": exit.code, "signal": exit.signal, "duration_ms": exit.duration.as_millis() as u64});
-    let text =
+    let mut text =
         format!("{head}\n{}{}", shown(&world, "stdout", &exit.stdout), shown(&world, "stderr", &exit.stderr));
+    if let Some(asked) = asked {
+        let refused = asked.refused_since(refused_before);
+        if !refused.is_empty() {
+            text.push_str("[network]\nnot reached:\n");
+            refused.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+            text.push_str("Only a person can allow further hosts; go on without, or say in the report what is missing.\n");
+        }
+    }
     let facts =
         evidence(&world, &argv, &exit, &started_at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
     Ok(ToolOutput { text, exit_code: exit.code, facts: Some(facts) })

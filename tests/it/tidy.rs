@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Adapters are strangers to each other.
-const ADAPTERS: &[&str] = &["store", "tools", "agents", "mcp", "llm", "github", "git"];
+const ADAPTERS: &[&str] = &["store", "tools", "agents", "mcp", "llm", "github", "git", "proxy"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::Finding;
 use crate::cli::context::{Context, main_checkout};
 use crate::cli::remote::Remote;
+use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, Credentials};
 use crate::definition::policy_file::{PolicySource, read_policies};
 use crate::sys::process::{self, ProcessSpec};
@@ -43,8 +44,24 @@ pub async fn git(context: &Context) -> Finding {
 
 /// Whether commands can be caged here.
 pub async fn cage(context: &Context) -> Finding {
-    match crate::lifecycle::enclosure::cage(&context.env).await {
-        Ok(_) => Finding::ok("cage", "bubblewrap works: commands and agent programs run in it"),
+    let table = context.config().map(|config| config.sandbox).unwrap_or_default();
+    match crate::lifecycle::enclosure::cage(&context.env, &table).await {
+        Ok(cage) => {
+            let mut told = format!("{} works: commands and agent programs run in it", cage.name());
+            for lack in cage.lacks() {
+                told.push_str("\nbut ");
+                told.push_str(&lack);
+            }
+            match cage.name() {
+                "bubblewrap" => Finding::ok("cage", told),
+                _ => Finding::warning("cage", told, "install bubblewrap: it holds more"),
+            }
+        }
+        Err(why) if table.mode == SandboxMode::Off => Finding::warning(
+            "cage",
+            format!("{why}: commands and agent programs run with your own rights"),
+            "take sandbox.mode out of agentd.toml",
+        ),
         Err(why) => Finding::warning(
             "cage",
             format!("{why}; commands run with your own rights, and agent programs are refused"),

@@ -1,66 +1,279 @@
-//! The attack corpus through a caged program: what it may not read, write, reach or leave behind.
+//! The attack corpus through a caged program, in either cage: what it may not read, write, reach, leave behind, or make
+//! run in the host. `tests/data/cage/attacks.toml` has the attacks.
 
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Deserialize;
 use serde_json::json;
 
 use super::bench::{fixer, journal, no_cage, script};
-use crate::outside::world::{World, text};
+use crate::outside::world::World;
 
 /// A secret as the canaries of this test hold it.
 const CANARY: &str = "canary-7f3a9c-secret";
+/// What every attack that leaves something running gives it as argument.
+const MARK: &str = "31.4159";
+
+#[derive(Deserialize)]
+struct Corpus {
+    attack: Vec<Attack>,
+}
+
+#[derive(Deserialize)]
+struct Attack {
+    name: String,
+    run: String,
+    #[serde(default)]
+    never: Vec<String>,
+    lesser: Option<String>,
+}
+
+/// What listens outside, and how often it was reached.
+struct Outside {
+    port: u16,
+    udp: u16,
+    abstract_name: String,
+    reached: Arc<AtomicUsize>,
+}
+
+impl Outside {
+    fn open(home: &Path) -> Self {
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let reached = Arc::new(AtomicUsize::new(0));
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let abstract_name = format!("agentd-test-{}", uuid::Uuid::new_v4());
+        let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        let files = [
+            UnixListener::bind(home.join("canary.sock")).unwrap(),
+            UnixListener::bind(home.join("agent.sock")).unwrap(),
+            UnixListener::bind_addr(&address).unwrap(),
+        ];
+        let made = Self {
+            port: tcp.local_addr().unwrap().port(),
+            udp: udp.local_addr().unwrap().port(),
+            abstract_name,
+            reached: Arc::clone(&reached),
+        };
+        let count = Arc::clone(&reached);
+        std::thread::spawn(move || {
+            for mut stream in tcp.incoming().flatten() {
+                count.fetch_add(1, Ordering::Relaxed);
+                drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\nPORT-REACHED\n"));
+            }
+        });
+        for listener in files {
+            let count = Arc::clone(&reached);
+            std::thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    drop(stream.write_all(CANARY.as_bytes()));
+                }
+            });
+        }
+        std::thread::spawn(move || {
+            while udp.recv(&mut [0; 64]).is_ok() {
+                reached.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        made
+    }
+}
+
+/// Content, mode and time of files.
+type Files = BTreeMap<PathBuf, (Vec<u8>, u32, i64)>;
+
+/// Every file below, but for what runs write: content, mode and time.
+fn snapshot(folder: &Path, found: &mut Files) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = path.symlink_metadata().unwrap();
+        let skipped = [".worktrees", "state", "programs"].iter().any(|name| path.ends_with(name));
+        let git = path.components().any(|part| part.as_os_str() == ".git")
+            && !path.starts_with(folder.join("other"));
+        let kept_of_git = path.ends_with(".git/config") || path.to_string_lossy().contains("/.git/hooks");
+        if meta.is_dir() && !skipped {
+            snapshot(&path, found);
+        } else if meta.is_file() && (!git || kept_of_git) {
+            let mut content = Vec::new();
+            std::fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
+            found.insert(path, (content, meta.permissions().mode(), meta.mtime()));
+        }
+    }
+}
+
+/// What became of the files that were there; what is left in `after` is new.
+fn differences(before: &Files, after: &mut Files, times: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (path, (content, mode, time)) in before {
+        // The test itself writes the definition anew.
+        let definition = path.to_string_lossy().contains("/.agent/fixer/");
+        let what = match after.remove(path) {
+            None => "is gone",
+            Some((now, _, _)) if now != *content => "differs",
+            Some((_, now, _)) if times && now != *mode => "has another mode",
+            Some((_, _, now)) if times && !definition && now != *time => "has another time",
+            Some(_) => continue,
+        };
+        wrong.push(format!("{} {what}", path.display()));
+    }
+    wrong
+}
+
+fn turned_back(text: &str) -> String {
+    let turn = |c: char| match c {
+        'a'..='m' | 'A'..='M' => char::from(c as u8 + 13),
+        'n'..='z' | 'N'..='Z' => char::from(c as u8 - 13),
+        other => other,
+    };
+    text.chars().map(turn).collect()
+}
+
+/// Command lines of what runs on.
+fn survivors() -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.trim_end().ends_with(MARK)).collect()
+}
+
+/// What the attacks printed and must not have.
+fn said(world: &World, corpus: &Corpus) -> Vec<String> {
+    let log = std::fs::read(world.shop().join(".worktrees/issue-7/attack.log")).unwrap();
+    let log = turned_back(&String::from_utf8_lossy(&log));
+    let mut wrong = Vec::new();
+    for (number, attack) in corpus.attack.iter().enumerate() {
+        let (_, said) = log
+            .split_once(&format!("== {number:02}.sh\n"))
+            .unwrap_or_else(|| panic!("{} is missing", attack.name));
+        let said = said.split("\n== ").next().unwrap();
+        let fixed = [CANARY, "demo-token-of-the-simulator", "a-key-of-the-simulator"].map(str::to_owned);
+        for word in attack.never.iter().chain(&fixed).filter(|word| said.contains(*word)) {
+            wrong.push(format!("{}: \"{word}\" in: {said}", attack.name));
+        }
+    }
+    wrong
+}
+
+async fn attack(mode: &str) {
+    let world = World::new(0).await;
+    let home = world.dir.path().to_owned();
+    for file in [
+        ".netrc",
+        ".git-credentials",
+        ".npmrc",
+        ".ssh/id_ed25519",
+        ".aws/credentials",
+        ".docker/config.json",
+        ".config/gh/hosts.yml",
+        "other/.git/config",
+        "shop/.agentd.env.example",
+    ] {
+        world.write(file, CANARY);
+    }
+    world.write("shop/.agentd.env", &format!("CANARY={CANARY}\n"));
+    world.write(".gitconfig", &format!("[credential]\n\thelper = store\n[http]\n\textraHeader = {CANARY}\n"));
+    world.write("outside.txt", "untouched\n");
+    world.git(&world.shop(), &["config", "http.https://example.org/.extraHeader", CANARY]).await;
+    let outside = Outside::open(&home);
+    let overlay = std::fs::read_to_string(home.join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[sandbox]\nmode = \"{mode}\"\n"));
+    let corpus = include_str!("../../data/cage/attacks.toml");
+    let corpus: Corpus = toml::from_str(corpus).unwrap();
+    assert!(corpus.attack.len() > 50);
+    for (number, attack) in corpus.attack.iter().enumerate() {
+        let text = attack
+            .run
+            .replace("{home}", &home.display().to_string())
+            .replace("{shop}", &world.shop().display().to_string())
+            .replace("{state}", &home.join("state").display().to_string())
+            .replace("{port}", &outside.port.to_string())
+            .replace("{udp}", &outside.udp.to_string())
+            .replace("{abstract}", &outside.abstract_name);
+        script(&world, &format!("attacks/{number:02}.sh"), &format!("{text}\n"));
+    }
+    let runner = "#!/bin/bash\ncat >/dev/null\nout=$TMPDIR/out\n\
+        for file in \"$(dirname \"$0\")\"/attacks/*.sh; do\n\
+        timeout -k 1 8 bash \"$file\" >$out 2>&1 </dev/null; echo \"== ${file##*/}\"; head -c 20000 $out; echo\n\
+        done | tr 'A-Za-z' 'N-ZA-Mn-za-m' > attack.log\necho survived\n";
+    let program = json!({"argv": [script(&world, "runner.sh", runner)], "network": ["allowed.example"]});
+    fixer(&world, "command", &program);
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    snapshot(&home, &mut before);
+
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let all = journal(&world, &output);
+    assert!(all.contains("survived"), "the attacks ran to their end: {output:#}");
+    let name = if mode == "auto" { "bubblewrap" } else { mode };
+    assert!(all.contains(&format!("\"sandbox\":\"{name}\"")), "{output:#}");
+    let mut wrong = said(&world, &corpus);
+    if outside.reached.load(Ordering::Relaxed) > 0 {
+        wrong.push("something outside was reached".to_owned());
+    }
+    // The second run meets what the first one left in the worktree.
+    fixer(&world, "command", &json!({"argv": ["true"]}));
+    let (_, again) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert!(again["run_id"].is_string(), "{again:#}");
+    world.git(&world.shop(), &["status"]).await;
+    world.git(&world.shop().join(".worktrees/issue-7"), &["log", "-1"]).await;
+    if home.join("HOOKED").exists() {
+        wrong.push("something of the agent's ran in the host".to_owned());
+    }
+    // The agent's definition was written anew by this test.
+    fixer(&world, "command", &program);
+    snapshot(&home, &mut after);
+    after.remove(&home.join("canary.sock"));
+    let times = !(mode == "landlock" && corpus.attack.iter().any(|attack| attack.lesser.is_some()));
+    wrong.extend(differences(&before, &mut after, times));
+    wrong.extend(after.keys().map(|path| format!("{} is new", path.display())));
+    wrong.extend(survivors().into_iter().map(|line| format!("it runs on: {line}")));
+    for place in ["/usr/bin", "/usr", "/etc", "/opt", "/", "/tmp", "/var/tmp"] {
+        let place = Path::new(place).join("agentd-was-here");
+        if place.exists() {
+            wrong.push(format!("{} was written", place.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    world.finish().await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_outside_is_readable_writable_reachable_or_left_behind() {
+async fn d56_no_attack_gets_out_of_bubblewrap() {
     if let Some(why) = no_cage() {
         eprintln!("skipped, there is no cage here: {why}");
         return;
     }
-    let world = World::new(0).await;
-    world.write(".netrc", CANARY);
-    world.write(".ssh/id_ed25519", CANARY);
-    world.write("other/.git/config", CANARY);
-    world.write("outside.txt", "untouched\n");
-    world.git(&world.shop(), &["config", "http.https://example.org/.extraHeader", CANARY]).await;
-    let home = world.dir.path().display().to_string();
-    let port = world.sim.api_url().rsplit(':').next().unwrap().split('/').next().unwrap().to_owned();
-    let attack = format!(
-        r##"#!/bin/bash
-cat >/dev/null
-try() {{ echo "== $1"; shift; timeout 5 "$@" 2>&1 | head -c 2000; echo; }}
-try environment env
-try proc-environ sh -c 'cat /proc/*/environ | tr "\0" "\n"'
-try home cat {home}/.netrc {home}/.ssh/id_ed25519 ~/.netrc
-try other-repository cat {home}/other/.git/config
-try git-config git config --list --show-origin
-try common-config cat {home}/shop/.git/config
-try state ls {home}/state
-try policy cat {home}/shop/.agent/policy.toml
-try shadow cat /etc/shadow
-try processes sh -c 'ls -d /proc/[0-9]* | wc -l'
-try network bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo REACHED'
-try write-outside sh -c 'echo broken > {home}/outside.txt && echo "written here"'
-try write-config sh -c 'echo broken >> {home}/shop/.git/config'
-try hook sh -c 'mkdir -p {home}/shop/.git/hooks; printf "#!/bin/sh\ntouch {home}/hooked\n" > {home}/shop/.git/hooks/post-commit'
-try fsmonitor git config core.fsmonitor 'touch {home}/hooked'
-try hookspath git config --global core.hooksPath {home}
-try filter sh -c 'git config filter.evil.clean "touch {home}/hooked; cat" && echo "* filter=evil" > .gitattributes'
-setsid sleep 31.8 >/dev/null 2>&1 &
-echo survived
-"##
-    );
-    fixer(&world, "command", &json!({"argv": [script(&world, "attack.sh", &attack)]}));
-    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
-    let all = journal(&world, &output);
-    assert!(all.contains("survived"), "the attack ran to its end: {output:#}");
-    assert!(!all.contains(CANARY), "a canary was readable: {all}");
-    for secret in ["demo-token-of-the-simulator", "a-key-of-the-simulator", "root:", "REACHED"] {
-        assert!(!all.contains(secret), "{secret} is in the record: {all}");
+    attack("auto").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d56_no_attack_gets_out_of_landlock_but_for_what_is_said() {
+    if let Some(why) = no_landlock() {
+        eprintln!("skipped: {why}");
+        return;
     }
-    assert_eq!(std::fs::read_to_string(world.dir.path().join("outside.txt")).unwrap(), "untouched\n");
-    assert!(!world.dir.path().join("hooked").exists(), "something of the agent's ran in the host");
-    let config = std::fs::read_to_string(world.shop().join(".git/config")).unwrap();
-    assert!(!config.contains("broken") && !config.contains("fsmonitor"), "{config}");
-    assert!(!world.shop().join(".git/hooks/post-commit").exists());
-    let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.8"]).output().unwrap();
-    assert_eq!(text(&left.stdout), "");
-    world.finish().await;
+    attack("landlock").await;
+}
+
+/// Whether the kernel has Landlock, as `agentd doctor` says.
+fn no_landlock() -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("agentd.toml"), "[sandbox]\nmode = \"landlock\"\n").unwrap();
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_agentd"))
+        .args(["--json", "doctor"])
+        .current_dir(dir.path())
+        .env("AGENTD_STATE_DIR", dir.path())
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let findings = told["findings"].as_array().unwrap();
+    let cage = findings.iter().find(|finding| finding["what"] == "cage").unwrap();
+    let told = cage["told"].as_str().unwrap();
+    (!told.starts_with("landlock works")).then(|| told.to_owned())
 }

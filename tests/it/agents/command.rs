@@ -105,6 +105,8 @@ async fn a_program_that_never_ends_is_ended_with_all_it_started() {
 async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
     let world = World::new(0).await;
     fixer(&world, "command", &json!({"argv": ["true"]}));
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[sandbox]\nmode = \"bubblewrap\"\n"));
     let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
     // A PATH with git and nothing else has no bwrap.
     let bin = world.dir.path().join("bin");

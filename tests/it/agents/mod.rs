@@ -8,5 +8,6 @@ mod acp;
 mod bench;
 mod cage;
 mod command;
+mod egress;
 mod programs;
 mod tools;

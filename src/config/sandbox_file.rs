@@ -1,0 +1,68 @@
+//! `[sandbox]` of `agentd.toml`: the cage around what agents start, its limits, and the endpoints with credentials.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `[sandbox]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxTable {
+    /// Which cage: the best that works, one of the two, or none.
+    pub mode: SandboxMode,
+    /// Most processes and threads of one command.
+    pub max_processes: u64,
+    /// Most memory that one process uses for its data, in MiB.
+    pub max_memory_mib: u64,
+    /// Largest file that a command writes, in MiB.
+    pub max_file_mib: u64,
+    /// Most files that one process has open.
+    pub max_open_files: u64,
+    /// Addresses that agent programs reach by name, credentials added by agentd.
+    pub endpoints: BTreeMap<String, EndpointTable>,
+}
+
+impl Default for SandboxTable {
+    fn default() -> Self {
+        Self {
+            mode: SandboxMode::Auto,
+            max_processes: 4096,
+            max_memory_mib: 16 * 1024,
+            max_file_mib: 8 * 1024,
+            max_open_files: 65_536,
+            endpoints: BTreeMap::new(),
+        }
+    }
+}
+
+/// `sandbox.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// Bubblewrap, else Landlock.
+    Auto,
+    /// Bubblewrap; without it no run starts.
+    Bubblewrap,
+    /// Landlock; without it no run starts.
+    Landlock,
+    /// None: everything runs with agentd's own rights.
+    Off,
+}
+
+/// `[sandbox.endpoints.NAME]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointTable {
+    /// Where it is; requests go to what is below.
+    pub url: String,
+    /// Headers added to each request, secrets as placeholders.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Variable of the program that is set to the endpoint's address inside the cage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url_variable: Option<String>,
+    /// Variable of the program that is set to a word in the place of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_variable: Option<String>,
+}

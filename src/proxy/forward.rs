@@ -1,0 +1,148 @@
+//! Plain requests: passed on to their host, or to an endpoint with what agentd adds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::rules::{Endpoint, HELD, Rules, resolve};
+
+/// Longest wait for a connection.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What both sides' bodies are.
+pub(super) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Headers that belong to one connection.
+const HOP: [HeaderName; 7] =
+    [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+/// Headers by which a program says who it is: an endpoint's are agentd's to say.
+const CREDENTIALS: [&str; 5] = ["x-api-key", "api-key", "x-goog-api-key", "authorization", "cookie"];
+
+/// Names lead where the list allows.
+pub(super) struct Guarded(pub Arc<Rules>);
+
+impl Resolve for Guarded {
+    fn resolve(&self, name: Name) -> Resolving {
+        let rules = Arc::clone(&self.0);
+        Box::pin(async move {
+            let found = resolve(&rules, &name.as_str().to_ascii_lowercase(), 0).await?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// A short answer of the proxy itself.
+pub(super) fn told(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+    let body = Full::new(Bytes::from(text.into())).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    response
+}
+
+/// Where a request for an endpoint goes: never beside what the endpoint's own address begins with.
+pub(super) fn address(endpoint: &Endpoint, rest: &str) -> Option<Url> {
+    let base = endpoint.url.as_str().trim_end_matches('/');
+    let mut url = Url::parse(&format!("{base}{rest}")).ok()?;
+    let root = endpoint.url.path().trim_end_matches('/');
+    let below = url.path().strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if url.origin() != endpoint.url.origin() || !below {
+        return None;
+    }
+    // A key in the address is only what stands for one.
+    if url.query_pairs().any(|(_, value)| value == HELD) {
+        let kept: Vec<(String, String)> = url
+            .query_pairs()
+            .filter(|(_, value)| value != HELD)
+            .map(|(k, v)| (k.into_owned(), v.into_owned()))
+            .collect();
+        url.query_pairs_mut().clear().extend_pairs(kept);
+        if url.query() == Some("") {
+            url.set_query(None);
+        }
+    }
+    Some(url)
+}
+
+/// Sends a request on and gives the answer as it comes.
+pub(super) async fn send<B>(
+    client: &reqwest::Client,
+    url: Url,
+    request: Request<B>,
+    added: Option<&HeaderMap>,
+) -> Result<Response<Body>, reqwest::Error>
+where
+    B: http_body_util::BodyExt<Data = Bytes> + Send + Sync + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (parts, body) = request.into_parts();
+    let mut headers = without_hops(parts.headers);
+    headers.remove(HOST);
+    if let Some(added) = added {
+        for name in CREDENTIALS {
+            headers.remove(name);
+        }
+        for (name, value) in added {
+            headers.insert(name, value.clone());
+        }
+    }
+    let mut sent = client.request(parts.method, url).headers(headers);
+    if !body.is_end_stream() {
+        sent = sent.body(reqwest::Body::wrap(body));
+    }
+    let answer: Response<reqwest::Body> = sent.send().await?.into();
+    let (mut parts, body) = answer.into_parts();
+    parts.headers = without_hops(parts.headers);
+    parts.version = http::Version::HTTP_11;
+    Ok(Response::from_parts(parts, body.map_err(Into::into).boxed()))
+}
+
+fn without_hops(mut headers: HeaderMap) -> HeaderMap {
+    let named: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_owned()))
+        .collect();
+    for name in named.iter().map(String::as_str).chain(["keep-alive", "proxy-connection"]) {
+        headers.remove(name);
+    }
+    for name in HOP {
+        headers.remove(name);
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(url: &str) -> Endpoint {
+        Endpoint { name: "x".into(), url: url.parse().unwrap(), headers: HeaderMap::new() }
+    }
+
+    #[test]
+    fn an_endpoints_requests_stay_below_its_address() {
+        let at = |url: &str, rest: &str| address(&endpoint(url), rest).map(|url| url.to_string());
+        let below = |rest: &str| at("https://api.example.org/v1", rest);
+        assert_eq!(below("/models?a=b").as_deref(), Some("https://api.example.org/v1/models?a=b"));
+        assert_eq!(below("/models?key=held-by-agentd").as_deref(), Some("https://api.example.org/v1/models"));
+        assert_eq!(below("/m?a=b&key=held-by-agentd").as_deref(), Some("https://api.example.org/v1/m?a=b"));
+        assert_eq!(at("https://api.example.org", "").as_deref(), Some("https://api.example.org/"));
+        for escape in ["/../admin", "/%2e%2e/admin", "@evil.org/", ".evil.org/", "5/x", "/..\\..\\x"] {
+            assert_eq!(below(escape), None, "{escape}");
+        }
+        assert_eq!(at("https://api.example.org", "@evil.org/"), None);
+    }
+}

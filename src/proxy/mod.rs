@@ -1,0 +1,48 @@
+//! The way out of a cage: a proxy that lets programs reach the hosts that are allowed and adds what they must not hold.
+//!
+//! It speaks to one cage over one socket. `CONNECT` makes a tunnel that nobody looks into; plain requests are passed on;
+//! what begins with an endpoint's name goes to that endpoint with agentd's credentials.
+
+mod forward;
+pub mod rules;
+#[cfg(unix)]
+mod server;
+
+#[cfg(unix)]
+pub use server::Proxy;
+
+/// There are no cages here, and nothing to open for them.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub struct Proxy {
+    socket: AbsPath,
+    asked: std::sync::Arc<crate::sys::egress_log::EgressLog>,
+}
+
+#[cfg(not(unix))]
+#[expect(missing_docs, reason = "as where there is one")]
+impl Proxy {
+    pub fn open(folder: &AbsPath, name: &str, _rules: rules::Rules) -> Result<Self, ProxyError> {
+        Err(ProxyError { path: folder.join(name), why: "it exists where there are cages".to_owned() })
+    }
+
+    pub fn socket(&self) -> &AbsPath {
+        &self.socket
+    }
+
+    pub fn asked(&self) -> &std::sync::Arc<crate::sys::egress_log::EgressLog> {
+        &self.asked
+    }
+}
+
+use crate::sys::paths::AbsPath;
+
+/// A proxy that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy at {path} cannot be opened: {why}")]
+pub struct ProxyError {
+    /// Its socket.
+    pub path: AbsPath,
+    /// What the operating system said.
+    pub why: String,
+}

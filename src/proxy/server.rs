@@ -1,0 +1,259 @@
+//! One proxy at work: its socket, its connections, and the log of what was asked.
+
+use std::convert::Infallible;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::ProxyError;
+use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, send, told};
+use super::rules::{Rules, resolve};
+use crate::domain::egress::split;
+use crate::sys::cage::PROXY_PORT;
+use crate::sys::egress_log::EgressLog;
+use crate::sys::paths::AbsPath;
+
+/// Most connections at a time.
+const MOST_CONNECTIONS: usize = 512;
+
+/// An open proxy; dropped, it and every connection through it end.
+#[derive(Debug)]
+pub struct Proxy {
+    socket: AbsPath,
+    asked: Arc<EgressLog>,
+    ended: CancellationToken,
+}
+
+struct Shared {
+    rules: Arc<Rules>,
+    asked: Arc<EgressLog>,
+    ended: CancellationToken,
+    /// For hosts of the list: names lead where they may.
+    guarded: reqwest::Client,
+    /// For endpoints: where the operator says.
+    trusted: reqwest::Client,
+}
+
+impl Proxy {
+    /// Listens on a socket of that name in a folder that only this user can enter. Needs a tokio runtime.
+    pub fn open(folder: &AbsPath, name: &str, rules: Rules) -> Result<Self, ProxyError> {
+        let socket = folder.join(name);
+        let failed = |why: String| ProxyError { path: socket.clone(), why };
+        let listener = listen(folder, name).map_err(|error| failed(error.to_string()))?;
+        let rules = Arc::new(rules);
+        let client = || {
+            let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+            plain.connect_timeout(CONNECT_TIMEOUT)
+        };
+        let guarded = client().no_proxy().dns_resolver(Arc::new(Guarded(Arc::clone(&rules)))).build();
+        let shared = Arc::new(Shared {
+            asked: Arc::default(),
+            ended: CancellationToken::new(),
+            guarded: guarded.map_err(|error| failed(error.to_string()))?,
+            trusted: client().build().map_err(|error| failed(error.to_string()))?,
+            rules,
+        });
+        tokio::spawn(Arc::clone(&shared).serve(listener));
+        Ok(Self { socket, asked: Arc::clone(&shared.asked), ended: shared.ended.clone() })
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &AbsPath {
+        &self.socket
+    }
+
+    /// What was asked.
+    pub fn asked(&self) -> &Arc<EgressLog> {
+        &self.asked
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+/// A socket's path has room for about a hundred bytes: the folder is named by a file that is open.
+fn listen(folder: &AbsPath, name: &str) -> std::io::Result<UnixListener> {
+    let open = std::fs::File::open(folder.as_path())?;
+    let short = std::path::PathBuf::from(format!("/proc/self/fd/{}/{name}", open.as_raw_fd()));
+    let place = if short.parent().is_some_and(std::path::Path::is_dir) {
+        short
+    } else {
+        folder.join(name).as_path().to_owned()
+    };
+    let listener = std::os::unix::net::UnixListener::bind(place)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+impl Shared {
+    async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let accepted = tokio::select! {
+                () = self.ended.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                // No more files, for example: a moment later there may be some.
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                continue;
+            };
+            let shared = Arc::clone(&self);
+            tokio::spawn(async move {
+                let _place = place;
+                let inner = Arc::clone(&shared);
+                let service = hyper::service::service_fn(move |request| {
+                    let shared = Arc::clone(&inner);
+                    async move { Ok::<_, Infallible>(shared.answer(request).await) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .preserve_header_case(true)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .with_upgrades();
+                tokio::select! {
+                    () = shared.ended.cancelled() => {}
+                    ended = connection => if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection through the proxy ended");
+                    }
+                }
+            });
+        }
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return self.tunnel(request).await;
+        }
+        let own = |port: Option<u16>, host: &str| {
+            port == Some(PROXY_PORT) && matches!(host, "127.0.0.1" | "localhost")
+        };
+        match request.uri().authority().map(|authority| split(authority.as_str())) {
+            None => self.endpoint(request).await,
+            Some(Some((host, port))) if own(port, &host) => self.endpoint(request).await,
+            Some(Some(_)) if request.uri().scheme_str() == Some("http") => self.pass(request).await,
+            Some(_) => {
+                told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read; https needs CONNECT\n")
+            }
+        }
+    }
+
+    fn refuse(&self, host: &str, port: u16) -> Response<Body> {
+        self.asked.note(host, port, None, Some("it is not among the allowed hosts"));
+        told(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
+    }
+
+    fn unreached(&self, host: &str, port: u16, endpoint: Option<&str>, why: &str) -> Response<Body> {
+        self.asked.note(host, port, endpoint, Some(why));
+        told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
+    }
+
+    /// A tunnel to a host of the list; what passes through it is the program's and the host's own affair.
+    async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
+        let Some((host, Some(port))) = asked else {
+            return told(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
+        };
+        if self.rules.rule(&host, port).is_none() {
+            return self.refuse(&host, port);
+        }
+        let outer = match self.connect(&host, port).await {
+            Ok(outer) => outer,
+            Err(why) => return self.unreached(&host, port, None, &why),
+        };
+        self.asked.note(&host, port, None, None);
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            let Ok(inner) = hyper::upgrade::on(request).await else { return };
+            let (mut inner, mut outer) = (TokioIo::new(inner), outer);
+            tokio::select! {
+                () = shared.ended.cancelled() => {}
+                _ = tokio::io::copy_bidirectional(&mut inner, &mut outer) => {}
+            }
+        });
+        told(StatusCode::OK, "")
+    }
+
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
+        let mut last = "its name leads nowhere".to_owned();
+        for address in resolve(&self.rules, host, port).await? {
+            match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => last = "it does not answer".to_owned(),
+            }
+        }
+        Err(last)
+    }
+
+    /// A plain request to a host of the list.
+    async fn pass(&self, request: Request<Incoming>) -> Response<Body> {
+        // Judged as it will be read: addresses have many spellings.
+        let url = reqwest::Url::parse(&request.uri().to_string()).ok();
+        let place = url.as_ref().and_then(|url| {
+            let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+            Some((host, url.port_or_known_default()?))
+        });
+        let (Some(url), Some((host, port))) = (url, place) else {
+            return told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read\n");
+        };
+        if self.rules.rule(&host, port).is_none() {
+            return self.refuse(&host, port);
+        }
+        match send(&self.guarded, url, request, None).await {
+            Ok(response) => {
+                self.asked.note(&host, port, None, None);
+                response
+            }
+            Err(error) => self.unreached(&host, port, None, &cause(&error)),
+        }
+    }
+
+    /// A request by an endpoint's name, credentials added.
+    async fn endpoint(&self, request: Request<Incoming>) -> Response<Body> {
+        let whole = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let (name, rest) = match whole[1..].find(['/', '?']) {
+            Some(end) => (&whole[1..=end], &whole[1 + end..]),
+            None => (&whole[1..], ""),
+        };
+        let Some(endpoint) = self.rules.endpoints.iter().find(|endpoint| endpoint.name == name) else {
+            let known: Vec<&str> = self.rules.endpoints.iter().map(|known| known.name.as_str()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let text = format!(
+                "agentd: there is no endpoint \"{name}\" here.\nEndpoints: {known}.\n\
+                 A person names them in runner.agentd.program.endpoints of the agent.\n"
+            );
+            return told(StatusCode::NOT_FOUND, text);
+        };
+        let host = endpoint.url.host_str().unwrap_or_default();
+        let port = endpoint.url.port_or_known_default().unwrap_or_default();
+        let Some(url) = address(endpoint, rest) else {
+            return told(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
+        };
+        match send(&self.trusted, url, request, Some(&endpoint.headers)).await {
+            Ok(response) => {
+                self.asked.note(host, port, Some(name), None);
+                response
+            }
+            Err(error) => self.unreached(host, port, Some(&endpoint.name), &cause(&error)),
+        }
+    }
+}
+
+/// The last cause of an error, which says most, without the address: that is said before.
+fn cause(error: &reqwest::Error) -> String {
+    let mut last: &dyn std::error::Error = error;
+    while let Some(deeper) = last.source() {
+        last = deeper;
+    }
+    last.to_string()
+}

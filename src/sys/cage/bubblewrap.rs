@@ -1,0 +1,128 @@
+//! A cage as bubblewrap makes it: what is not named is not there.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::order_format::Order;
+use super::{Network, SECRETS, SYSTEM, Walls};
+use crate::sys::process::ProcessSpec;
+
+/// Where agentd's own program and the proxy's socket stand inside.
+const OWN_PROGRAM: &str = "/run/agentd-cage/agentd";
+const OWN_SOCKET: &str = "/run/agentd-cage/proxy";
+
+/// What a command in it is made of.
+pub(super) struct Command<'a> {
+    /// `bwrap`.
+    pub bwrap: &'a Path,
+    /// agentd's own program, which sets limits and brings the proxy in.
+    pub own: Option<&'a Path>,
+    /// The command itself, found.
+    pub program: &'a Path,
+    /// Folders of tools, to be read.
+    pub folders: &'a [PathBuf],
+    /// Files of them that are hidden.
+    pub hidden: &'a [PathBuf],
+}
+
+/// The command line of bubblewrap.
+pub(super) fn arguments(
+    command: &Command<'_>,
+    spec: &ProcessSpec,
+    walls: &Walls,
+    order: Order,
+) -> Vec<OsString> {
+    let mut args = Arguments::default();
+    args.words(["--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL"]);
+    if walls.network == Network::All {
+        args.words(["--share-net"]);
+    }
+    for folder in SYSTEM {
+        args.system(Path::new(folder));
+    }
+    args.words([
+        "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", "/var/tmp",
+    ]);
+    if walls.network == Network::All {
+        args.network_files();
+    }
+    for secret in SECRETS {
+        args.hide(Path::new(secret));
+    }
+    let mut shown: Vec<(&str, PathBuf, PathBuf)> = Vec::new();
+    let mut same = |word, place: PathBuf| shown.push((word, place.clone(), place));
+    command.folders.iter().for_each(|folder| same("--ro-bind-try", folder.clone()));
+    walls.readable.iter().for_each(|place| same("--ro-bind-try", place.as_path().to_owned()));
+    walls.writable.iter().for_each(|place| same("--bind", place.as_path().to_owned()));
+    for (here, there) in &walls.shown_as {
+        shown.push(("--bind", here.as_path().to_owned(), there.as_path().to_owned()));
+    }
+    for (here, there) in &walls.shown_read_only {
+        shown.push(("--ro-bind", here.as_path().to_owned(), there.as_path().to_owned()));
+    }
+    let mut order = order;
+    if let (Network::Proxy(socket), Some(_)) = (&walls.network, command.own) {
+        shown.push(("--bind", socket.as_path().to_owned(), OWN_SOCKET.into()));
+        order.proxy = Some(OWN_SOCKET.into());
+    }
+    if let Some(own) = command.own {
+        shown.push(("--ro-bind", own.to_owned(), OWN_PROGRAM.into()));
+    }
+    // What stands deeper comes later, so that nothing covers it; the rest keeps its order.
+    shown.sort_by_key(|(_, _, there)| there.components().count());
+    for (word, here, there) in &shown {
+        args.pair(word, here, there);
+    }
+    for secret in command.hidden {
+        args.hide(secret);
+    }
+    args.words(["--chdir"]);
+    args.0.push(spec.cwd.as_path().into());
+    args.words(["--"]);
+    if command.own.is_some() {
+        args.0.extend([OWN_PROGRAM.into(), super::WORD.into(), order.text().into()]);
+    }
+    args.0.push(command.program.into());
+    args.0.extend(spec.args.iter().cloned());
+    args.0
+}
+
+/// What bubblewrap is told.
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn words<const N: usize>(&mut self, words: [&str; N]) {
+        self.0.extend(words.into_iter().map(OsString::from));
+    }
+
+    fn pair(&mut self, word: &str, here: &Path, there: &Path) {
+        self.0.extend([word.into(), here.into(), there.into()]);
+    }
+
+    /// A folder of the system as it is here: a link stays a link.
+    fn system(&mut self, folder: &Path) {
+        match std::fs::read_link(folder) {
+            Ok(target) => self.pair("--symlink", &target, folder),
+            Err(_) if folder.is_dir() => self.pair("--ro-bind", folder, folder),
+            Err(_) => {}
+        }
+    }
+
+    fn hide(&mut self, place: &Path) {
+        // A link's target is what would be read; it is hidden where it stands.
+        let Ok(real) = place.canonicalize() else { return };
+        if real.is_dir() {
+            self.0.extend(["--tmpfs".into(), real.into()]);
+        } else {
+            self.pair("--ro-bind", Path::new("/dev/null"), &real);
+        }
+    }
+
+    /// Names are looked up with files that may stand below /run.
+    fn network_files(&mut self) {
+        if let Some(real) = super::resolver() {
+            self.pair("--ro-bind", &real, &real);
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! The cage around programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named is not there.
+//!
+//! Inside there are the system's programs, read-only and without its secrets; the worktree and a private folder, writable;
+//! a home of its own; no other process, and of the network what is allowed. Its end is the end of everything in it.
+
+mod bubblewrap;
+pub mod order_format;
+#[cfg(target_os = "linux")]
+mod filter;
+#[cfg(target_os = "linux")]
+pub mod inside;
+#[cfg(target_os = "linux")]
+mod landlock;
+#[cfg(target_os = "linux")]
+mod relay;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use self::order_format::{Limits, Network as Net, Order, Rules};
+use super::egress_log::EgressLog;
+use super::paths::AbsPath;
+use super::process::{self, ProcessSpec};
+
+/// Port of the cage's own loopback at which agentd's proxy is reached.
+pub const PROXY_PORT: u16 = 3128;
+
+/// The system's folders that are there, where the machine has them.
+const SYSTEM: [&str; 10] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
+/// What of them holds secrets: hidden.
+const SECRETS: [&str; 22] = [
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/gitconfig",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/pki/tls/private",
+    "/etc/NetworkManager",
+    "/etc/wpa_supplicant",
+    "/etc/docker",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/etc/cni",
+    "/etc/letsencrypt",
+    "/etc/krb5.keytab",
+    "/etc/netrc",
+    "/etc/agentd",
+    "/etc/environment",
+    "/etc/security",
+];
+/// Variables that name folders of tools.
+const TOOL_FOLDERS: [&str; 2] = ["CARGO_HOME", "RUSTUP_HOME"];
+/// Files of such folders that hold credentials.
+const TOOL_SECRETS: [&str; 3] = ["credentials.toml", "credentials", "settings.toml.bak"];
+
+/// A cage that works on this machine.
+#[derive(Debug, Clone)]
+pub struct Cage {
+    kind: Kind,
+    /// agentd's own program, where it can be started inside: it sets limits and brings the proxy in.
+    own: Option<PathBuf>,
+    limits: Limits,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// The program `bwrap`.
+    Bubblewrap(PathBuf),
+    /// Landlock; whether a network of its own can be had.
+    Landlock { own_network: bool },
+}
+
+/// Which cage is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The best that works.
+    #[default]
+    Any,
+    /// Bubblewrap or none.
+    Bubblewrap,
+    /// Landlock or none.
+    Landlock,
+}
+
+/// What is inside, beside the system.
+#[derive(Debug, Clone, Default)]
+pub struct Walls {
+    /// May be written. Must exist.
+    pub writable: Vec<AbsPath>,
+    /// May be read. What does not exist is left out.
+    pub readable: Vec<AbsPath>,
+    /// `(here, there)`: a file or folder shown at another place, writable.
+    pub shown_as: Vec<(AbsPath, AbsPath)>,
+    /// `(here, there)`: the same, not writable.
+    pub shown_read_only: Vec<(AbsPath, AbsPath)>,
+    /// What is left of the network.
+    pub network: Network,
+}
+
+/// What is left of the network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing.
+    #[default]
+    None,
+    /// The proxy behind this socket.
+    Proxy(AbsPath),
+    /// The whole network, as outside.
+    All,
+}
+
+impl Cage {
+    /// Looks for a cage that works here, with the given `PATH`. The error says why there is none, in a sentence.
+    pub async fn find(path: &OsStr, choice: Choice) -> Result<Self, String> {
+        if !cfg!(target_os = "linux") {
+            return Err("the cage exists on Linux only".to_owned());
+        }
+        let bubblewrap = match choice {
+            Choice::Landlock => Err(String::new()),
+            Choice::Any | Choice::Bubblewrap => Self::bubblewrap(path).await,
+        };
+        match (bubblewrap, choice) {
+            (Ok(cage), _) => Ok(cage),
+            (Err(why), Choice::Bubblewrap) => Err(why),
+            (Err(_), Choice::Landlock) => Self::landlock(path).await,
+            (Err(why), Choice::Any) => {
+                Self::landlock(path).await.map_err(|also| format!("{why}, and {also}"))
+            }
+        }
+    }
+
+    async fn bubblewrap(path: &OsStr) -> Result<Self, String> {
+        let Some(program) = which(OsStr::new("bwrap"), path) else {
+            return Err("the program bwrap is not installed (package bubblewrap)".to_owned());
+        };
+        let cage = Self { kind: Kind::Bubblewrap(program), own: own_program(), limits: Limits::default() };
+        cage.trial(path).await.map_err(|why| format!("bwrap is installed but does not work here: {why}"))?;
+        Ok(cage)
+    }
+
+    async fn landlock(path: &OsStr) -> Result<Self, String> {
+        let Some(own) = own_program() else {
+            return Err("Landlock needs agentd's own program".to_owned());
+        };
+        if landlock_version() == 0 {
+            return Err("the kernel has no Landlock".to_owned());
+        }
+        let with = |own_network| Self {
+            kind: Kind::Landlock { own_network },
+            own: Some(own.clone()),
+            limits: Limits::default(),
+        };
+        if with(true).trial(path).await.is_ok() {
+            return Ok(with(true));
+        }
+        with(false).trial(path).await.map_err(|why| format!("Landlock does not work here: {why}"))?;
+        Ok(with(false))
+    }
+
+    async fn trial(&self, path: &OsStr) -> Result<(), String> {
+        let root = AbsPath::new("/").map_err(|error| error.to_string())?;
+        let trial = ProcessSpec::new("true", &root).env("PATH", path).timeout(Duration::from_secs(10));
+        match process::run(self.wrap(trial, &Walls::default()), &CancellationToken::new()).await {
+            Ok(exit) if exit.success() => Ok(()),
+            Ok(exit) => {
+                let said = exit.stderr.text();
+                Err(said.lines().last().unwrap_or("it ended without a word").trim().to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The same with other limits.
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// How records name it.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Bubblewrap(_) => "bubblewrap",
+            Kind::Landlock { .. } => "landlock",
+        }
+    }
+
+    /// Whether a worktree's `.git` can be shown as another one, and `/tmp` as a private folder.
+    pub fn can_show_otherwise(&self) -> bool {
+        matches!(self.kind, Kind::Bubblewrap(_))
+    }
+
+    /// Whether programs in it can reach single hosts; the error says why not.
+    pub fn can_proxy(&self) -> Result<(), &'static str> {
+        match &self.kind {
+            _ if self.own.is_none() => Err("agentd's own program cannot be started in it"),
+            Kind::Landlock { own_network: false } => {
+                Err("the machine allows no network namespaces, so that there is the whole network or none")
+            }
+            Kind::Bubblewrap(_) | Kind::Landlock { .. } => Ok(()),
+        }
+    }
+
+    /// What it does not hold back, a sentence each.
+    pub fn lacks(&self) -> Vec<String> {
+        let mut lacks = Vec::new();
+        if let Kind::Landlock { own_network } = self.kind {
+            lacks.push("other processes can be seen, though not read or ended".to_owned());
+            lacks.push(
+                "modes and times of your own files elsewhere can be changed, their content not".to_owned(),
+            );
+            lacks.push("git does not work in the worktree, and /tmp is not there (TMPDIR is)".to_owned());
+            if landlock_version() < SIGNALS {
+                lacks.push("signals reach your other processes (Linux before 6.12)".to_owned());
+            }
+            if !own_network {
+                lacks.push("there is the whole network or none: lists of hosts cannot be held".to_owned());
+            }
+        }
+        if self.own.is_none() {
+            lacks.push("there are no limits, and no lists of hosts".to_owned());
+        } else if is_root() {
+            lacks.push("the number of processes is not limited for root".to_owned());
+        }
+        lacks
+    }
+
+    /// The same process, inside. Its environment is what it was, with the proxy in it; a program that is not found
+    /// stays as it is, so that starting it says so.
+    pub fn wrap(&self, spec: ProcessSpec, walls: &Walls) -> ProcessSpec {
+        let path = variable(&spec, "PATH");
+        let named = spec.program.as_os_str();
+        let found = if spec.program.components().count() > 1 {
+            spec.cwd.join(&spec.program).as_path().to_owned()
+        } else {
+            match which(named, path.as_deref().unwrap_or_default()) {
+                Some(found) => found,
+                None => return spec,
+            }
+        };
+        if !found.exists() {
+            return spec;
+        }
+        let folders = tool_folders(&spec, path.as_deref(), &found);
+        let hidden: Vec<PathBuf> =
+            folders.iter().flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name))).collect();
+        let order = Order { limits: self.limits, ..Order::default() };
+        match (&self.kind, &self.own) {
+            (Kind::Bubblewrap(bwrap), own) => {
+                let command = bubblewrap::Command {
+                    bwrap,
+                    own: own.as_deref(),
+                    program: &found,
+                    folders: &folders,
+                    hidden: &hidden,
+                };
+                let args = bubblewrap::arguments(&command, &spec, walls, order);
+                ProcessSpec { program: command.bwrap.to_owned(), args, ..spec }
+            }
+            (Kind::Landlock { .. }, None) => spec,
+            (Kind::Landlock { own_network }, Some(own)) => {
+                let (order, temporary) = self.rules(order, walls, folders, hidden, *own_network);
+                let mut args: Vec<OsString> = vec![WORD.into(), order.text().into(), found.into()];
+                args.extend(spec.args.iter().cloned());
+                let spec = ProcessSpec { program: own.clone(), args, ..spec };
+                match temporary {
+                    Some(place) => spec.env("TMPDIR", place),
+                    None => spec,
+                }
+            }
+        }
+    }
+
+    /// The walls in Landlock's terms, and the folder for temporary files.
+    fn rules(
+        &self,
+        order: Order,
+        walls: &Walls,
+        folders: Vec<PathBuf>,
+        hidden: Vec<PathBuf>,
+        own_network: bool,
+    ) -> (Order, Option<AbsPath>) {
+        let path = |place: &AbsPath| place.as_path().to_owned();
+        let real = |place: PathBuf| place.canonicalize().unwrap_or(place);
+        let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(folders).collect();
+        readable.extend(walls.readable.iter().map(path));
+        readable.extend(walls.shown_read_only.iter().map(|(here, _)| path(here)));
+        let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
+        let temporary = walls.shown_as.iter().find(|(_, there)| there.as_path() == Path::new("/tmp"));
+        writable.extend(temporary.map(|(here, _)| path(here)));
+        let (network, proxy) = match &walls.network {
+            Network::All => (Net::Shared, None),
+            Network::Proxy(socket) => (Net::Own, Some(path(socket))),
+            Network::None if own_network => (Net::Own, None),
+            Network::None => (Net::None, None),
+        };
+        if network == Net::Shared {
+            readable.extend(resolver());
+        }
+        let hidden = SECRETS.iter().map(PathBuf::from).chain(hidden).map(real).collect();
+        let rules = Rules { readable: readable.into_iter().map(real).collect(), writable, hidden, network };
+        (Order { proxy, walls: Some(rules), ..order }, temporary.map(|(here, _)| here.clone()))
+    }
+}
+
+/// A cage with what is in it: how the programs of one run are started.
+#[derive(Debug, Clone)]
+pub struct Caged {
+    /// The cage.
+    pub cage: Cage,
+    /// What is inside.
+    pub walls: Walls,
+    /// Variables that differ inside: the home, the folder for temporary files, the proxy.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What its programs ask of the network, where that goes through the proxy.
+    pub asked: Option<Arc<EgressLog>>,
+}
+
+impl Caged {
+    /// The same process, inside.
+    pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        self.cage.wrap(spec.envs(environment), &self.walls)
+    }
+}
+
+/// As [`Caged::wrap`], where there is a cage.
+pub fn wrap(caged: Option<&Caged>, spec: ProcessSpec) -> ProcessSpec {
+    match caged {
+        Some(caged) => caged.wrap(spec),
+        None => spec,
+    }
+}
+
+/// How records name what a program ran in.
+pub fn name(caged: Option<&Caged>) -> &'static str {
+    caged.map_or("none", |caged| caged.cage.name())
+}
+
+/// The file by which names are looked up, where it stands below /run.
+fn resolver() -> Option<PathBuf> {
+    Path::new("/etc/resolv.conf").canonicalize().ok().filter(|real| real.starts_with("/run"))
+}
+
+#[cfg(target_os = "linux")]
+use self::inside::{WORD, own_program};
+#[cfg(target_os = "linux")]
+use self::landlock::{SIGNALS, version as landlock_version};
+
+#[cfg(not(target_os = "linux"))]
+const WORD: &str = "";
+#[cfg(not(target_os = "linux"))]
+const SIGNALS: i64 = 0;
+#[cfg(not(target_os = "linux"))]
+fn own_program() -> Option<PathBuf> {
+    None
+}
+#[cfg(not(target_os = "linux"))]
+fn landlock_version() -> i64 {
+    0
+}
+
+#[cfg(unix)]
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
+}
+
+/// Folders outside of the system's that programs of the `PATH` need: the folder itself, and what stands beside it where
+/// it is a tool's own tree (`bin` beside `lib`). Never a home, and never the root.
+fn tool_folders(spec: &ProcessSpec, path: Option<&OsStr>, program: &Path) -> Vec<PathBuf> {
+    let home = variable(spec, "HOME").map(PathBuf::from);
+    let system = |folder: &Path| SYSTEM.iter().any(|known| folder.starts_with(known));
+    let mut folders = Vec::new();
+    let mut add = |folder: PathBuf| {
+        let is_home = home.as_ref() == Some(&folder) || folder.parent().is_none();
+        if folder.is_absolute() && !is_home && !system(&folder) && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    };
+    for name in TOOL_FOLDERS {
+        variable(spec, name).map(PathBuf::from).into_iter().for_each(&mut add);
+    }
+    let mut entries: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
+    for place in [program.to_owned(), program.canonicalize().unwrap_or_else(|_| program.to_owned())] {
+        entries.extend(place.parent().map(Path::to_owned));
+        // A package of node's: what it needs stands in the folder of packages around it.
+        let packages =
+            place.ancestors().find(|folder| folder.file_name() == Some(OsStr::new("node_modules")));
+        entries.extend(packages.map(Path::to_owned));
+    }
+    for entry in entries {
+        if entry.file_name() == Some(OsStr::new("bin"))
+            && let Some(tree) = entry.parent()
+            && tree.join("lib").is_dir()
+            && tree.file_name() != Some(OsStr::new(".local"))
+        {
+            add(tree.to_owned());
+        }
+        add(entry);
+    }
+    folders
+}
+
+fn variable(spec: &ProcessSpec, name: &str) -> Option<OsString> {
+    spec.env.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
+/// Where a program of that name is, among the folders of `path`.
+pub fn which(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
+    if Path::new(program).is_absolute() {
+        return Path::new(program).is_file().then(|| PathBuf::from(program));
+    }
+    std::env::split_paths(path).map(|folder| folder.join(program)).find(|found| runs(found))
+}
+
+#[cfg(unix)]
+fn runs(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn runs(file: &Path) -> bool {
+    file.is_file()
+}

@@ -1,0 +1,196 @@
+//! The way out of the cage, through caged programs: allowed hosts, refused ones, and keys that no program holds.
+
+use serde_json::{Value, json};
+
+use super::bench::{fixer, journal, no_cage, script};
+use crate::outside::world::World;
+
+/// What the programs try, one line each: `NAME: what came of it`.
+const TRY: &str = r#"#!/bin/bash
+if [ "$1" != inner ]; then "$0" inner | tr 'A-Za-z' 'N-ZA-Mn-za-m'; exit 0; fi
+cat >/dev/null
+try() { name=$1; shift; echo "$name: $(timeout 10 "$@" 2>&1 | tail -c 400 | tr '\n' ' ')"; }
+"#;
+
+/// Why these tests cannot run here.
+fn skipped() -> Option<String> {
+    let curl = agentd::sys::cage::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
+    no_cage().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()))
+}
+
+/// `127.0.0.1:PORT` of the simulator.
+fn authority(world: &World) -> String {
+    let url = world.sim.api_url();
+    url.trim_start_matches("http://").split('/').next().unwrap().to_owned()
+}
+
+/// What the program said under a name, from the report.
+fn said<'a>(report: &'a str, name: &str) -> &'a str {
+    let line = report.lines().find(|line| line.starts_with(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+/// What the program said, turned back from ROT13, which no redaction sees through.
+fn report(output: &Value) -> String {
+    let turn = |c: char| match c {
+        'a'..='m' | 'A'..='M' => char::from(c as u8 + 13),
+        'n'..='z' | 'N'..='Z' => char::from(c as u8 - 13),
+        other => other,
+    };
+    output["final_report"]["content"].as_str().unwrap_or_default().chars().map(turn).collect()
+}
+
+/// Every event of a kind, its data.
+fn events(world: &World, output: &Value, kind: &str) -> Vec<Value> {
+    let lines = journal(world, output);
+    let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|event| event["kind"] == kind).map(|event| event["data"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_reaches_the_hosts_of_its_list_and_no_others() {
+    if let Some(why) = skipped() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let allowed = authority(&world);
+    // Another host of the machine's, which nobody listed.
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = other.local_addr().unwrap();
+    let text = format!(
+        "{TRY}\
+         try listed curl -sS -o /dev/null -w '%{{http_code}}' http://{allowed}/\n\
+         try tunnel curl -sS -p -o /dev/null -w '%{{http_code}}' http://{allowed}/\n\
+         try other curl -sS http://{other}/\n\
+         try other-tunnel curl -sS -p http://{other}/\n\
+         try named curl -sS https://example.org/\n\
+         try spelled curl -sS --noproxy '' -x $http_proxy http://2130706433:{}/\n\
+         try past-the-proxy bash -c 'exec 3<>/dev/tcp/127.0.0.1/{} && echo REACHED'\n\
+         try names bash -c 'exec 3<>/dev/udp/1.1.1.1/53 && echo hi >&3 && echo REACHED'\n",
+        other.port(),
+        allowed.rsplit(':').next().unwrap(),
+    );
+    fixer(&world, "command", &json!({"argv": [script(&world, "out.sh", &text)], "network": [allowed]}));
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let report = report(&output);
+    assert!(said(&report, "listed").contains("200") || said(&report, "listed").contains("404"), "{report}");
+    assert_eq!(said(&report, "tunnel")[8..], said(&report, "listed")[8..], "{report}");
+    assert!(said(&report, "other").contains("is not among the hosts"), "{report}");
+    assert!(
+        said(&report, "other").contains("runner.agentd.program.network of the agent \"fixer\""),
+        "{report}"
+    );
+    for name in ["other-tunnel", "named"] {
+        assert!(said(&report, name).contains("403"), "{report}");
+    }
+    assert!(said(&report, "spelled").contains("is not among the hosts"), "{report}");
+    assert!(!report.contains("REACHED"), "{report}");
+    let asked = events(&world, &output, "network_asked");
+    let hosts = asked[0]["hosts"].as_array().unwrap();
+    let (host, port) = allowed.split_once(':').unwrap();
+    let reached = hosts.iter().find(|asked| asked["refused"].is_null()).unwrap();
+    assert_eq!(
+        (reached["host"].as_str(), &reached["port"]),
+        (Some(host), &json!(port.parse::<u16>().unwrap()))
+    );
+    assert_eq!(reached["times"], 2);
+    let refused: Vec<_> = hosts.iter().filter(|asked| asked["refused"].is_string()).collect();
+    assert!(refused.iter().any(|asked| asked["host"] == "example.org" && asked["port"] == 443), "{hosts:?}");
+    let warnings = output["warnings"].to_string();
+    assert!(warnings.contains("host_not_reached") && warnings.contains("example.org:443"), "{warnings}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_works_with_a_key_that_it_never_holds() {
+    if let Some(why) = skipped() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::of(1, |scenario| {
+        scenario.model.replies = serde_json::from_value(json!([{"text": "hello from the model"}])).unwrap();
+    })
+    .await;
+    let request = r#"{"model":"recorded-model","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
+    let text = format!(
+        "{TRY}\
+         env | grep -i -E 'anthropic|proxy'\n\
+         try model curl -sS -H \"x-api-key: $ANTHROPIC_API_KEY\" -H 'anthropic-version: 2023-06-01' \
+         -H 'content-type: application/json' -d '{request}' $ANTHROPIC_BASE_URL/v1/messages\n\
+         try aside curl -sS --path-as-is $ANTHROPIC_BASE_URL/../../repos/demo/shop\n\
+         try unknown curl -sS http://127.0.0.1:3128/other/v1/messages\n\
+         try directly curl -sS http://{}/\n\
+         cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'\n",
+        authority(&world)
+    );
+    let program = json!({"argv": [script(&world, "key.sh", &text)], "endpoints": ["anthropic"]});
+    fixer(&world, "command", &program);
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let report = report(&output);
+    assert!(said(&report, "model").contains("hello from the model"), "{report}");
+    assert!(said(&report, "aside").contains("leaves the endpoint"), "{report}");
+    assert!(said(&report, "unknown").contains("there is no endpoint"), "{report}");
+    assert!(said(&report, "directly").contains("Failed to connect"), "{report}");
+    assert!(report.contains("ANTHROPIC_API_KEY=held-by-agentd"), "{report}");
+    let all = journal(&world, &output);
+    for secret in ["a-key-of-the-simulator", "demo-token-of-the-simulator"] {
+        assert!(!report.contains(secret) && !all.contains(secret), "{secret}: {report}");
+    }
+    let asked = events(&world, &output, "network_asked");
+    assert!(
+        asked[0]["hosts"].as_array().unwrap().iter().any(|asked| asked["endpoint"] == "anthropic"),
+        "{asked:?}"
+    );
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_have_the_hosts_of_the_definition_and_verify_says_what_was_refused() {
+    if let Some(why) = skipped() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let allowed = authority(&world);
+    fixer(&world, "command", &json!({"argv": ["true"]}));
+    let agent = std::fs::read_to_string(world.shop().join(".agent/fixer/agent.json")).unwrap();
+    let boundaries = format!(
+        "\"permissionMode\":\"acceptEdits\",\"sandbox\":{{\"network\":{{\"mode\":\"custom\",\"trustedDomains\":[\"{allowed}\"]}}}}"
+    );
+    let agent = agent.replace("\"permissionMode\":\"acceptEdits\"", &boundaries);
+    assert!(agent.contains("trustedDomains"));
+    world.write("shop/.agent/fixer/agent.json", &agent);
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let commands = format!(
+        "[[\"curl\", \"-sS\", \"-o\", \"/dev/null\", \"http://{allowed}/\"], [\"curl\", \"-sSf\", \"http://forge.example/\"]]"
+    );
+    world.write("overlay.toml", &overlay.replace("[[\"sh\", \"tests/run.sh\"]]", &commands));
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let verified = events(&world, &output, "verified");
+    assert_eq!(
+        (&verified[0]["exit_code"], &verified[1]["exit_code"]),
+        (&json!(0), &json!(22)),
+        "{verified:?}"
+    );
+    let warnings = output["warnings"].to_string();
+    assert!(warnings.contains("forge.example:80") && warnings.contains("trustedDomains"), "{warnings}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_cannot_be_held_are_refused_before_anything_is_made() {
+    let world = World::new(0).await;
+    for (program, words) in [
+        (json!({"argv": ["true"], "network": ["https://example.org/x"]}), "is not a host"),
+        (json!({"argv": ["true"], "endpoints": ["nobody"]}), "no [providers.nobody]"),
+        (json!({"argv": ["true"], "network": ["example.org"], "sandbox": "off"}), "need the cage"),
+    ] {
+        fixer(&world, "command", &program);
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(code, Some(4), "{output:#}");
+        assert!(output.to_string().contains(words), "{words}: {output:#}");
+    }
+    assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    world.finish().await;
+}
