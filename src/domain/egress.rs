@@ -63,6 +63,17 @@ impl Egress {
     }
 }
 
+impl Egress {
+    /// The list that says the same.
+    pub fn words(&self) -> Vec<String> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Hosts(hosts) => hosts.iter().map(ToString::to_string).collect(),
+            Self::Everything => vec![EVERYTHING.to_owned()],
+        }
+    }
+}
+
 /// A host, or all hosts below a name, with one port or the usual ones (443 and 80).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRule {

@@ -13,6 +13,7 @@ use super::origin::Origin;
 use super::policy::PolicyDecision;
 use super::record::{AccountingEntry, Artifact};
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
+use super::sandbox::SandboxFacts;
 use super::stop::Stop;
 use super::trace::{
     ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
@@ -231,6 +232,8 @@ pub enum Event {
         /// Cap, in the same unit.
         cap: f64,
     },
+    /// Room instance: what holds the run's programs.
+    SandboxChosen(SandboxFacts),
     /// What programs asked of the network through agentd's proxy, since the last such event.
     NetworkAsked {
         /// `commands` (agentd's own tools, checks, verify commands) or `agent` (the agent program).

@@ -6,6 +6,7 @@ use super::money::Money;
 use super::name::CommitId;
 use super::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact, CostSource};
 use super::run::{VisitRecord, Warning};
+use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
 
 /// What the events of one run say. Same events, same facts.
@@ -55,6 +56,8 @@ pub struct RunFacts {
     pub sealed: Option<Vec<Artifact>>,
     /// Whether the sinks were fed.
     pub emitted: bool,
+    /// What held its programs.
+    pub sandbox: Option<SandboxFacts>,
     /// Every other event, for folds that need more.
     pub other: Vec<(i64, Event)>,
 }
@@ -161,6 +164,7 @@ impl RunFacts {
                 self.checkpoint = Some((visit, commit));
             }
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.ledger.push(*entry),
+            Event::SandboxChosen(sandbox) => self.sandbox = Some(sandbox),
             Event::Warned(warning) => self.warnings.push(warning),
             Event::BudgetSoftLimit { kind, used, cap } => {
                 self.soft_hits.push(kind);

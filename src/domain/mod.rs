@@ -15,6 +15,7 @@ pub mod untrusted;
 pub mod outgoing;
 pub mod redaction;
 pub mod egress;
+pub mod sandbox;
 pub mod reach;
 pub mod rules;
 pub mod fingerprint;

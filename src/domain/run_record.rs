@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::fingerprint::Fingerprint;
 use super::policy::PolicyDecision;
 use super::run_output::OutputMapping;
+use super::sandbox::SandboxFacts;
 use super::stop::{StopDetail, StopReason};
 use super::trace::{
     Exclusion, GuardrailDecision, Item, ManifestInput, PromptSnapshot, RecordText, SuspendedProposal,
@@ -74,6 +75,9 @@ pub struct RunRecord {
     pub steps: Vec<SessionManifest>,
     /// What the repository came to.
     pub repo_state: RepoState,
+    /// What held the run's programs; absent: it ended before there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxFacts>,
     /// Last hash of the journal's chain.
     pub events_digest: String,
     /// The killed run that this one succeeds (D61).

@@ -2,27 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::equipment;
 use super::run::Run;
 use super::site::Site;
+use super::tool_home;
 use super::way_out::{self, WayOut};
 use crate::config::Env;
 use crate::config::sandbox_file::{SandboxMode, SandboxTable};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
 use crate::domain::event::Event;
-use crate::domain::flow::Sandbox;
+use crate::domain::flow::{Definition, Sandbox};
+use crate::domain::sandbox::SandboxFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::GitError;
 use crate::git::caged::{CagedGit, Taken};
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
+use crate::store::run_dir::RunDir;
 use crate::sys::cage::order_format::Limits;
-use crate::sys::cage::{Cage, Caged, Choice, Walls};
+use crate::sys::cage::{Cage, Caged, Choice, Network, Walls};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
@@ -42,6 +45,10 @@ pub struct Enclosure {
     git: Option<CagedGit>,
     /// What the worktree's `.git` says.
     link: Option<Vec<u8>>,
+    /// Cargo's home of the user, where the run has one of its own.
+    cargo: Option<AbsPath>,
+    /// Why there is no cage.
+    without: Option<String>,
     worktree: Worktree,
     /// Hosts that people were told of.
     told: Mutex<BTreeSet<(String, u16)>>,
@@ -64,14 +71,18 @@ pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
     }))
 }
 
+/// The folder of it in a run's directory.
+pub fn folder(dir: &RunDir) -> PathBuf {
+    dir.path.join("cage")
+}
+
 impl Enclosure {
     /// Makes the place. Without a cage the programs of agentd's own session run as they are, and a note says so.
     pub async fn open(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Self, Stop> {
         let definition = &run.plan.loaded.definition;
         let failed =
             |what: String| Stop::new(StopDetail::Internal, format!("The cage cannot be made: {what}."));
-        let folder =
-            AbsPath::new(run.journal().dir().path.join("cage")).map_err(|error| failed(error.to_string()))?;
+        let folder = AbsPath::new(folder(run.journal().dir())).map_err(|error| failed(error.to_string()))?;
         for name in ["home", "tmp", "agent-home"] {
             files::create_private_dir(folder.join(name).as_path())
                 .map_err(|error| failed(error.to_string()))?;
@@ -83,6 +94,8 @@ impl Enclosure {
             agent: WayOut::closed(),
             git: None,
             link: std::fs::read(worktree.path().join(".git").as_path()).ok(),
+            cargo: None,
+            without: None,
             worktree: worktree.clone(),
             told: Mutex::default(),
         };
@@ -90,6 +103,7 @@ impl Enclosure {
         match cage(&site.env, &site.config.sandbox).await {
             Ok(cage) if wanted || definition.agentd.program.as_ref().is_some_and(|program| program.caged) => {
                 made.open_ways(run, site, &cage)?;
+                made.cargo_home(site).await.map_err(|error| failed(error.to_string()))?;
                 let mut objects = Vec::new();
                 if cage.can_show_otherwise() {
                     let identity = site.identity().await.map_err(|error| failed(error.to_string()))?;
@@ -107,15 +121,16 @@ impl Enclosure {
                     cage,
                 });
             }
-            Ok(_) => {}
-            Err(_) if site.config.sandbox.mode == SandboxMode::Off => {}
-            Err(why) if wanted => run.warn(
-                "no_cage",
-                format!(
-                    "Commands run without a cage, with your own rights: {why}. `agentd doctor` says more."
-                ),
-            ),
-            Err(_) => {}
+            Ok(_) => made.without = Some("the definition does not want one".to_owned()),
+            Err(why) => {
+                if wanted && site.config.sandbox.mode != SandboxMode::Off {
+                    let text = format!(
+                        "Commands run without a cage, with your own rights: {why}. `agentd doctor` says more."
+                    );
+                    run.warn("no_cage", text);
+                }
+                made.without = Some(why);
+            }
         }
         Ok(made)
     }
@@ -135,6 +150,39 @@ impl Enclosure {
         caged.environment = self.environment(&site.env, "agent-home");
         caged.environment.extend(self.agent.environment.iter().cloned());
         Some(caged)
+    }
+
+    /// What holds the programs, for the record.
+    pub fn facts(&self, definition: &Definition) -> SandboxFacts {
+        let Some(caged) = &self.caged else {
+            let lacks = self.without.iter().cloned().collect();
+            return SandboxFacts { name: "none".to_owned(), lacks, ..SandboxFacts::default() };
+        };
+        let program = definition.agentd.program.as_ref();
+        SandboxFacts {
+            name: caged.cage.name().to_owned(),
+            lacks: caged.cage.lacks(),
+            command_hosts: match self.commands.network {
+                Network::None => Vec::new(),
+                Network::Proxy(_) | Network::All => definition.boundaries.sandbox.network.words(),
+            },
+            agent_hosts: program.map(|program| program.network.words()).unwrap_or_default(),
+            agent_endpoints: program.map(|program| program.endpoints.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// A Cargo home of the run's own, where there is something to download from.
+    async fn cargo_home(&mut self, site: &Site) -> Result<(), FileError> {
+        let closed = self.commands.network == Network::None && self.agent.network == Network::None;
+        let homes = equipment::tool_homes(&site.env);
+        let own = homes.into_iter().find(|(name, _)| name == "CARGO_HOME").map(|(_, place)| place);
+        let Some(own) = own.and_then(|own| AbsPath::new(PathBuf::from(own)).ok()).filter(|_| !closed) else {
+            return Ok(());
+        };
+        let (from, to) = (own.clone(), self.folder.join("cargo"));
+        let made = tokio::task::spawn_blocking(move || tool_home::make(from.as_path(), to.as_path())).await;
+        self.cargo = Some(own);
+        made.unwrap_or(Ok(()))
     }
 
     /// Opens what the definition lets its programs reach.
@@ -264,6 +312,11 @@ impl Enclosure {
         writable.extend(self.git.as_ref().map(|own| own.dir().clone()));
         let further = sandbox.allowed_paths.iter().map(|path| place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
+        let mut readable = objects;
+        if let Some(own) = &self.cargo {
+            readable.push(own.clone());
+            writable.push(self.folder.join("cargo"));
+        }
         let mut shown_as = Vec::new();
         if let Ok(tmp) = AbsPath::new("/tmp") {
             shown_as.push((self.folder.join("tmp"), tmp));
@@ -273,7 +326,7 @@ impl Enclosure {
         }
         Walls {
             writable,
-            readable: objects,
+            readable,
             shown_as,
             shown_read_only: Vec::new(),
             network: self.commands.network.clone(),
@@ -285,6 +338,9 @@ impl Enclosure {
         let mut all: Vec<(OsString, OsString)> =
             vec![("HOME".into(), self.folder.join(home).as_path().into()), ("TMPDIR".into(), "/tmp".into())];
         all.extend(equipment::tool_homes(env));
+        if self.cargo.is_some() {
+            all.push(("CARGO_HOME".into(), self.folder.join("cargo").as_path().into()));
+        }
         all
     }
 }

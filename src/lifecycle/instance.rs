@@ -90,6 +90,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         Ok(enclosure) => Arc::new(enclosure),
         Err(stop) => return Ok(Err(stop)),
     };
+    run.record(Event::SandboxChosen(enclosure.facts(&plan.loaded.definition)))?;
     run.has_enclosure(Arc::clone(&enclosure));
     let agent = match agent_backend::backend(run, site, worktree, &enclosure) {
         Ok(agent) => agent,

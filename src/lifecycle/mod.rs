@@ -21,6 +21,7 @@ pub mod furnish;
 pub mod worktree;
 pub mod retire;
 pub mod task;
+pub mod tool_home;
 pub mod way_out;
 pub mod enclosure;
 pub mod agent_backend;

@@ -55,6 +55,7 @@ pub fn fold(
             head_tree: output.artifacts.head_tree.clone(),
             dirty: false,
         },
+        sandbox: facts.sandbox.clone(),
         events_digest: events_digest.to_owned(),
         previous_run_id: facts.lease.as_ref().and_then(|lease| lease.previous_run).map(|run| run.0),
     };

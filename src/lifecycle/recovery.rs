@@ -216,6 +216,10 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
             stop: Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run."),
         })?;
     }
+    // What its programs were given may hold what must not stay, such as files of the user's home.
+    if let Err(error) = crate::sys::files::remove_dir(&super::enclosure::folder(dir)) {
+        tracing::warn!(%error, "the private folder of a dead run's programs stays");
+    }
     if known.sealed.is_none() {
         journal.restore_ledger()?;
         report::write_blocking(dir)?;

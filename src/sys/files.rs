@@ -210,6 +210,17 @@ pub fn copy_new(from: &Path, to: &Path) -> Result<bool, FileError> {
     Ok(true)
 }
 
+/// Makes a link to a file or folder. Where links need rights of their own, nothing is made.
+pub fn link(to: &Path, place: &Path) -> Result<(), FileError> {
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(to, place).map_err(|source| FileError::new("link", place, source));
+    #[cfg(not(unix))]
+    {
+        let _ = (to, place);
+        Ok(())
+    }
+}
+
 /// Renames within a file system.
 pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that renames")]

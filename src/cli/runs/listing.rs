@@ -103,6 +103,10 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         rows.push(("branch", lease.branch.to_string()));
         rows.push(("instance", lease.instance.to_string()));
     }
+    if let Some(sandbox) = &facts.sandbox {
+        rows.push(("cage", sandbox.name.clone()));
+        rows.extend(sandbox.lacks.iter().map(|lack| ("", lack.clone())));
+    }
     let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
     rows.push(("started", format!("{}, for {}", rfc3339_of_ms(facts.started_at), page::duration(lived))));
     for visit in &facts.visits {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::order_format::{Limits, Network, Order};
-use super::{filter, landlock, relay};
+use super::{filter, group, landlock, relay};
 
 /// The first argument by which agentd's program knows that it stands in a cage.
 pub(super) const WORD: &str = "__cage";
@@ -61,6 +61,12 @@ fn enter(mut args: impl Iterator<Item = OsString>) -> (i32, String) {
 type Failed = (&'static str, io::Error);
 
 fn prepare(order: &Order) -> Result<(), Failed> {
+    if let Some(group) = &order.group {
+        group::join(group).map_err(|error| ("its control group", error))?;
+    }
+    if order.outside {
+        return Ok(());
+    }
     let named = |what| move |error: io::Error| (what, error);
     let mut own_network = true;
     if let Some(walls) = &order.walls

@@ -7,6 +7,7 @@ mod bubblewrap;
 pub mod order_format;
 #[cfg(target_os = "linux")]
 mod filter;
+mod group;
 #[cfg(target_os = "linux")]
 pub mod inside;
 #[cfg(target_os = "linux")]
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::group::Group;
 use self::order_format::{Limits, Network as Net, Order, Rules};
 use super::egress_log::EgressLog;
 use super::paths::AbsPath;
@@ -69,6 +71,8 @@ pub struct Cage {
     /// agentd's own program, where it can be started inside: it sets limits and brings the proxy in.
     own: Option<PathBuf>,
     limits: Limits,
+    /// Counts the processes of all that is started in it, where the machine lets agentd.
+    group: Option<Group>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +146,8 @@ impl Cage {
         let Some(program) = which(OsStr::new("bwrap"), path) else {
             return Err("the program bwrap is not installed (package bubblewrap)".to_owned());
         };
-        let cage = Self { kind: Kind::Bubblewrap(program), own: own_program(), limits: Limits::default() };
+        let kind = Kind::Bubblewrap(program);
+        let cage = Self { kind, own: own_program(), limits: Limits::default(), group: None };
         cage.trial(path).await.map_err(|why| format!("bwrap is installed but does not work here: {why}"))?;
         Ok(cage)
     }
@@ -158,6 +163,7 @@ impl Cage {
             kind: Kind::Landlock { own_network },
             own: Some(own.clone()),
             limits: Limits::default(),
+            group: None,
         };
         if with(true).trial(path).await.is_ok() {
             return Ok(with(true));
@@ -179,9 +185,10 @@ impl Cage {
         }
     }
 
-    /// The same with other limits.
+    /// The same with other limits, its processes counted where the machine lets agentd do that.
     pub fn limited(self, limits: Limits) -> Self {
-        Self { limits, ..self }
+        let group = self.own.is_some().then(|| Group::make(limits.processes)).flatten();
+        Self { limits, group, ..self }
     }
 
     /// How records name it.
@@ -226,8 +233,11 @@ impl Cage {
         }
         if self.own.is_none() {
             lacks.push("there are no limits, and no lists of hosts".to_owned());
-        } else if is_root() {
-            lacks.push("the number of processes is not limited for root".to_owned());
+        } else if self.group.is_none() && is_root() {
+            lacks.push(
+                "the number of processes is not limited for root: there is no control group for it"
+                    .to_owned(),
+            );
         }
         lacks
     }
@@ -249,8 +259,13 @@ impl Cage {
             return spec;
         }
         let folders = tool_folders(&spec, path.as_deref(), &found);
-        let hidden: Vec<PathBuf> =
-            folders.iter().flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name))).collect();
+        let readable =
+            folders.iter().map(PathBuf::as_path).chain(walls.readable.iter().map(AbsPath::as_path));
+        let hidden: Vec<PathBuf> = readable
+            .flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name)))
+            .filter(|secret| secret.exists())
+            .collect();
+        let group = self.group.as_ref().map(|group| group.path().to_owned());
         let order = Order { limits: self.limits, ..Order::default() };
         match (&self.kind, &self.own) {
             (Kind::Bubblewrap(bwrap), own) => {
@@ -262,10 +277,21 @@ impl Cage {
                     hidden: &hidden,
                 };
                 let args = bubblewrap::arguments(&command, &spec, walls, order);
-                ProcessSpec { program: command.bwrap.to_owned(), args, ..spec }
+                let spec = ProcessSpec { program: command.bwrap.to_owned(), args, ..spec };
+                match (own, group) {
+                    (Some(own), Some(group)) => {
+                        let order = Order { group: Some(group), outside: true, ..Order::default() };
+                        let mut args: Vec<OsString> =
+                            vec![WORD.into(), order.text().into(), spec.program.clone().into()];
+                        args.extend(spec.args.iter().cloned());
+                        ProcessSpec { program: own.clone(), args, ..spec }
+                    }
+                    _ => spec,
+                }
             }
             (Kind::Landlock { .. }, None) => spec,
             (Kind::Landlock { own_network }, Some(own)) => {
+                let order = Order { group, ..order };
                 let (order, temporary) = self.rules(order, walls, folders, hidden, *own_network);
                 let mut args: Vec<OsString> = vec![WORD.into(), order.text().into(), found.into()];
                 args.extend(spec.args.iter().cloned());
@@ -304,7 +330,8 @@ impl Cage {
         if network == Net::Shared {
             readable.extend(resolver());
         }
-        let hidden = SECRETS.iter().map(PathBuf::from).chain(hidden).map(real).collect();
+        let secrets = SECRETS.iter().map(PathBuf::from).filter(|secret| secret.exists());
+        let hidden = secrets.chain(hidden).map(real).collect();
         let rules = Rules { readable: readable.into_iter().map(real).collect(), writable, hidden, network };
         (Order { proxy, walls: Some(rules), ..order }, temporary.map(|(here, _)| here.clone()))
     }

@@ -26,6 +26,12 @@ impl Default for Limits {
 /// What is done before a command takes over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
+    /// Control group that is joined first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<PathBuf>,
+    /// Whether that is all: what comes is bubblewrap, and the rest is done inside.
+    #[serde(default)]
+    pub outside: bool,
     /// Limits that are set.
     pub limits: Limits,
     /// Socket of the proxy, which is to be reached at [`super::PROXY_PORT`] of the loopback.

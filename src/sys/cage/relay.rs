@@ -42,6 +42,14 @@ fn silence() {
 }
 
 fn carry(listener: &TcpListener, socket: &Path) {
+    // A connection that is never used ends with the proxy, whatever ended that; then there is nothing to carry.
+    if let Ok(mut leash) = UnixStream::connect(socket) {
+        let end = move || {
+            drop(io::copy(&mut leash, &mut io::sink()));
+            std::process::exit(0);
+        };
+        drop(std::thread::Builder::new().stack_size(64 << 10).spawn(end));
+    }
     for inner in listener.incoming().flatten() {
         let Ok(outer) = UnixStream::connect(socket) else { continue };
         let (Ok(inner_back), Ok(outer_back)) = (inner.try_clone(), outer.try_clone()) else { continue };

@@ -198,7 +198,7 @@ async fn attack(mode: &str) {
             .replace("{abstract}", &outside.abstract_name);
         script(&world, &format!("attacks/{number:02}.sh"), &format!("{text}\n"));
     }
-    let runner = "#!/bin/bash\ncat >/dev/null\nout=$TMPDIR/out\n\
+    let runner = "#!/bin/bash\ncat >/dev/null\nout=$TMPDIR/out\nexport PATH=/usr/bin:/bin:$PATH\n\
         for file in \"$(dirname \"$0\")\"/attacks/*.sh; do\n\
         timeout -k 1 8 bash \"$file\" >$out 2>&1 </dev/null; echo \"== ${file##*/}\"; head -c 20000 $out; echo\n\
         done | tr 'A-Za-z' 'N-ZA-Mn-za-m' > attack.log\necho survived\n";

@@ -9,5 +9,6 @@ mod bench;
 mod cage;
 mod command;
 mod egress;
+mod limits;
 mod programs;
 mod tools;
