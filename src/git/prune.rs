@@ -1,6 +1,6 @@
 //! Listing worktrees, and retiring those whose work is safely elsewhere; the rest is kept, with the reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkout::Checkout;
 use super::error::GitError;
@@ -19,6 +19,8 @@ pub struct PrunePlan {
     pub merged_into: Vec<CommitId>,
     /// Heads of pull requests that the tracker calls merged (squashed ones are in nobody's history).
     pub merged_heads: Vec<CommitId>,
+    /// Worktrees by name that may go if they are merged and clean: nobody begins to work in them meanwhile.
+    pub free: BTreeSet<String>,
     /// Worktrees by name that must stay, with the reason (a live instance, retention).
     pub held: BTreeMap<String, String>,
     /// Only say what would be done.
@@ -140,6 +142,10 @@ impl Checkout {
         let kept = |reason: String| Ok(Some(reason));
         if let Some(why) = plan.held.get(name) {
             return kept(why.clone());
+        }
+        // Made since the plan was: a run may be about to begin in it.
+        if !plan.free.contains(name) {
+            return kept("it was made only now".into());
         }
         if let Some(reason) = &entry.locked {
             return kept(format!("it is locked ({reason})"));

@@ -54,7 +54,7 @@ pub async fn retire(site: &Site, age: Duration, dry_run: bool) -> Result<Vec<Pru
         let name = &one.listed.name;
         if let Some(why) = reason_to_hold(one, site.clock.now(), age) {
             held.insert(name.clone(), why);
-        } else if one.mapping.is_some() && !dry_run {
+        } else if !dry_run {
             match take(site, name).await? {
                 Ok(lease) => leases.push(lease),
                 Err(error) => {
@@ -68,6 +68,7 @@ pub async fn retire(site: &Site, age: Duration, dry_run: bool) -> Result<Vec<Pru
         root: site.worktree_root(),
         merged_into: origins(site, &free).await,
         merged_heads: merged_heads(site, &free).await,
+        free: free.iter().map(|one| one.listed.name.clone()).collect(),
         held,
         dry_run,
     };

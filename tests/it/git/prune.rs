@@ -12,6 +12,7 @@ async fn plan(ground: &Ground) -> PrunePlan {
         root: ground.at(".worktrees"),
         merged_into: vec![ground.head("main").await],
         merged_heads: Vec::new(),
+        free: (1..=9).map(|issue| format!("issue-{issue}")).collect(),
         held: BTreeMap::new(),
         dry_run: false,
     }
@@ -96,4 +97,15 @@ async fn a_worktree_is_found_by_its_name() {
     let found = checkout.find_worktree(&root, "issue-7").unwrap().unwrap();
     assert_eq!(found.branch().as_str(), "feature/issue-7");
     assert!(checkout.find_worktree(&root, "issue-8").unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_worktree_that_was_made_since_the_plan_stays() {
+    let ground = Ground::new().await;
+    ground.prepare(1).await.unwrap();
+    let mut plan = plan(&ground).await;
+    plan.free.remove("issue-1");
+    let report = ground.checkout().await.prune(&plan).await.unwrap();
+    assert_eq!(report[0].outcome, PruneOutcome::Kept { reason: "it was made only now".into() });
+    assert!(ground.exists(".worktrees/issue-1"));
 }
