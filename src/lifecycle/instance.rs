@@ -35,6 +35,7 @@ use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
+use crate::git::worktree::Worktree;
 use crate::prompt::template::Values;
 use crate::store::approvals::Approvals;
 use crate::sys::worktree_path::WorktreeRoot;
@@ -86,12 +87,10 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
     for visit in &finished {
         run.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
-    let enclosure = match Enclosure::open(run, site, worktree).await {
-        Ok(enclosure) => Arc::new(enclosure),
+    let enclosure = match enclose(run, site, worktree).await? {
+        Ok(enclosure) => enclosure,
         Err(stop) => return Ok(Err(stop)),
     };
-    run.record(Event::SandboxChosen(enclosure.facts(&plan.loaded.definition)))?;
-    run.has_enclosure(Arc::clone(&enclosure));
     let agent = match agent_backend::backend(run, site, worktree, &enclosure) {
         Ok(agent) => agent,
         Err(stop) => return Ok(Err(stop)),
@@ -153,6 +152,21 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
+}
+
+/// The place of the run's programs, with a record of what holds them.
+async fn enclose(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+) -> Result<Result<Arc<Enclosure>, Stop>, JournalError> {
+    let enclosure = match Enclosure::open(run, site, worktree).await {
+        Ok(enclosure) => Arc::new(enclosure),
+        Err(stop) => return Ok(Err(stop)),
+    };
+    run.record(Event::SandboxChosen(enclosure.facts(&run.plan.loaded.definition)))?;
+    run.has_enclosure(Arc::clone(&enclosure));
+    Ok(Ok(enclosure))
 }
 
 /// What no configuration knows of the request.
