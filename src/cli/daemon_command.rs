@@ -18,7 +18,7 @@ use crate::config::placeholder::Placeholder;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched,
-    abandons, explain, gather, retires, unfinished, walks,
+    abandons, approves, explain, gather, retires, unfinished, walks,
 };
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
@@ -338,6 +338,7 @@ async fn parts_of(
         unfinished: Vec::new(),
         retire: Some(retires(&sites)),
         abandon: abandons(&sites),
+        approve: approves(&sites),
         listen: None,
         reload: None,
         start: walks(sites, {

@@ -216,6 +216,7 @@ async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<
             "max_steps": plan.budgets.max_steps,
             "max_wall_time_ms": plan.budgets.max_wall_time.as_millis() as u64,
             "max_cost_usd": plan.budgets.max_cost,
+            "sources": plan.budget_sources,
         },
         "publish": plan.publish,
         "verify": site.config.verify.commands,

@@ -44,15 +44,17 @@ impl Admission {
 
     /// On whose behalf the run works (S-045): the actor whom GitHub authenticated, or the schedule.
     pub fn principal(&self, source: ObjectiveSource) -> Principal {
-        let login = self.actor.as_ref().map(|actor| actor.login.clone());
         match (&self.actor, source) {
             (_, ObjectiveSource::Sweep) | (None, _) => {
                 Principal::new(PrincipalSource::Sweep, "schedule", None)
             }
-            (Some(actor), _) if actor.id > 0 => {
-                Principal::new(PrincipalSource::Github, &actor.id.to_string(), login)
-            }
-            (Some(actor), _) => Principal::new(PrincipalSource::Github, &actor.login, login),
+            (Some(actor), _) => Self::principal_of(&actor.login, actor.id),
         }
+    }
+
+    /// An account of GitHub's; one whose id is not known goes by its login.
+    pub fn principal_of(login: &str, id: u64) -> Principal {
+        let key = if id > 0 { id.to_string() } else { login.to_owned() };
+        Principal::new(PrincipalSource::Github, &key, Some(login.to_owned()))
     }
 }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::admission::Admission;
 use super::board::IssueRef;
 use super::poll::Watch;
 use super::pulls::issue_of_branch;
@@ -10,13 +11,15 @@ use super::watch::Daemon;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Comment, Error, ErrorKind, Fetched};
+use crate::lifecycle::approval::{self, Approval};
 
 /// The commands, for people who wrote another one.
 const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` another one with a \
-                     fresh budget, `/agentd stop` asks the present one for its last report";
+                     fresh budget, `/agentd stop` asks the present one for its last report, `/agentd approve HASH` lets a call \
+                     run that waits for an approval";
 
 /// What a person wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Command {
     /// A run: the first, another one after a failure, or one more with a fresh budget on the same branch.
     Run,
@@ -24,8 +27,8 @@ enum Command {
     Stop,
     /// A word that is none.
     Unknown,
-    /// A grant; given with `agentd runs approve`, where the proposal can be read.
-    Approve,
+    /// A grant for the proposal of this hash, or of these first digits; nothing is executed by it (P-037).
+    Approve(String),
 }
 
 /// The command of a comment: its first line, `/agentd WORD …`. Anything else is conversation.
@@ -38,9 +41,14 @@ fn command(body: &str) -> Option<Command> {
     match word.as_str() {
         "run" | "retry" | "extend" => Some(Command::Run),
         "stop" => Some(Command::Stop),
-        "approve" => Some(Command::Approve),
+        "approve" => Some(Command::Approve(proposal(words.next().unwrap_or_default()))),
         _ => Some(Command::Unknown),
     }
+}
+
+/// The hash in a word, as people copy it: in code quotes, with a full stop.
+fn proposal(word: &str) -> String {
+    word.chars().filter(char::is_ascii_hexdigit).collect()
 }
 
 impl Watch {
@@ -139,16 +147,17 @@ impl Daemon {
         match command {
             Command::Run => {
                 let by = AskedBy { login: author.login.clone(), id: author.id };
-                self.run_for(&issue, number, by).await;
+                let text = self.run_for(&issue, by).await;
+                self.answer(&issue, number, &text).await;
             }
             Command::Stop => self.stop_for(&issue, number, &author.login).await,
             Command::Unknown => {
                 self.answer(&issue, number, &format!("That is no command. {KNOWN}.")).await;
             }
-            Command::Approve => {
-                let text = "A proposal is approved where it can be read: `agentd runs approve RUN PROPOSAL_HASH` on the \
-                            daemon's host, then `/agentd run` here.";
-                self.answer(&issue, number, text).await;
+            Command::Approve(proposal) => {
+                let by = AskedBy { login: author.login.clone(), id: author.id };
+                let text = self.approve_for(&issue, proposal, by).await;
+                self.answer(&issue, number, &text).await;
             }
         }
     }
@@ -159,23 +168,23 @@ impl Daemon {
         issue_of_branch(&pull.head).unwrap_or(number)
     }
 
-    async fn run_for(&mut self, issue: &IssueRef, asked_on: u64, by: AskedBy) {
+    /// Queues a run; gives what is to be told.
+    async fn run_for(&mut self, issue: &IssueRef, by: AskedBy) -> String {
         if self.supervisor.get(issue).is_some() {
-            let text = "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
-                        branch, with a fresh budget.";
-            return self.answer(issue, asked_on, text).await;
+            return "A run works on it already. When it has ended, `/agentd extend` starts another one on the same \
+                    branch, with a fresh budget."
+                .to_owned();
         }
         let client = self.quick_client();
         let trigger = self.parts.labels.trigger.clone();
         let labelled = match client.issue(&issue.repo, issue.number).await {
             Ok(fresh) if fresh.issue.open => client.add_labels(&issue.repo, issue.number, &[&trigger]).await,
-            Ok(_) => return self.answer(issue, asked_on, "The issue is closed; open it again first.").await,
+            Ok(_) => return "The issue is closed; open it again first.".to_owned(),
             Err(error) => Err(error),
         };
         if let Err(error) = labelled {
             tracing::warn!(%issue, %error, "a command could not be followed");
-            let text = format!("The run that {} asked for could not be queued: {error}.", by.login);
-            return self.answer(issue, asked_on, &text).await;
+            return format!("The run that {} asked for could not be queued: {error}.", by.login);
         }
         let text = format!("A run is queued for {}; the status comment says how it goes.", by.login);
         if let Some(watch) = self.watch_of(&issue.repo) {
@@ -184,9 +193,23 @@ impl Daemon {
             memory.back_off = None;
             memory.parked = None;
         }
-        self.answer(issue, asked_on, &text).await;
         // The list in hand does not show it yet.
         self.wake.notify_one();
+        text
+    }
+
+    /// Grants, and has the issue worked on again where nothing works on it: only a run that proposes the very same uses
+    /// the grant. Gives what is to be told.
+    async fn approve_for(&mut self, issue: &IssueRef, proposal: String, by: AskedBy) -> String {
+        let approver = Admission::principal_of(&by.login, by.id);
+        let approval = Approval { proposal, approver, holds: approval::HOLDS };
+        match (self.parts.approve)(issue.clone(), approval).await {
+            Err(refused) => refused,
+            Ok(told) if self.supervisor.get(issue).is_some() => {
+                format!("{told} The run that works now may use it.")
+            }
+            Ok(told) => format!("{told} {}", self.run_for(issue, by).await),
+        }
     }
 
     async fn stop_for(&mut self, issue: &IssueRef, asked_on: u64, by: &str) {
@@ -234,7 +257,9 @@ mod tests {
         assert_eq!(command("  /AgentD Retry please\nthank you"), Some(Command::Run));
         assert_eq!(command("/agentd retry, please"), Some(Command::Run));
         assert_eq!(command("/agentd stop"), Some(Command::Stop));
-        assert_eq!(command("/agentd approve abc"), Some(Command::Approve));
+        assert_eq!(command("/agentd approve abc"), Some(Command::Approve("abc".into())));
+        assert_eq!(command("/agentd approve `0a1b2c3d`."), Some(Command::Approve("0a1b2c3d".into())));
+        assert_eq!(command("/agentd approve"), Some(Command::Approve(String::new())));
         assert_eq!(command("/agentd dance"), Some(Command::Unknown));
         for talk in
             ["", "run", "> /agentd run", "say /agentd run", "/agentd", "text\n/agentd run", "/agentdrun"]

@@ -7,15 +7,17 @@ use futures::FutureExt as _;
 
 use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
+use super::supervise::{Abandon, Approve, Retire, RunControl, RunRequest, Start, Unfinished};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
+use crate::lifecycle::approval::{self, Approval, NotApproved};
 use crate::lifecycle::lease;
 use crate::lifecycle::managed;
+use crate::lifecycle::page;
 use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
 use crate::lifecycle::retire;
@@ -59,6 +61,47 @@ pub fn abandons(sites: &[Site]) -> Abandon {
         }
         .boxed()
     })
+}
+
+/// Approves proposals of runs in these sites.
+pub fn approves(sites: &[Site]) -> Approve {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
+        sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
+    Arc::new(move |issue: board::IssueRef, asked: Approval| {
+        let site = sites.get(&issue.repo).cloned();
+        async move {
+            let Some(site) = site else {
+                return Err("This repository is not among the configured ones.".to_owned());
+            };
+            let by = asked.approver.login.clone().unwrap_or_default();
+            match approval::grant_of_issue(&IssueKey::Number(issue.number), asked, &site).await {
+                Ok((grant, proposal)) => Ok(format!(
+                    "{by} approved `{}` (`{}`), for one use until {}.",
+                    proposal.resource.name.replace('`', "'"),
+                    page::short_hash(&grant.proposal_hash),
+                    grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+                )),
+                Err(refused) => Err(refusal(&refused)),
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Why nothing was approved, and what can be.
+fn refusal(refused: &NotApproved) -> String {
+    let mut text = format!("Nothing was approved: {refused}.");
+    if refused.waiting().is_empty() {
+        text.push_str(" Nothing waits for an approval.");
+    }
+    for (hash, name) in refused.waiting() {
+        text.push_str(&format!(
+            "\n- `/agentd approve {}` for `{}`",
+            page::short_hash(hash),
+            name.replace('`', "'")
+        ));
+    }
+    text
 }
 
 /// Retires merged worktrees in these sites after the time that the configuration keeps them.

@@ -31,7 +31,7 @@ pub mod status_format;
 pub use admission::Admission;
 pub use board::{Asked, Board, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection};
 pub use cron::{CronError, due, next};
-pub use dispatch::{abandons, retires, unfinished, walks};
+pub use dispatch::{abandons, approves, retires, unfinished, walks};
 pub use loading::{DaemonFiles, StateError};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use parts::{Parts, Reload, Watched};

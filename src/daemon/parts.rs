@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::board::Limits;
 use super::progress::Progress;
-use super::supervise::{Abandon, Retire, Start, Unfinished};
+use super::supervise::{Abandon, Approve, Retire, Start, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::name::RepoName;
@@ -75,6 +75,8 @@ pub struct Parts {
     pub start: Start,
     /// How a killed run is finalised that is not to be gone on with.
     pub abandon: Abandon,
+    /// How a proposal is approved that a comment names.
+    pub approve: Approve,
     /// How merged worktrees are retired, in the background (I5); `None` = they are not.
     pub retire: Option<Retire>,
     /// Follow-up runs of one pull request; 0 = none.

@@ -14,6 +14,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
+use crate::lifecycle::approval::Approval;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run of the walk; given by the roof.
@@ -21,6 +22,10 @@ pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send
 
 /// Finalises the killed run of an issue that is not to be gone on with; false = there is none. Given by the roof.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// Approves a proposal of an issue's newest run; gives what is to be told, and whether it was approved. By the roof.
+pub type Approve =
+    Arc<dyn Fn(IssueRef, Approval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
 pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;

@@ -13,12 +13,15 @@ use super::position::child;
 use super::shape::{self, Codes, Format};
 use super::source::Findings;
 use super::verdict::{completion, needs_issue};
+use crate::config::duration::Span;
+use crate::domain::budget::BudgetWishes;
 use crate::domain::completion::Completion;
 use crate::domain::egress::{Egress, TRUSTED};
 use crate::domain::flow::{
     AgentdSettings, Boundaries, ClosureAction, EvidenceMode, GithubSettings, Parameter, ParameterKind,
     ParameterLimits, PermissionMode, Sandbox,
 };
+use crate::domain::money::Money;
 
 /// `agent.json`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -290,6 +293,20 @@ pub struct AgentdFile {
     pub backend: Option<String>,
     /// How that program is started and what it may reach.
     pub program: Option<ProgramFile>,
+    /// Caps of its runs: above the configuration's, below the issue's and the flags.
+    pub budgets: Option<BudgetsFile>,
+}
+
+/// `runner.agentd.budgets`.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetsFile {
+    /// Step visits, from 1.
+    pub max_steps: Option<u32>,
+    /// Such as `15m`.
+    pub max_wall_time: Option<Span>,
+    /// US dollars.
+    pub max_cost: Option<f64>,
 }
 
 /// `runner.agentd.evidence`.
@@ -445,6 +462,29 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
         },
         continue_session: file.continue_session,
         program: program(file.backend.as_deref(), file.program, findings),
+        budgets: budgets(file.budgets.unwrap_or_default(), findings),
+    }
+}
+
+fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> BudgetWishes {
+    let mut refuse = |key: &str, wrong: bool, fix: &str| {
+        if wrong {
+            let at = format!("/runner/agentd/budgets/{key}");
+            findings.add(Severity::Error, "AC-VALID-001", &at, format!("budgets.{key} is no cap"), fix);
+        }
+    };
+    let cost = file.max_cost.map(Money::from_dollars);
+    refuse("maxSteps", file.max_steps == Some(0), "write a number from 1");
+    refuse(
+        "maxWallTime",
+        file.max_wall_time.is_some_and(|span| span.0.is_zero()),
+        "write a time such as 15m",
+    );
+    refuse("maxCost", cost == Some(None), "write US dollars from 0");
+    BudgetWishes {
+        max_steps: file.max_steps,
+        max_wall_time: file.max_wall_time.map(|span| span.0),
+        max_cost: cost.flatten(),
     }
 }
 

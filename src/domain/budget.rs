@@ -36,6 +36,63 @@ impl Default for Budgets {
     }
 }
 
+/// Caps that an issue or a definition names beside the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BudgetWishes {
+    /// Step visits.
+    pub max_steps: Option<u32>,
+    /// From the run's start to its end.
+    pub max_wall_time: Option<Duration>,
+    /// Provider cost.
+    pub max_cost: Option<Money>,
+}
+
+impl BudgetWishes {
+    /// Whether the wish asks for more than these caps.
+    pub fn raises(&self, budgets: &Budgets, kind: BudgetKind) -> bool {
+        match kind {
+            BudgetKind::MaxSteps => self.max_steps.is_some_and(|steps| steps > budgets.max_steps),
+            BudgetKind::MaxWallTime => self.max_wall_time.is_some_and(|time| time > budgets.max_wall_time),
+            BudgetKind::MaxCost => self.max_cost.is_some_and(|cost| cost > budgets.max_cost),
+        }
+    }
+
+    /// Forgets the wishes that are not to be followed.
+    pub fn keep(&mut self, wanted: impl Fn(&Self, BudgetKind) -> bool) {
+        let asked = self.clone();
+        for kind in BudgetKind::ALL.into_iter().filter(|kind| !wanted(&asked, *kind)) {
+            match kind {
+                BudgetKind::MaxSteps => self.max_steps = None,
+                BudgetKind::MaxWallTime => self.max_wall_time = None,
+                BudgetKind::MaxCost => self.max_cost = None,
+            }
+        }
+    }
+}
+
+impl Budgets {
+    /// Takes a wish over; false = there is none of this kind.
+    pub fn follow(&mut self, wishes: &BudgetWishes, kind: BudgetKind) -> bool {
+        match kind {
+            BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),
+            BudgetKind::MaxWallTime => wishes.max_wall_time.map(|time| self.max_wall_time = time).is_some(),
+            BudgetKind::MaxCost => {
+                self.max_cost_is_explicit |= wishes.max_cost.is_some();
+                wishes.max_cost.map(|cost| self.max_cost = cost).is_some()
+            }
+        }
+    }
+
+    /// A cap for people.
+    pub fn shown(&self, kind: BudgetKind) -> String {
+        match kind {
+            BudgetKind::MaxSteps => format!("{} step visits", self.max_steps),
+            BudgetKind::MaxWallTime => format!("{:?}", self.max_wall_time),
+            BudgetKind::MaxCost => self.max_cost.to_string(),
+        }
+    }
+}
+
 /// What a run has used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spend {
@@ -62,6 +119,9 @@ pub enum BudgetKind {
 }
 
 impl BudgetKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::MaxSteps, Self::MaxWallTime, Self::MaxCost];
+
     /// The word used in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
 use super::egress::AskedHost;
+use super::constraint::Constraint;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
@@ -122,6 +123,11 @@ pub enum Event {
     PolicyDecided(Box<PolicyDecision>),
     /// A proposal waits for a person (P-036).
     ProposalSuspended(Box<SuspendedProposal>),
+    /// A supervisor constrains the session.
+    ConstraintSet {
+        /// What it forbids, and for how long.
+        constraint: Constraint,
+    },
     /// The host set an argument that the model had set otherwise (S-031, D41).
     BoundParamOverridden {
         /// The tool.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::agent_program::AgentProgram;
+use super::budget::BudgetWishes;
 use super::completion::Completion;
 use super::dot_path::at;
 use super::egress::Egress;
@@ -239,6 +240,8 @@ pub struct AgentdSettings {
     pub continue_session: bool,
     /// Program that works on the steps instead of the built-in session.
     pub program: Option<AgentProgram>,
+    /// Caps of its runs, where the configuration's do not fit.
+    pub budgets: BudgetWishes,
 }
 
 /// What happens to claims that nothing backs.

@@ -22,6 +22,7 @@ pub mod fingerprint;
 pub mod record;
 pub mod report;
 pub mod trace;
+pub mod constraint;
 pub mod event;
 pub mod facts;
 pub mod evidence;

@@ -413,7 +413,12 @@ impl Gate {
     fn guard_loop(&mut self, action: &str, turn: u32) -> Result<Option<Refusal>, Denied> {
         match self.loop_guard.judge(action, turn) {
             LoopVerdict::Free => Ok(None),
-            LoopVerdict::Refuse => Ok(Some(Refusal::Loop)),
+            LoopVerdict::Refuse(set) => {
+                if let Some(constraint) = set {
+                    self.record.note(Event::ConstraintSet { constraint })?;
+                }
+                Ok(Some(Refusal::Loop))
+            }
             LoopVerdict::End => Err(Denied::Session(Halt::new(
                 StopDetail::LoopDetected,
                 "LoopDetected",

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::domain::constraint::Constraint;
 use crate::domain::target::LoopLimits;
 
 /// What a proposal does: tool and canonical arguments, hashed.
@@ -19,20 +20,20 @@ pub struct LoopGuard {
 }
 
 /// How the model was told about an action.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Told {
     times: u32,
-    /// The turn of the last time.
-    turn: u32,
+    /// Set when it was told last.
+    constraint: Constraint,
 }
 
 /// What the guard says to a proposal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoopVerdict {
     /// Go on.
     Free,
-    /// Refuse it and say so.
-    Refuse,
+    /// Refuse it and say so; with the constraint, where it is set by this.
+    Refuse(Option<Constraint>),
     /// The model was told and asks again: the session ends.
     End,
 }
@@ -50,18 +51,19 @@ impl LoopGuard {
             self.constrained.remove(action);
             return LoopVerdict::Free;
         }
-        let told = self.constrained.get(action).copied();
-        match told {
-            Some(told) if told.turn == turn => LoopVerdict::Refuse,
-            _ => {
-                let times = told.map_or(0, |told| told.times) + 1;
-                if times > self.limits.overrides {
-                    return LoopVerdict::End;
-                }
-                self.constrained.insert(action.to_owned(), Told { times, turn });
-                LoopVerdict::Refuse
-            }
+        // A constraint whose time is over counts no more: the model is told anew before anything ends.
+        let told = self.constrained.get(action).filter(|told| told.constraint.holds(turn));
+        let times = match told {
+            Some(told) if told.constraint.turn == turn => return LoopVerdict::Refuse(None),
+            Some(told) => told.times + 1,
+            None => 1,
+        };
+        if times > self.limits.overrides {
+            return LoopVerdict::End;
         }
+        let constraint = Constraint::against(action, turn);
+        self.constrained.insert(action.to_owned(), Told { times, constraint: constraint.clone() });
+        LoopVerdict::Refuse(Some(constraint))
     }
 
     /// Whether the action's last results in the window are as many as the threshold, and equal.
@@ -97,8 +99,8 @@ mod tests {
             assert_eq!(guard.judge("echo", turn), LoopVerdict::Free);
             guard.finished("echo".into(), "same".into());
         }
-        assert_eq!(guard.judge("echo", 4), LoopVerdict::Refuse);
-        assert_eq!(guard.judge("echo", 4), LoopVerdict::Refuse, "told in this very turn");
+        assert!(matches!(guard.judge("echo", 4), LoopVerdict::Refuse(_)));
+        assert!(matches!(guard.judge("echo", 4), LoopVerdict::Refuse(_)), "told in this very turn");
         assert_eq!(guard.judge("echo", 5), LoopVerdict::End);
     }
 
@@ -113,7 +115,7 @@ mod tests {
         for _ in 0..3 {
             guard.finished("test".into(), "a".into());
         }
-        assert_eq!(guard.judge("test", 5), LoopVerdict::Refuse);
+        assert!(matches!(guard.judge("test", 5), LoopVerdict::Refuse(_)));
         guard.finished("edit".into(), "ok".into());
         assert_eq!(guard.judge("test", 6), LoopVerdict::Free);
     }
@@ -130,7 +132,7 @@ mod tests {
             LoopVerdict::Refuse,
             "two of the last five, another one between them"
         );
-        assert_eq!(guard.judge("a", 3), LoopVerdict::Refuse);
+        assert!(matches!(guard.judge("a", 3), LoopVerdict::Refuse(_)));
         assert_eq!(guard.judge("a", 4), LoopVerdict::End);
         let mut strict = LoopGuard::new(LoopLimits { window: 1, threshold: 1, overrides: 0 });
         strict.finished("a".into(), "same".into());
@@ -148,5 +150,22 @@ mod tests {
             guard.forget_others(&edit);
             guard.finished(edit, "ok".into());
         }
+    }
+
+    #[test]
+    fn x_043_a_constraint_that_has_expired_is_ignored_and_the_model_is_told_anew() {
+        let mut guard = LoopGuard::new(LoopLimits::default());
+        for turn in 1..=3 {
+            guard.judge("echo", turn);
+            guard.finished("echo".into(), "same".into());
+        }
+        let set = match guard.judge("echo", 4) {
+            LoopVerdict::Refuse(Some(set)) => set,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(guard.judge("echo", 4), LoopVerdict::Refuse(None), "told in this very turn");
+        let after = set.turn + set.ttl;
+        assert_eq!(guard.judge("echo", after), LoopVerdict::Refuse(Some(Constraint::against("echo", after))));
+        assert_eq!(guard.judge("echo", after + 1), LoopVerdict::End, "within the time of the new one");
     }
 }

@@ -346,6 +346,14 @@ impl<'a> Session<'a> {
             }
         }
         let tools_hash = tools_sha256(&self.open_tools).map_err(|error| Halt::internal(error.to_string()))?;
+        if !self.open_tools.is_empty() {
+            inputs.push(ManifestInput {
+                reference: "tools".to_owned(),
+                sha256: tools_hash.clone(),
+                tokens: self.guard.estimate().tools(&self.open_tools),
+                why: "tools on offer".to_owned(),
+            });
+        }
         self.record.note(Event::SessionOpened(Box::new(SessionOpened {
             session: request.ids.session,
             visit: request.ids.visit,

@@ -12,23 +12,31 @@ impl Client {
     pub async fn issue_field(&self, of: &IssueSnapshot, name: &str) -> Result<Option<String>, Error> {
         let (repo, key) = (&of.issue.repo, &of.issue.key);
         let doing = format!("reading the issue field \"{name}\" of issue {key} of {repo}");
-        let asked;
-        let values = match &of.fields {
-            Some(values) => values,
-            None => {
-                let path = format!("/repos/{repo}/issues/{key}/issue-field-values?per_page=100");
-                let wires: Vec<FieldValueWire> = match self.pages(&path, &doing, "issues: read").await {
-                    Ok(wires) => wires,
-                    // The issue itself was read, so the feature is what is absent.
-                    Err(error) if error.is_absent() => return Ok(None),
-                    Err(error) => return Err(error),
-                };
-                asked = wires.into_iter().filter_map(field_value).collect();
-                &asked
-            }
-        };
-        pick(values, name, &doing)
+        pick(&self.issue_fields(of).await?, name, &doing)
     }
+
+    /// The values of all fields of an issue, taken from the snapshot where it has them, else asked for.
+    pub async fn issue_fields(&self, of: &IssueSnapshot) -> Result<Vec<FieldValue>, Error> {
+        if let Some(values) = &of.fields {
+            return Ok(values.clone());
+        }
+        let (repo, key) = (&of.issue.repo, &of.issue.key);
+        let doing = format!("reading the fields of issue {key} of {repo}");
+        let path = format!("/repos/{repo}/issues/{key}/issue-field-values?per_page=100");
+        let wires: Vec<FieldValueWire> = match self.pages(&path, &doing, "issues: read").await {
+            Ok(wires) => wires,
+            // The issue itself was read, so the feature is what is absent.
+            Err(error) if error.is_absent() => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        Ok(wires.into_iter().filter_map(field_value).collect())
+    }
+}
+
+/// The text of a field that is known by name or slug, in any case and of any type; `None` = unset or blank.
+pub fn field_named<'a>(values: &'a [FieldValue], name: &str) -> Option<&'a str> {
+    let found = values.iter().find(|value| slug(&value.name) == slug(name))?;
+    Some(found.value.trim()).filter(|text| !text.is_empty())
 }
 
 fn pick(values: &[FieldValue], name: &str, doing: &str) -> Result<Option<String>, Error> {

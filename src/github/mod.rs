@@ -30,6 +30,7 @@ pub use comments::Comment;
 pub use dependencies::Dependency;
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
+pub use fields::field_named;
 pub use issues::Fetched;
 pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};

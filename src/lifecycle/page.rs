@@ -152,13 +152,14 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
         let own = run.objective.issue.as_ref().map(|issue| issue.number);
         let _infallible = write!(
             text,
-            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, run on agentd's machine: `agentd runs approve {} {}`\n",
+            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
             defused(because, own),
+            short_hash(&proposal.proposal_hash),
             run.run_id,
             proposal.proposal_hash
         );
     }
-    text.push_str("\nThen start the issue again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
+    text.push_str("\nAfter the comment the issue is worked on again; elsewhere start it again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
     text
 }
 

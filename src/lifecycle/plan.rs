@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::budgets::{self, Effective};
 use super::enclosure;
 use super::equipment::{self, blocking};
 use super::issue_file;
@@ -21,6 +22,7 @@ use crate::domain::egress::Egress;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
 use crate::domain::redaction::{KnownSecret, Redactor};
+use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
@@ -50,6 +52,10 @@ pub struct Plan {
     pub providers: Arc<Providers>,
     /// Hard caps.
     pub budgets: Budgets,
+    /// Where each cap is from, for people.
+    pub budget_sources: BTreeMap<&'static str, String>,
+    /// Wishes that are not followed; told when the run has begun.
+    pub warnings: Vec<Warning>,
     /// Values of the declared parameters and what the completion condition supplies (D68).
     pub values: Values,
     /// What becomes of the work.
@@ -79,12 +85,17 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let (loaded, policy) = definitions(&request, &agent, site).await?;
     let session = site.config.session()?;
+    let caps = &loaded.definition.agentd.budgets;
+    let effective = budgets::effective(&request, caps, snapshot.as_ref(), site).await?;
+    priced(&effective, &session, site)?;
     let providers = equipment::providers(&site.config, &session, &site.clock)?;
     let redactor = equipment::redactor(&site.config, program_secrets(&loaded, site))?;
     let values = values(&loaded, &request)?;
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
-        budgets: site.config.budgets.clone(),
+        budgets: effective.budgets,
+        budget_sources: effective.sources,
+        warnings: effective.warnings,
         request,
         issue,
         snapshot,
@@ -98,6 +109,21 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         publish,
         redactor: Arc::new(redactor),
     })
+}
+
+/// A cap on the cost that an issue or the definition names holds only where every price is known (contracts §3.7).
+fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), Refusal> {
+    let named = effective.budgets.max_cost_is_explicit && !site.config.budgets.max_cost_is_explicit;
+    let unknown = session.settings.targets.iter().find(|target| target.price.is_none());
+    match unknown {
+        Some(target) if named => {
+            let source = effective.sources.get("max_cost").map(String::as_str).unwrap_or_default();
+            let message = format!("{source} caps the cost, but what {} costs is unknown.", target.model);
+            Err(Refusal::new(StopDetail::ConfigInvalid, message)
+                .hint("add price = { input = …, output = … } to the target in session.targets"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Definition and policy as they are on disk, or as they last were good.
@@ -141,7 +167,7 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
             .hint("set GITHUB_TOKEN, or github.token in agentd.toml")
             .hint("without a tracker: agentd run --issue-file FILE.md"));
     };
-    let snapshot = github.issue(&site.repo, number).await?;
+    let mut snapshot = github.issue(&site.repo, number).await?;
     if !snapshot.issue.open {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
@@ -156,6 +182,8 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
         )
         .hint("give it a title: it is the objective"));
     }
+    // Asked once: origin and budgets both look at them.
+    snapshot.fields = Some(github.issue_fields(&snapshot).await?);
     Ok((snapshot.issue.clone(), Some(snapshot)))
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_replies::{self, Answer, is_heard, kept, whole};
+use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, VerifyCommand};
 use crate::domain::facts::RunFacts;
@@ -57,6 +58,7 @@ pub struct Recording {
     checkpoints: BTreeMap<u32, CommitId>,
     verified: Vec<VerifyCommand>,
     offered: Option<OfferedTools>,
+    budgets: Option<Budgets>,
     /// How the run was ended from outside: by a person, its time, or its process' death.
     cut_short: Option<Stop>,
     stopper: OnceLock<StopHandle>,
@@ -104,6 +106,7 @@ impl Recording {
             checkpoints,
             verified: facts.verification.clone(),
             offered: offered(dir)?,
+            budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
             missing: Mutex::new(None),
@@ -156,6 +159,11 @@ impl Recording {
     /// The record as a model; `live` answers what the mode leaves to it.
     pub fn model(self: &Arc<Self>, live: Arc<dyn Model>) -> Arc<dyn Model> {
         Arc::new(RecordedModel { recording: Arc::clone(self), live })
+    }
+
+    /// The caps that the run had, whatever an issue or a configuration says now.
+    pub fn budgets(&self) -> Option<&Budgets> {
+        self.budgets.as_ref()
     }
 
     /// Lets the replay end as the run did that was ended from outside.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::page;
+use crate::domain::constraint::ConstraintKind;
 use crate::domain::event::{Effect, Event};
 use crate::domain::evidence::{EvidenceRecord, Provenance};
 use crate::domain::facts::{EffectState, RunFacts};
@@ -34,6 +35,15 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             Event::ReplyRejected { reason, .. } => *sent_back.entry(reason).or_default() += 1,
             Event::FinalTurnForced { turn, reason } => {
                 told.push(format!("Turn {turn} was made the last of its session: {}.", why_last(*reason)));
+            }
+            Event::ConstraintSet { constraint } => {
+                let ConstraintKind::RefuseAction { action } = &constraint.kind;
+                told.push(format!(
+                    "The loop guard refused an action that changed nothing (`{}`), from turn {} on for {} turns.",
+                    page::short_hash(action),
+                    constraint.turn,
+                    constraint.ttl
+                ));
             }
             Event::TargetSkipped { target, reason } => {
                 told.push(format!("`{}` was not asked: {reason}.", plain(target)));

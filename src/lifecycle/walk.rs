@@ -46,7 +46,7 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
     let walked = async {
         watch.opened(&lease.journal);
         let run = Run::new(&plan, &lease, site, watch);
-        for warning in resolved.warnings {
+        for warning in resolved.warnings.into_iter().chain(plan.warnings.iter().cloned()) {
             run.note(warning);
         }
         let rooms = through_the_rooms(&run, site);

@@ -116,6 +116,7 @@ impl Yard {
             shutdown: self.shutdown.clone(),
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
+            approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,

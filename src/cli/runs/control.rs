@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
-
 use super::{read, settled};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
@@ -13,15 +11,13 @@ use crate::config::config_file::Publish;
 use crate::domain::budget::Budgets;
 use crate::domain::event::Asked;
 use crate::domain::facts::RunFacts;
-use crate::domain::grant::{GRANT_SCHEMA, Grant};
 use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
+use crate::lifecycle::approval::{self, Approval, NotApproved};
 use crate::lifecycle::control::{self, Wish};
-use crate::lifecycle::page;
 use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::request::{IssueRef, RunRequest};
-use crate::store::approvals::Approvals;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
@@ -168,43 +164,22 @@ pub(super) fn approve(
     holds: Duration,
 ) -> Result<(), CommandError> {
     let (facts, _) = settled(dir)?;
-    let pending = page::pending(&facts);
-    let of_hash: Vec<_> =
-        pending.iter().filter(|proposal| proposal.proposal_hash.starts_with(asked)).collect();
-    let (Some(lease), [proposal]) = (&facts.lease, of_hash.as_slice()) else {
-        let error = CommandError::invalid(match of_hash.len() {
-            0 => format!("run {} has no proposal \"{asked}\" that waits for approval", dir.run_id),
-            n => format!("{n} proposals begin with \"{asked}\""),
-        });
-        return Err(pending.iter().fold(error, |error, proposal| {
-            error.hint(format!("{} {}", proposal.proposal_hash, proposal.resource.name))
-        }));
-    };
-    let now = Clock::system().now();
-    let expires_at = TimeDelta::from_std(holds)
-        .ok()
-        .and_then(|holds| now.checked_add_signed(holds))
-        .ok_or_else(|| CommandError::invalid("--expires is too long"))?;
-    let grant = Grant {
-        schema_version: GRANT_SCHEMA.to_owned(),
-        proposal_hash: proposal.proposal_hash.clone(),
-        resource: proposal.resource.clone(),
-        repo: dir.repo.clone(),
-        issue: lease.issue.key.clone(),
-        run_id: dir.run_id,
-        principal: lease.principal.clone(),
-        approver: run_command::operator(&Host::current()),
-        granted_at: now,
-        expires_at,
-    };
-    let book = Approvals::new(&super::state(context)?, &dir.repo);
-    book.put(&grant).map_err(|error| CommandError::failed(error.to_string()))?;
+    let approver = run_command::operator(&Host::current());
+    let approval = Approval { proposal: asked.to_owned(), approver, holds };
+    let granted = approval::grant(&super::state(context)?, dir, &facts, &approval, Clock::system().now());
+    let (grant, proposal) = granted.map_err(|refused| {
+        let error = match &refused {
+            NotApproved::File(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
+            _ => CommandError::invalid(refused.to_string()),
+        };
+        refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))
+    })?;
     if context.output.json() {
         return context.output.document(&grant);
     }
     context.output.line(format!(
         "Approved once, until {}: {} {}\nGo on: agentd runs resume {}",
-        expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+        grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
         proposal.resource.name,
         proposal.canonical_json,
         dir.run_id

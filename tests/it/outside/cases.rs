@@ -28,8 +28,21 @@ fn error(status: u16) -> ReplyFile {
 
 /// A world with one MCP server, every tool allowed, and `session` under `[session]`.
 pub(super) async fn served(replies: Vec<ReplyFile>, session: &str) -> World {
+    served_of(replies, session, |_| ()).await
+}
+
+/// The same, with the scenario changed first.
+pub(super) async fn served_of(
+    replies: Vec<ReplyFile>,
+    session: &str,
+    change: impl FnOnce(&mut agentd::sim::Scenario),
+) -> World {
     let more = format!("[session]\nretry_backoff = \"5ms\"\n{session}");
-    let world = solo_of(replies, Some(ALLOW_ALL), &more, |scenario| scenario.model.names.clear()).await;
+    let world = solo_of(replies, Some(ALLOW_ALL), &more, |scenario| {
+        scenario.model.names.clear();
+        change(scenario);
+    })
+    .await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mcp_server.py");
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let (notes, file) = (world.dir.path().join("notes"), world.dir.path().join("count"));

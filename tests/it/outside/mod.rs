@@ -5,8 +5,10 @@
 )]
 
 mod aftermath;
+mod approvals;
 mod attacks;
 mod bad_input;
+mod budgets;
 mod cases;
 mod chat;
 mod chat_http;
@@ -27,6 +29,7 @@ mod proof;
 mod recorded;
 mod records;
 mod replays;
+mod texts;
 mod tool_calls;
 mod reload;
 mod session_keys;

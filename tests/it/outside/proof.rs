@@ -227,3 +227,98 @@ async fn p_031_case_26_a_secret_in_an_error_of_the_provider_and_split_over_a_str
     assert!(text(&done.stdout).contains("SYSTEM_ERROR"));
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_030_each_session_tells_what_was_seen_why_and_what_was_left_out() {
+    let big = |bytes: u64| ("desk__big", json!({ "bytes": bytes }));
+    let replies =
+        vec![calls(&[big(20_000)]), calls(&[big(12_000), big(12_000)]), reports("Done.", json!([]))];
+    let world = super::cases::served(replies, "").await;
+    // So narrow that the two answers do not fit any more.
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let narrow = "model = \"recorded-model\"\ncontext_window = 9000\nmax_output_tokens = 1000\n";
+    world.write("overlay.toml", &overlay.replacen("model = \"recorded-model\"\n", narrow, 1));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let record = left(&world, "run.json");
+    let manifest = &record["steps"][0];
+    assert_eq!(
+        (&manifest["visit"], &manifest["stepId"]),
+        (&json!(1), &json!("initial.issue")),
+        "{manifest:#}"
+    );
+    let inputs = manifest["inputs"].as_array().unwrap();
+    let seen: Vec<&str> = inputs.iter().filter_map(|input| input["ref"].as_str()).collect();
+    assert_eq!(seen, ["system_prompt", "prompt/1", "tools"], "{manifest:#}");
+    for input in inputs {
+        assert_eq!(input["sha256"].as_str().map(str::len), Some(64), "{input}");
+        assert!(
+            input["tokens"].as_u64().unwrap() > 0 && !input["why"].as_str().unwrap().is_empty(),
+            "{input}"
+        );
+    }
+    assert_eq!(inputs[2]["sha256"], {
+        let events = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
+        let opened = events.lines().find(|line| line.contains("\"session_opened\"")).unwrap();
+        serde_json::from_str::<Value>(opened).unwrap()["data"]["tools_sha256"].clone()
+    });
+    let left_out = manifest["exclusions"].as_array().unwrap();
+    let whys: Vec<&str> = left_out.iter().filter_map(|one| one["why"].as_str()).collect();
+    assert!(whys.contains(&"size_cap"), "handed out by handle: {manifest:#}");
+    assert!(
+        whys.iter().any(|why| ["context_budget_exceeded", "token_budget"].contains(why)),
+        "did not fit: {manifest:#}"
+    );
+    assert!(left_out.iter().all(|one| !one["ref"].as_str().unwrap().is_empty()), "{manifest:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_043_a_supervisor_sets_a_typed_constraint_with_a_time_and_changes_no_prompt() {
+    let same = || calls(&[("desk__echo", json!({ "text": "again" }))]);
+    let other = calls(&[("desk__count", json!({}))]);
+    let replies = vec![same(), same(), same(), same(), other, reports("Done.", json!([]))];
+    let world = super::cases::served(replies, "").await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let (_, events) = world.json(&["runs", "events"]).await;
+    let set: Vec<&Value> =
+        events.as_array().unwrap().iter().filter(|line| line["kind"] == "constraint_set").collect();
+    assert_eq!(set.len(), 1, "{set:#?}");
+    let constraint = &set[0]["data"]["constraint"];
+    assert_eq!(
+        (&constraint["constraint"], &constraint["by"], &constraint["turn"]),
+        (&json!("refuse_action"), &json!("loop_guard"), &json!(4)),
+        "{constraint:#}"
+    );
+    assert!(constraint["ttl"].as_u64().unwrap() > 0);
+    let fingerprints = left(&world, "run.json")["requestFingerprints"].clone();
+    let first = &fingerprints[0];
+    for fingerprint in fingerprints.as_array().unwrap() {
+        assert_eq!(fingerprint["systemPromptHash"], first["systemPromptHash"]);
+    }
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(report.contains("The loop guard refused an action"), "{report}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_20_p_027_without_a_fault_and_without_the_switch_only_hashes_of_requests_are_kept() {
+    let secretless = "SENTINEL-OF-THE-TEMPLATE";
+    let world =
+        solo(vec![reports("Done.", json!([])), reply(json!({ "error": { "status": 401 } }))], None, "").await;
+    world.write("shop/.agent/solo/prompts/system.md", &format!("You work alone. {secretless}\n"));
+    for expected in [Some(0), Some(1)] {
+        let (code, output) = run(&world).await;
+        assert_eq!(code, expected, "{output:#}");
+        super::attacks::every_file(&newest(&world), &mut |path, bytes| {
+            assert!(!text(bytes).contains(secretless), "{} has the prompt", path.display());
+        });
+        let record = left(&world, "run.json");
+        assert_eq!(record["requestFingerprints"].as_array().map(Vec::len), Some(1));
+        assert_eq!(record["promptSnapshots"][0]["promptText"], Value::Null);
+        let events = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
+        assert!(!events.contains("\"fault\""), "no snapshot without record.fault_snapshots");
+    }
+    world.finish().await;
+}

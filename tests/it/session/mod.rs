@@ -5,6 +5,7 @@ mod context;
 mod ends;
 mod gate;
 mod ledger;
+mod money;
 mod odd_scripts;
 mod parts;
 mod ran;

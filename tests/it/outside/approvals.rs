@@ -1,0 +1,129 @@
+//! Approvals: asked for on the issue, given there or on the machine, used once and only by what was approved.
+
+use serde_json::{Value, json};
+
+use super::daemons::{Running, until};
+use super::solo::{calls, left, newest, reports, run, solo};
+use super::world::{World, text};
+
+const ASK: &str = r#"
+[[rule]]
+id = "never"
+kind = "tool"
+name = "write_file"
+effect = "deny"
+reason = "never"
+when = { path = ["never/**"] }
+
+[[rule]]
+id = "ask"
+kind = "tool"
+name = "write_file"
+effect = "deny"
+reason = "approval_required"
+public_reason = "A person decides on this file."
+when = { path = ["release/**"] }
+
+[[rule]]
+id = "all"
+kind = "tool"
+name = "*"
+effect = "allow"
+reason = "everything else"
+"#;
+
+fn write(path: &str) -> (&'static str, Value) {
+    ("write_file", json!({ "path": path, "content": "made\n" }))
+}
+
+fn waiting(world: &World) -> String {
+    let suspended = left(world, "run.json")["suspendedProposals"].clone();
+    assert_eq!(suspended.as_array().unwrap().len(), 1, "{suspended:#}");
+    suspended[0]["proposalHash"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_037_c_22_an_approval_is_not_used_up_by_a_reply_that_another_call_s_denial_ends() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md"), write("never/x.txt")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    let (_, output) = run(&world).await;
+    assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
+    let asked = left(&world, "run.json")["policyDecisions"][0].clone();
+    // The decision itself is one of the two that there are; what waits is said beside it.
+    assert_eq!(
+        (&asked["decision"], &asked["reason"]),
+        (&json!("deny"), &json!("approval_required")),
+        "{asked:#}"
+    );
+    assert_eq!(asked["metadata"]["approval"], "required", "{asked:#}");
+    let hash = waiting(&world);
+    let (code, grant) = world.json(&["runs", "approve", "latest", &hash]).await;
+    assert_eq!(code, Some(0), "{grant:#}");
+
+    let (_, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(output["stop_detail"], "policy_denied", "{output:#}");
+    let decisions = left(&world, "run.json")["policyDecisions"].clone();
+    assert_eq!(decisions[0]["reason"], "approved", "it would have run: {decisions:#}");
+    let file = world.shop().join(".worktrees/issue-7/release/notes.md");
+    assert!(!file.exists(), "nothing of that reply ran");
+
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "the approval is still there: {output:#}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "made\n");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(report.contains("`write_file` was approved by"), "{report}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_036_p_037_a_comment_of_a_permitted_person_approves_one_proposal_and_the_issue_goes_on() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
+    let comments = || -> Vec<String> {
+        world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+    };
+    let says = |words: &str| comments().iter().any(|body| body.contains(words));
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("a question", || says("An approval is needed") && world.labels() == ["agentd:attention"]).await;
+    let hash = waiting(&world);
+    let question = comments().into_iter().find(|body| body.contains("An approval is needed")).unwrap();
+    let command = format!("/agentd approve {}", &hash[..12]);
+    assert!(question.contains(&command), "{question}");
+
+    // Not by anybody, not without saying what.
+    world.sim.add_comment("demo/shop", 7, "mallory", &command);
+    until("a refusal", || says("mallory has the permission")).await;
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd approve");
+    until("an explanation", || says("at least 8 digits")).await;
+    assert!(says(&command), "what can be approved: {:#?}", comments());
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd approve 00000000");
+    until("another", || says("has no proposal")).await;
+    assert_eq!(world.sim.model_requests().len(), 1, "nothing was started");
+
+    world.sim.add_comment("demo/shop", 7, "ada", &command);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    assert!(says("ada approved `write_file`"), "{:#?}", comments());
+    let written = world.shop().join(".worktrees/issue-7/release/notes.md");
+    assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
+    until("its record", || newest(&world).join("run.json").is_file()).await;
+    let decisions = left(&world, "run.json")["policyDecisions"].clone();
+    assert_eq!(
+        (&decisions[0]["reason"], &decisions[0]["metadata"]["approver"]),
+        (&json!("approved"), &json!("ada"))
+    );
+    let out = daemon.stop().await;
+    assert!(text(&out.stdout).contains("OBJECTIVE_ACHIEVED"), "{}", text(&out.stdout));
+    world.finish().await;
+}
