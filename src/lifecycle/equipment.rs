@@ -86,6 +86,15 @@ pub async fn policy(
 pub fn providers(config: &Config, session: &Session, clock: &Clock) -> Result<Providers, Refusal> {
     let names: BTreeSet<&str> =
         session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
+    providers_of(config, names, clock)
+}
+
+/// None at all, for what asks no model.
+pub fn no_providers(config: &Config, clock: &Clock) -> Result<Providers, Refusal> {
+    providers_of(config, BTreeSet::new(), clock)
+}
+
+fn providers_of(config: &Config, names: BTreeSet<&str>, clock: &Clock) -> Result<Providers, Refusal> {
     let used = names.into_iter().map(|name| config.provider(name)).collect::<Result<Vec<_>, _>>()?;
     Providers::new(used, clock).map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
 }

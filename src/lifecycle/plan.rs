@@ -88,7 +88,10 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let caps = &loaded.definition.agentd.budgets;
     let effective = budgets::effective(&request, caps, snapshot.as_ref(), site).await?;
     priced(&effective, &session, site)?;
-    let providers = equipment::providers(&site.config, &session, &site.clock)?;
+    let providers = match &site.replay {
+        Some(recording) if !recording.asks_models() => equipment::no_providers(&site.config, &site.clock)?,
+        _ => equipment::providers(&site.config, &session, &site.clock)?,
+    };
     let redactor = equipment::redactor(&site.config, program_secrets(&loaded, site))?;
     let values = values(&loaded, &request)?;
     let publish = publish(&request, &issue, site).await?;

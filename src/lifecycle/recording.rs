@@ -166,6 +166,11 @@ impl Recording {
         self.budgets.as_ref()
     }
 
+    /// Whether a model can be asked at all: a strict replay needs no key.
+    pub fn asks_models(&self) -> bool {
+        self.mode != ReplayMode::Strict
+    }
+
     /// Lets the replay end as the run did that was ended from outside.
     pub fn stops_with(&self, stop: StopHandle) {
         // A replay is walked once.

@@ -221,8 +221,10 @@ pub fn read(dir: &RunDir) -> Result<ReadJournal, JournalError> {
 
 fn read_lines(bytes: &[u8]) -> Result<ReadJournal, LineError> {
     let sound = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-    let text = std::str::from_utf8(&bytes[..sound])
-        .map_err(|error| LineError::Malformed { line: 0, message: error.to_string() })?;
+    let text = std::str::from_utf8(&bytes[..sound]).map_err(|error| {
+        let before = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        LineError::Malformed { line: before as u64 + 1, message: error.to_string() }
+    })?;
     let mut lines: Vec<JournalLine> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let number = index as u64 + 1;

@@ -76,6 +76,12 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
             .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
     }
     let output: RunOutput = read(&dir.result())?;
+    if output.success {
+        let error = format!("run {} reached its objective: there is nothing to go on with", dir.run_id);
+        return Err(
+            CommandError::invalid(error).hint("agentd run --issue N starts the next run on the same branch")
+        );
+    }
     let Some(lease) = &facts.lease else {
         return Err(CommandError::invalid(format!("run {} has no mapping to go on with", dir.run_id)));
     };

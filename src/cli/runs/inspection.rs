@@ -29,9 +29,12 @@ const MOST_DIFFERENCES: usize = 20;
 /// Exit code 0: everything holds; 1: something does not, and it is named. A journal that cannot be read is a finding.
 pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let told = context.output;
-    let standing = settled(dir).map(|(_, standing)| standing);
-    if let Ok(Standing::Running) = standing {
-        return Err(CommandError::failed(format!("run {} has not ended", dir.run_id)));
+    // A journal without its first event is nobody's run: that is for the findings.
+    if let Ok((facts, Standing::Running)) = settled(dir)
+        && facts.lease.is_some()
+    {
+        return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
+            .hint(format!("agentd runs show {}", dir.run_id)));
     }
     let inspection = inspected(context, dir)?;
     let sound = inspection.findings.is_empty();
@@ -184,9 +187,12 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
     let mut runs = Vec::new();
     for dir in all(context)? {
         match settled(&dir) {
-            Ok((_, Standing::Ended)) => runs.push(read(&dir.result())?),
+            Ok((_, Standing::Ended)) => match read(&dir.result()) {
+                Ok(output) => runs.push(output),
+                Err(error) => context.output.note(format!("left out: {}", error.message)),
+            },
             Ok((_, Standing::Running)) => {}
-            Err(error) => context.output.note(format!("left out: {error}")),
+            Err(error) => context.output.note(format!("left out: {}", error.message)),
         }
     }
     let sums = Statistics::of(&runs);

@@ -24,6 +24,8 @@ fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
             let tone = if stop.success() { Tone::Good } else { Tone::Bad };
             (format!("{} ({})", stop.reason(), stop.detail), tone)
         }
+        // Between its journal and its first event a run is nobody's; a damaged one stays so.
+        _ if facts.lease.is_none() => ("nothing recorded".to_owned(), Tone::Bad),
         _ => ("running".to_owned(), Tone::Warn),
     }
 }

@@ -82,6 +82,12 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
         ))
         .hint("`agentd runs list` lists them")
     };
+    if asked.is_empty() {
+        return Err(CommandError::invalid(
+            "a run is named by its id, its beginning, its instance, or \"latest\"",
+        )
+        .hint("`agentd runs list` lists them"));
+    }
     if asked == "latest" {
         return runs.into_iter().next().ok_or_else(none);
     }
@@ -105,8 +111,11 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
 
 /// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
 fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
-    recovery::settle(dir, &Clock::system(), &Host::current())
-        .map_err(|error| CommandError::failed(error.to_string()))
+    recovery::settle(dir, &Clock::system(), &Host::current()).map_err(|error| {
+        // What fails is the reading, or the writing of what a killed process could not write itself.
+        CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
+            .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
+    })
 }
 
 /// The run output of a run that has ended.
@@ -122,5 +131,7 @@ fn output(dir: &RunDir) -> Result<RunOutput, CommandError> {
 fn read<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<T, CommandError> {
     let failed = |error: String| CommandError::failed(format!("{}: {error}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        failed(error.to_string()).hint("agentd runs verify names every file of a run that is damaged")
+    })
 }
