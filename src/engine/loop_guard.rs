@@ -127,11 +127,8 @@ mod tests {
             assert_eq!(guard.judge(action, 1), LoopVerdict::Free);
             guard.finished(action.into(), "same".into());
         }
-        assert_eq!(
-            guard.judge("a", 2),
-            LoopVerdict::Refuse,
-            "two of the last five, another one between them"
-        );
+        let third = guard.judge("a", 2);
+        assert!(matches!(third, LoopVerdict::Refuse(_)), "two of the last five, another one between them");
         assert!(matches!(guard.judge("a", 3), LoopVerdict::Refuse(_)));
         assert_eq!(guard.judge("a", 4), LoopVerdict::End);
         let mut strict = LoopGuard::new(LoopLimits { window: 1, threshold: 1, overrides: 0 });

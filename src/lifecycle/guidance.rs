@@ -42,7 +42,9 @@ pub(super) async fn ask(run: &Run<'_>, site: &Site) {
     let run_id = run.lease.run_id;
     let _infallible = write!(
         text,
-        "\n\nIs it worth more? Raise `[budgets]` for the next run. To end this one with a report: `agentd runs stop {run_id}`.\n"
+        "\n\nIs it worth more? Then comment `/agentd extend` when this run has ended (another one on the same branch, with a \
+         fresh budget), or raise `[budgets]`. To end this one with a report: comment `/agentd stop`, or `agentd runs stop {run_id}`. \
+         The daemon reads the comments.\n"
     );
     let marker = report::request_marker(&run.plan.issue.key, "guidance");
     let labels = [site.config.github.labels.attention.as_str()];
