@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::budget::{BudgetKind, Spend};
-use super::egress::AskedHost;
 use super::constraint::Constraint;
+use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
