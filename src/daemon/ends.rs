@@ -112,6 +112,25 @@ impl Daemon {
         }
     }
 
+    /// An issue that waited and is not asked for any more (closed, or the trigger taken off) no longer says that it waits.
+    pub(super) async fn unqueue(&mut self) {
+        let (client, queued) = (self.quick_client(), self.parts.labels.queued.clone());
+        for watch in &mut self.watches {
+            for left in std::mem::take(&mut watch.left) {
+                let Some(number) = left.issue.key.number().filter(|_| left.has_label(&queued)) else {
+                    continue;
+                };
+                let issue = IssueRef { repo: watch.watched.name.clone(), number };
+                if self.supervisor.get(&issue).is_some() {
+                    continue;
+                }
+                if let Err(error) = client.remove_label(&issue.repo, number, &queued).await {
+                    tracing::warn!(%issue, %error, "the queued label could not be taken off");
+                }
+            }
+        }
+    }
+
     /// An issue that waits for something that ends by itself says so.
     pub(super) async fn show_waiting(&mut self, issue: &IssueRef, reason: &Reason) {
         if !reason.is_wait() {

@@ -31,6 +31,8 @@ pub(super) struct Watch {
     pub state: RepositoryState,
     /// The list of the last poll that succeeded; empty before the first.
     pub listing: Vec<IssueSnapshot>,
+    /// What the last poll no longer listed, as it was before.
+    pub left: Vec<IssueSnapshot>,
     pub health: Health,
     /// Issues whose run was killed while it wrote its labels: to be ended, whatever labels are on.
     pub recovering: Vec<IssueSnapshot>,
@@ -76,6 +78,7 @@ impl Watch {
             watched,
             state,
             listing: Vec::new(),
+            left: Vec::new(),
             health: Health::default(),
             recovering: Vec::new(),
             without_comments: false,
@@ -101,7 +104,11 @@ impl Watch {
                 if listing.changed {
                     tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
                 }
-                self.listing = listing.issues;
+                let before = std::mem::replace(&mut self.listing, listing.issues);
+                let left = before
+                    .into_iter()
+                    .filter(|issue| !self.listing.iter().any(|listed| listed.id == issue.id));
+                self.left.extend(left);
                 self.health = Health { polled_at: Some(now), ..Health::default() };
                 let alive: Vec<u64> = self.candidates().filter_map(|(issue, _)| number(issue)).collect();
                 self.known.retain(|number, _| alive.contains(number));
@@ -137,12 +144,13 @@ impl Watch {
     /// Everything that is asked for: the labelled issues, what a killed run left, then what a sweep listed beside them.
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
         let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);
-        let left = self.recovering.iter().filter(move |issue| !among(&self.listing, issue.id));
-        let swept = self
-            .state
-            .sweeping
+        let left = self
+            .recovering
             .iter()
-            .filter(move |issue| !among(&self.listing, issue.id) && !among(&self.recovering, issue.id));
+            .filter(move |issue| !self.listing.iter().any(|listed| listed.id == issue.id));
+        let swept = self.state.sweeping.iter().filter(move |issue| {
+            !self.listing.iter().any(|listed| listed.id == issue.id) && !among(&self.recovering, issue.id)
+        });
         let labelled = self.listing.iter().map(|issue| (issue, Selection::Trigger));
         labelled
             .chain(left.map(|issue| (issue, Selection::Recovery)))

@@ -242,6 +242,7 @@ impl Daemon {
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.heed_comments().await;
+        self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone().await;
         self.dispatch().await;
