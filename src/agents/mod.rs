@@ -6,7 +6,7 @@
 pub mod doorway;
 pub mod launch;
 mod tool_server;
-mod wish;
+pub mod wish;
 mod lines;
 mod command_line;
 mod events;

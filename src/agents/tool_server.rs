@@ -86,6 +86,10 @@ impl ToolServer {
                 "behavior": "deny",
                 "message": format!("The policy of this repository does not allow it: {why}"),
             }),
+            Permission::NotMentioned => json!({
+                "behavior": "deny",
+                "message": "No rule of this repository's policy allows it.",
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::engine::agent_desk::AgentWish;
 
 /// An edit of a file.
-pub(super) fn edit(path: &str) -> AgentWish {
+pub fn edit(path: &str) -> AgentWish {
     AgentWish { tool: "write_file".to_owned(), arguments: json!({"path": path, "content": ""}) }
 }
 

@@ -40,6 +40,9 @@ const LONGEST_ANSWER: u64 = 256 * 1024;
 /// How much later than every other limit the call's own comes.
 const SLACK: Duration = Duration::from_secs(10);
 
+/// Class of the failure of a launch whose work the policy refuses.
+pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
+
 /// A program that visits are given to.
 #[derive(Clone)]
 pub struct AgentBackend {
@@ -391,6 +394,13 @@ impl AgentVisit<'_> {
             }
             _ => match failed {
                 None => Ok(said),
+                Some(why) if error_type(&called) == Some(POLICY_DENIED) => {
+                    let why = why.trim_start_matches("(tool failed: ").trim_end_matches(')');
+                    let message = self
+                        .record
+                        .redact(&format!("The policy refuses the work of {}: {why}.", self.agent.name));
+                    Err(Halt::new(StopDetail::PolicyDenied, POLICY_DENIED, &message, why))
+                }
                 Some(why) => {
                     let why = why.trim_start_matches("(tool failed: ").trim_end_matches(')');
                     let message = format!("The agent program {} failed: {why}.", self.agent.name);
@@ -576,6 +586,10 @@ impl AgentVisit<'_> {
             last_errors: vec![failure.error_name.clone()],
         }
     }
+}
+
+fn error_type(called: &SingleCall) -> Option<&str> {
+    called.answer().envelope().data.as_ref()?.get("error_type")?.as_str()
 }
 
 fn succeeded(data: Option<&Value>) -> bool {

@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 use super::tool::ToolError;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::policy::{EnvelopeStatus, PolicyResult, ToolResultEnvelope};
+use crate::domain::rules::NO_RULE_MATCHED;
 use crate::domain::trace::Rendered;
 
+/// Reason of a denial where there is no policy at all.
+pub const POLICY_NOT_CONFIGURED: &str = "policy_not_configured";
 /// Text for a result that does not fit.
 pub const CONTEXT_EXCEEDED: &str = "context window budget exceeded";
 
@@ -183,6 +186,12 @@ impl Answer {
     /// Whether the policy denied the call (a refusal of the runtime or of the tool is none).
     pub fn is_policy_denial(&self) -> bool {
         self.by_policy
+    }
+
+    /// Whether it was denied because no rule speaks of it.
+    pub fn is_default_denial(&self) -> bool {
+        let code = self.envelope.code.as_deref();
+        self.by_policy && [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].map(Some).contains(&code)
     }
 
     /// What the model reads (contracts §3.6).

@@ -117,6 +117,8 @@ pub enum Permission {
     Allowed,
     /// It may not; the reason is for the program.
     Denied(String),
+    /// Nothing speaks of it, and what nothing allows is denied.
+    NotMentioned,
 }
 
 /// A call that may run.
@@ -467,6 +469,7 @@ impl Gate {
         match decided {
             Ok((verdict, _)) if verdict.decision == Decision::Allow => Ok(Permission::Allowed),
             Ok((verdict, _)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
+            Err(Denied::ByPolicy(answer, _)) if answer.is_default_denial() => Ok(Permission::NotMentioned),
             Err(Denied::ByPolicy(answer, halt))
                 if halt.failure().stop.detail != StopDetail::ApprovalPending =>
             {

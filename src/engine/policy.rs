@@ -16,6 +16,7 @@ use crate::domain::rules::{RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
 use crate::sys::worktree_path::WorktreeRoot;
 
+use super::envelope::POLICY_NOT_CONFIGURED;
 use super::policy_program::PolicyProgram;
 
 /// Version of decisions that no policy file or program made.
@@ -131,7 +132,7 @@ impl Policy {
         match (by_rule, &self.program) {
             // Admission is decided before; rules and program may only narrow it (D71).
             (None, None) if input.kind == ProposalKind::Run => builtin(PolicyResult::allow("admitted")),
-            (None, None) => builtin(PolicyResult::deny("policy_not_configured", DenyMode::Throw)),
+            (None, None) => builtin(PolicyResult::deny(POLICY_NOT_CONFIGURED, DenyMode::Throw)),
             (Some(verdict), None) => verdict,
             (Some(verdict), Some(_)) if is_final_denial(&verdict.result) => verdict,
             (by_rule, Some(program)) => {

@@ -13,11 +13,15 @@ use super::run::Run;
 use super::site::Site;
 use crate::agents::doorway::{Doorway, Entry};
 use crate::agents::launch::{AgentError, Launch};
+use crate::agents::wish;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::ToolSpec;
+use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
+use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::agent_visit::{AgentBackend, AgentTask};
+use crate::engine::agent_visit::{AgentBackend, AgentTask, POLICY_DENIED};
+use crate::engine::gate::Permission;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::git::GitError;
@@ -56,6 +60,7 @@ pub fn backend(
         launch,
         door,
         opened: AtomicU32::new(0),
+        run_id: run.lease.run_id,
         worktree: worktree.clone(),
         enclosure: Arc::clone(enclosure),
     });
@@ -151,6 +156,9 @@ fn spec(program: &AgentProgram) -> ToolSpec {
     }
 }
 
+/// Refused paths that people are told.
+const LONGEST_LIST: usize = 10;
+
 /// Where the folder of the sockets is in the cage.
 const DOOR_INSIDE: &str = "/run/agentd";
 
@@ -169,8 +177,9 @@ struct Shared {
     spec: ToolSpec,
     launch: Launch,
     door: Option<Door>,
-    /// Sockets so far.
+    /// Launches so far.
     opened: AtomicU32,
+    run_id: RunId,
     worktree: Worktree,
     enclosure: Arc<Enclosure>,
 }
@@ -219,7 +228,14 @@ impl ExecAgent {
     async fn launched(&self) -> Result<ToolOutput, ToolError> {
         let shared = &self.shared;
         let before = self.state().await.map_err(|error| git_failed(&error))?;
-        let open = self.open_door()?;
+        let number = shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let began = format!("refs/agentd/launches/{}", shared.run_id);
+        let base = shared
+            .worktree
+            .checkpoint(&began, "Before an agent program\n")
+            .await
+            .map_err(|error| git_failed(&error))?;
+        let open = self.open_door(number)?;
         let running = shared.launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = match shared.launch.program.time_limit {
             None => running.await,
@@ -231,6 +247,10 @@ impl ExecAgent {
                 ))),
             },
         };
+        let refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;
+        if !refused.is_empty() {
+            return Err(self.put_aside(&base, number, &refused).await);
+        }
         let taken = shared.enclosure.take_commits().await.map_err(|error| git_failed(&error))?;
         let after = self.state().await.map_err(|error| git_failed(&error))?;
         let changed = after != before;
@@ -259,9 +279,9 @@ impl ExecAgent {
     }
 
     /// A way to agentd's tools for this launch, open until it is dropped.
-    fn open_door(&self) -> Result<Option<(Entry, Doorway)>, ToolError> {
+    fn open_door(&self, launch: u32) -> Result<Option<(Entry, Doorway)>, ToolError> {
         let Some(door) = &self.shared.door else { return Ok(None) };
-        let name = format!("mcp-{}", self.shared.opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let name = format!("mcp-{launch}");
         let program = &self.shared.launch.program;
         let permissions =
             program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
@@ -274,6 +294,39 @@ impl ExecAgent {
             home: self.shared.launch.home.clone(),
         };
         Ok(Some((entry, doorway)))
+    }
+
+    /// What it changed although the policy denies it: its own tools ask nobody, so the rules of `write_file` are held
+    /// against what git sees. What no rule speaks of is covered by the rule that let it start.
+    async fn refused_edits(&self, base: &CommitId) -> Result<Vec<String>, GitError> {
+        let changes = self.shared.worktree.changes(base).await?;
+        let mut refused = Vec::new();
+        for change in changes {
+            for path in [Some(change.path), change.from].into_iter().flatten() {
+                if let Permission::Denied(why) = self.task.desk.permit(wish::edit(&path)).await {
+                    refused.push(format!("{path} ({why})"));
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Takes the whole launch back: nothing of it stays on the branch, all of it on a ref that is never pushed.
+    async fn put_aside(&self, base: &CommitId, launch: u32, refused: &[String]) -> ToolError {
+        let shared = &self.shared;
+        shared.enclosure.refuse_commits();
+        let kept = format!("refs/agentd/refused/{}/{launch}", shared.run_id);
+        let told = match shared.worktree.restore(base, &kept, true).await {
+            Ok(_) => format!("all its changes were taken back and are kept on {kept}"),
+            Err(error) => format!("its changes could not be taken back ({error})"),
+        };
+        let shown = refused.iter().take(LONGEST_LIST).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = refused.len().saturating_sub(LONGEST_LIST);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        ToolError::ForModel {
+            error_type: POLICY_DENIED.to_owned(),
+            message: format!("it changed what the policy does not let it change: {shown}{more}; {told}"),
+        }
     }
 
     async fn state(&self) -> Result<State, GitError> {

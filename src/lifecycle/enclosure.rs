@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::equipment;
@@ -52,6 +53,8 @@ pub struct Enclosure {
     worktree: Worktree,
     /// Hosts that people were told of.
     told: Mutex<BTreeSet<(String, u16)>>,
+    /// The policy refuses what an agent program did.
+    refused: AtomicBool,
 }
 
 /// Looks for the cage that is asked for. The error is a sentence.
@@ -98,6 +101,7 @@ impl Enclosure {
             without: None,
             worktree: worktree.clone(),
             told: Mutex::default(),
+            refused: AtomicBool::new(false),
         };
         let wanted = definition.boundaries.sandbox.enabled;
         match cage(&site.env, &site.config.sandbox).await {
@@ -272,10 +276,16 @@ impl Enclosure {
         Ok(())
     }
 
+    /// From now on commits of programs are left where they are: the policy refuses their work.
+    pub fn refuse_commits(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
     /// Takes the commits that programs made in their own git directory (D13, D73).
     pub async fn take_commits(&self) -> Result<Taken, GitError> {
         self.restore_link();
         match &self.git {
+            Some(_) if self.refused.load(Ordering::Relaxed) => Ok(Taken::None),
             Some(own) => self.worktree.take_commits(own).await,
             None => Ok(Taken::None),
         }

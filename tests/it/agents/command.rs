@@ -123,3 +123,53 @@ async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
     assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_what_it_changes_against_the_policy_is_taken_back_before_anything_is_published() {
+    let world = World::new(0).await;
+    let caged = no_cage().is_none();
+    let evil = format!(
+        "#!/bin/sh\ncat >/dev/null; {FIX}; mkdir -p .github/workflows; echo 'on: push' > .github/workflows/ci.yml\n\
+         git add -A && git -c user.name=x -c user.email=x@x commit -qm 'harmless'; echo done\n"
+    );
+    let sandbox = if caged { "auto" } else { "off" };
+    let program = script(&world, "evil.sh", &evil);
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": sandbox}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+    let words = output.to_string();
+    assert!(
+        words.contains(".github/workflows/ci.yml") && words.contains("refs/agentd/refused/"),
+        "{output:#}"
+    );
+    assert_eq!(world.sim.pulls("demo/shop").len(), 0);
+    let branch = world.git(&world.shop(), &["log", "--format=%s", "feature/issue-7"]).await;
+    assert!(!branch.contains("harmless"), "{branch}");
+    assert!(!world.shop().join(".worktrees/issue-7/.github/workflows/ci.yml").exists());
+    let kept =
+        world.git(&world.shop(), &["for-each-ref", "--format=%(refname)", "refs/agentd/refused"]).await;
+    assert_eq!(kept.lines().count(), 1, "its work is kept: {kept}");
+    // The next one keeps to the policy: nothing of the refused work is in its pull request.
+    let good = script(&world, "good.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho done\n"));
+    fixer(&world, "command", &json!({"argv": [good], "sandbox": sandbox}));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", ".github/workflows/ci.yml").is_none());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_what_no_rule_speaks_of_is_covered_by_the_rule_that_lets_it_start() {
+    let world = World::new(0).await;
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho done\n"));
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+    world.write(
+        "shop/.agent/policy.toml",
+        "[[rule]]\nid = \"start\"\nkind = \"tool\"\nname = \"exec_agent__command\"\neffect = \"allow\"\nreason = \"yes\"\n",
+    );
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}

@@ -1,94 +1,251 @@
 //! The real programs, headless and caged, each against the simulator's model; skipped where one is not installed.
-
-use std::path::PathBuf;
+//! `npm install @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai`, and their folder in `PATH`.
 
 use serde_json::{Value, json};
 
-use super::bench::{fixer, journal, no_cage};
+use super::bench::{events, fixer, journal, no_cage, rules};
 use crate::outside::world::World;
 
-/// Where a program is, or why the test is skipped.
-fn installed(program: &str) -> Result<PathBuf, String> {
-    if let Some(why) = no_cage() {
-        return Err(format!("there is no cage here: {why}"));
+/// The line that fixes the issue.
+const LINE: &str = "sed -i 's/\\$1 - \\$2/$1 * (100 - $2) \\/ 100/' lib/cart.sh";
+
+/// One of the real programs, and how it is brought to the simulator's model.
+struct Real {
+    backend: &'static str,
+    program: &'static str,
+    /// Its own shell: name, and the argument with the line.
+    shell: (&'static str, &'static str),
+    /// agentd's `edit_file` as its model sees it.
+    edit: &'static str,
+    model: &'static str,
+}
+
+const CLAUDE: Real = Real {
+    backend: "claude-code",
+    program: "claude",
+    shell: ("Bash", "command"),
+    edit: "mcp__agentd__edit_file",
+    model: "recorded-model",
+};
+const CODEX: Real = Real {
+    backend: "codex",
+    program: "codex",
+    shell: ("exec_command", "cmd"),
+    edit: "mcp__agentd/edit_file",
+    model: "recorded-model",
+};
+const GEMINI: Real = Real {
+    backend: "gemini",
+    program: "gemini",
+    shell: ("run_shell_command", "command"),
+    edit: "mcp_agentd_edit_file",
+    model: "gemini-2.5-pro",
+};
+const OPENCODE: Real = Real {
+    backend: "opencode",
+    program: "opencode",
+    shell: ("bash", "command"),
+    edit: "agentd_edit_file",
+    model: "simulated/recorded-model",
+};
+
+impl Real {
+    /// Says why the test is skipped, where it is.
+    fn is_missing(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let why = no_cage().map(|why| format!("there is no cage here: {why}")).or_else(|| {
+            let found = agentd::sys::cage::which(self.program.as_ref(), &path);
+            found.is_none().then(|| format!("{} is not installed", self.program))
+        });
+        if let Some(why) = &why {
+            eprintln!("skipped: {why}");
+        }
+        why.is_some()
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    agentd::sys::cage::which(program.as_ref(), &path).ok_or_else(|| format!("{program} is not installed"))
-}
 
-/// A world whose model fixes the issue with one command and says so.
-async fn world(tool: &str) -> World {
-    let command = "sed -i 's/\\$1 - \\$2/$1 * (100 - $2) \\/ 100/' lib/cart.sh";
-    World::of(1, |scenario| {
-        scenario.model.replies = serde_json::from_value(json!([
-            {"when": {"turn": 1, "offers": tool}, "usage": {"input": 100, "output": 20},
-             "tool_calls": [{"name": tool, "arguments": {"command": command, "description": "fix it"}}]},
-            {"when": {"turn": 2}, "text": "The percentage is taken as a share now.", "usage": {"input": 200, "output": 30}},
-            {"times": 0, "text": "A cart"},
-        ]))
-        .unwrap();
-    })
-    .await
-}
+    /// A world whose model calls one tool and then says that it is done.
+    async fn world(&self, tool: &str, arguments: Value) -> World {
+        let model = self.model.rsplit('/').next().unwrap_or_default();
+        World::of(1, |scenario| {
+            scenario.model.names.clear();
+            scenario.model.replies = serde_json::from_value(json!([
+                {"model": model, "when": {"turn": 1, "offers": tool}, "usage": {"input": 100, "output": 20},
+                 "tool_calls": [{"name": tool, "arguments": arguments}]},
+                {"model": model, "when": {"turn": 2}, "text": "The percentage is taken as a share now.",
+                 "usage": {"input": 200, "output": 30}},
+                // What programs ask beside: a title, a second look at the prompt.
+                {"times": 0, "text": "A cart"},
+            ]))
+            .unwrap();
+        })
+        .await
+    }
 
-async fn run(
-    world: &World,
-    backend: &str,
-    program: &Value,
-    variables: &[(&str, String)],
-) -> (Option<i32>, Value) {
-    fixer(world, backend, program);
-    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
-    command.envs(variables.iter().map(|(name, value)| (*name, value)));
-    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+    /// Arguments of its own shell for a line.
+    fn line(&self, line: &str) -> Value {
+        json!({self.shell.1: line, "description": "fix it"})
+    }
+
+    /// The definition's program, and agentd's further variables.
+    fn setup(&self, world: &World) -> (Value, Vec<(&'static str, String)>) {
+        let api = world.sim.api_url();
+        let mut program = json!({"model": self.model, "network": true, "timeLimit": "90s"});
+        let mut with = |keys: Value| {
+            for (key, value) in keys.as_object().unwrap() {
+                program[key] = value.clone();
+            }
+        };
+        let variables = match self.backend {
+            "claude-code" => {
+                with(json!({"maxTurns": 5, "environment": ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"]}));
+                vec![
+                    ("ANTHROPIC_BASE_URL", world.sim.model_url_anthropic()),
+                    ("ANTHROPIC_API_KEY", "a-key-of-the-simulator".to_owned()),
+                ]
+            }
+            "codex" => {
+                let provider = format!(
+                    "model_provider = \"sim\"\n[model_providers.sim]\nname = \"sim\"\nbase_url = \"{api}/model/openai-responses/v1\"\n\
+                     env_key = \"SIM_KEY\"\nwire_api = \"responses\"\nrequest_max_retries = 0\nstream_max_retries = 0\n"
+                );
+                world.write(".codex/config.toml", &provider);
+                with(json!({"home": [".codex/config.toml"], "environment": ["SIM_KEY"]}));
+                vec![("SIM_KEY", "a-key-of-the-simulator".to_owned())]
+            }
+            "gemini" => {
+                let settings = json!({"security": {"auth": {"selectedType": "gemini-api-key"}}});
+                world.write(".gemini/settings.json", &settings.to_string());
+                with(
+                    json!({"home": [".gemini/settings.json"], "environment": ["GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"]}),
+                );
+                vec![
+                    ("GEMINI_API_KEY", "a-key-of-the-simulator".to_owned()),
+                    ("GOOGLE_GEMINI_BASE_URL", format!("{api}/model/gemini")),
+                ]
+            }
+            _ => {
+                with(json!({"environment": ["OPENCODE_CONFIG_CONTENT"]}));
+                let provider = json!({"provider": {"simulated": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "options": {"baseURL": format!("{api}/model/openai/v1"), "apiKey": "a-key-of-the-simulator"},
+                    "models": {"recorded-model": {}},
+                }}});
+                vec![("OPENCODE_CONFIG_CONTENT", provider.to_string())]
+            }
+        };
+        (program, variables)
+    }
+
+    /// Runs the issue with it; `change` has the last word on the definition's program.
+    async fn run(&self, world: &World, change: impl FnOnce(&mut Value)) -> (Option<i32>, Value) {
+        let (mut program, variables) = self.setup(world);
+        change(&mut program);
+        fixer(world, self.backend, &program);
+        let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+    }
+
+    /// From issue to pull request with its own tools.
+    async fn fixes(&self) {
+        if self.is_missing() {
+            return;
+        }
+        let world = self.world(self.shell.0, self.line(LINE)).await;
+        let (code, output) = self.run(&world, |_| ()).await;
+        assert_eq!(code, Some(0), "{:?}\n{output:#}", world.sim.violations());
+        world.assert_one_of_each();
+        let told = journal(&world, &output);
+        assert!(told.contains("The percentage is taken as a share now."), "{told}");
+        assert!(told.contains(&format!("\"provider\":\"{}\"", self.backend)), "{told}");
+        // What its model used: two requests of the script, and where it asks beside, more.
+        let used = |of: &str| output["totals"][of].as_u64().unwrap_or_default();
+        assert!(used("tokens_in") >= 300 && used("tokens_out") >= 50, "{output:#}");
+        world.sim.shutdown().await;
+    }
+
+    /// From issue to pull request with agentd's tools, which it finds by itself.
+    async fn finds_the_tools(&self) {
+        if self.is_missing() {
+            return;
+        }
+        let edit = json!({"path": "lib/cart.sh", "old": "$1 - $2", "new": "$1 * (100 - $2) / 100"});
+        let world = self.world(self.edit, edit).await;
+        let (code, output) = self.run(&world, |_| ()).await;
+        assert_eq!(code, Some(0), "{:?}\n{output:#}", world.sim.violations());
+        world.assert_one_of_each();
+        let decided = events(&world, &output)
+            .into_iter()
+            .find(|event| event["data"]["callId"] == "agent-1-1.1" && !event["data"]["decision"].is_null());
+        let decided = decided.unwrap_or_else(|| panic!("no call at the desk: {:?}", world.sim.violations()));
+        assert_eq!(decided["data"]["resource"]["name"], "edit_file", "{decided:#}");
+        world.sim.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_code_goes_from_issue_to_pull_request() {
-    if let Err(why) = installed("claude") {
-        eprintln!("skipped: {why}");
-        return;
-    }
-    let world = world("Bash").await;
-    let program = json!({
-        "model": "recorded-model", "network": true, "maxTurns": 5, "timeLimit": "60s",
-        "environment": ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
-    });
-    let variables = [
-        ("ANTHROPIC_BASE_URL", world.sim.model_url_anthropic()),
-        ("ANTHROPIC_API_KEY", "a-key-of-the-simulator".to_owned()),
-    ];
-    let (code, output) = run(&world, "claude-code", &program, &variables).await;
-    assert_eq!(code, Some(0), "{output:#}");
-    world.assert_one_of_each();
-    let told = journal(&world, &output);
-    assert!(told.contains("The percentage is taken as a share now."), "{told}");
-    assert!(told.contains("\"provider\":\"claude-code\""), "{told}");
-    world.sim.shutdown().await;
+    CLAUDE.fixes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codex_goes_from_issue_to_pull_request() {
+    CODEX.fixes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_goes_from_issue_to_pull_request() {
+    GEMINI.fixes().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opencode_goes_from_issue_to_pull_request() {
-    if let Err(why) = installed("opencode") {
-        eprintln!("skipped: {why}");
+    OPENCODE.fixes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_claude_code_finds_agentds_tools() {
+    CLAUDE.finds_the_tools().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_codex_finds_agentds_tools() {
+    CODEX.finds_the_tools().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_gemini_finds_agentds_tools() {
+    GEMINI.finds_the_tools().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_opencode_finds_agentds_tools() {
+    OPENCODE.finds_the_tools().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_claude_code_asks_the_policy_where_it_is_told_to() {
+    if CLAUDE.is_missing() {
         return;
     }
-    let world = world("bash").await;
-    let program = json!({
-        "model": "simulated/recorded-model", "network": true, "timeLimit": "60s",
-        "environment": ["OPENCODE_CONFIG_CONTENT"],
-    });
-    let api = world.sim.api_url();
-    let provider = json!({"provider": {"simulated": {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": format!("{api}/model/openai/v1"), "apiKey": "a-key-of-the-simulator"},
-        "models": {"recorded-model": {}},
-    }}});
-    let variables = [("OPENCODE_CONFIG_CONTENT", provider.to_string())];
-    let (code, output) = run(&world, "opencode", &program, &variables).await;
+    let rule = format!(
+        "[[rule]]\nid = \"sed\"\nkind = \"tool\"\nname = \"run_command\"\neffect = \"allow\"\nreason = \"the fix\"\n\
+         when = {{ argv = [[\"sh\", \"-c\", {}]] }}\n",
+        json!(LINE)
+    );
+    let asked = |program: &mut Value| program["permissions"] = json!("policy");
+    // Nothing allows a shell: its work is not done.
+    let world = CLAUDE.world("Bash", CLAUDE.line(LINE)).await;
+    let (code, output) = CLAUDE.run(&world, asked).await;
+    assert_eq!((code, output["change"].as_str()), (Some(0), Some("none")), "{output:#}");
+    assert!(journal(&world, &output).contains("\"permission-"), "the question is on the record: {output:#}");
+    world.sim.shutdown().await;
+    // A rule allows it.
+    let world = CLAUDE.world("Bash", CLAUDE.line(LINE)).await;
+    rules(&world, &rule);
+    let (code, output) = CLAUDE.run(&world, asked).await;
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
-    assert!(journal(&world, &output).contains("\"provider\":\"opencode\""), "{output:#}");
     world.sim.shutdown().await;
 }
