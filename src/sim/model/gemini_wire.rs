@@ -245,6 +245,7 @@ impl Check {
             }
             if let Some(signature) = part.get("thoughtSignature")
                 && *signature != signed(call["name"].as_str().unwrap_or_default())
+                && !signature.as_str().is_some_and(|text| UNSIGNED.contains(&text))
             {
                 self.say(format!("{at}: Thought signature is not valid."));
             }
@@ -262,6 +263,9 @@ impl Check {
         }
     }
 }
+
+/// What the API takes from clients that hold no signature for a call, in place of one.
+const UNSIGNED: [&str; 2] = ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"];
 
 /// The signature that a call's part carries when the model thought about it.
 fn signed(function: &str) -> String {
