@@ -28,11 +28,13 @@ use agentd::engine::clock::RunClock;
 use agentd::engine::flow::{FlowRun, Progress};
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest, ReplyStop};
+use agentd::engine::offer::Offers;
 use agentd::engine::pacing::Backoff;
 use agentd::engine::policy::Policy;
 use agentd::engine::queue::Queues;
 use agentd::engine::session::SessionWorld;
 use agentd::engine::stop::StopHandle;
+use agentd::engine::tool_schema::ArgumentSchemas;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::prompt::template::Values;
@@ -65,18 +67,33 @@ fn warm_prompt(bencher: Bencher<'_, '_>) {
 }
 
 /// F0 from its first to its last visit, on a journal in a file. The time per visit is the time by the number of items.
-#[divan::bench(args = [13, 103, 1003], sample_count = 10)]
+#[divan::bench(args = [13, 103, 1003], sample_count = 20)]
 fn flow(bencher: Bencher<'_, '_>, visits: usize) {
+    flow_of(bencher, visits, false);
+}
+
+/// The same, each visit on disk before the next one begins, as in a run: what the disk takes comes on top.
+#[divan::bench(args = [13, 103], sample_count = 5)]
+fn flow_synced(bencher: Bencher<'_, '_>, visits: usize) {
+    flow_of(bencher, visits, true);
+}
+
+fn flow_of(bencher: Bencher<'_, '_>, visits: usize, synced: bool) {
     let project = Project::new();
     let loaded = Arc::new(project.load());
     let redactor = Arc::new(Redactor::new([7; 32], Vec::new(), &[]).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     bencher.counter(ItemsCount::new(visits)).bench_local(|| {
-        runtime.block_on(run(&project, &loaded, &redactor, visits));
+        runtime.block_on(run(&project, &loaded, &redactor, (visits, synced)));
     });
 }
 
-async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, visits: usize) {
+async fn run(
+    project: &Project,
+    loaded: &Arc<Loaded>,
+    redactor: &Arc<Redactor>,
+    (visits, synced): (usize, bool),
+) {
     let run_id = RunId(Uuid::now_v7());
     let repo = RepoName::parse("o/n").unwrap();
     let dir = RunDir { repo, path: project.root.path().join(run_id.to_string()), run_id };
@@ -97,6 +114,8 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
         stop: signal,
         clock,
         queues: Arc::new(Queues::new(&BTreeMap::new(), 2)),
+        schemas: ArgumentSchemas::default(),
+        offers: Offers::default(),
         backoff: Backoff::default(),
         runtime_version: "bench".to_owned(),
         day_cap: None,
@@ -143,6 +162,9 @@ async fn run(project: &Project, loaded: &Arc<Loaded>, redactor: &Arc<Redactor>, 
             Progress::Visited(visit) => {
                 made += 1;
                 journal.append(agentd::domain::event::Event::VisitFinished(visit)).unwrap();
+                if synced {
+                    journal.flush().await.unwrap();
+                }
             }
             Progress::Ended(end) => {
                 assert!(end.stop.success(), "{end:?}");

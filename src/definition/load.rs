@@ -89,8 +89,10 @@ impl Loader<'_> {
         let newest = newest_agent(&agent_source.value);
         let agent = self.agent(&agent_source, &newest);
         let registry_name = agent.as_ref().map_or("steps_registry.json", |agent| agent.registry.as_str());
-        let registry_source = self.registry_source(registry_name);
-        let system = agent.as_ref().map(|agent| self.system(agent));
+        let mut named = Findings::new(&agent_source, &newest.moves);
+        let registry_source = self.registry_source(registry_name, &mut named);
+        let system = agent.as_ref().map(|agent| self.system(agent, &mut named));
+        self.diagnostics.extend(named.list);
         let registry_source = registry_source?;
         let newest_registry = newest_registry(&registry_source.value);
         let mut findings = Findings::new(&registry_source, &newest_registry.moves);
@@ -223,49 +225,51 @@ impl Loader<'_> {
         agent
     }
 
-    fn registry_source(&mut self, name: &str) -> Option<Rc<JsonSource>> {
+    /// A file that cannot be had is told where `agent.json` names it.
+    fn registry_source(&mut self, name: &str, named: &mut Findings<'_>) -> Option<Rc<JsonSource>> {
         let shown = format!("{}/{name}", self.shown);
+        let mut absent = |what: &str, fix: &str| {
+            let message = format!("the registry {shown} {what}");
+            named.add(Severity::Error, "SR-LOAD-003", "/runner/flow/prompts/registry", message, fix);
+        };
         let Some(path) = below(self.folder, name) else {
-            let fix = "name a file below the agent's folder";
-            self.whole(Severity::Error, "SR-LOAD-003", shown, "leads out of the agent's folder".into(), fix);
+            absent("leads out of the agent's folder", "name a file below the agent's folder");
             return None;
         };
         match self.files.json(&path, &shown) {
             Ok(source) => return Some(source),
             Err(Unreadable::Absent) => {
-                let fix = "write the registry, or correct runner.flow.prompts.registry";
-                self.whole(Severity::Error, "SR-LOAD-003", shown, "does not exist".into(), fix);
+                absent("does not exist", "write it, or correct runner.flow.prompts.registry");
             }
             Err(Unreadable::Failed(why)) => {
-                self.whole(Severity::Error, "SR-LOAD-003", shown, format!("cannot be read: {why}"), "");
+                absent(&format!("cannot be read: {why}"), "correct the file, or name another");
             }
             Err(Unreadable::NotJson(place, why)) => self.not_json("SR-LOAD-001", shown, place, &why),
         }
         None
     }
 
-    fn system(&mut self, agent: &AgentParts) -> Option<(Template, String)> {
+    fn system(&mut self, agent: &AgentParts, named: &mut Findings<'_>) -> Option<(Template, String)> {
         let shown = format!("{}/{}", self.shown, agent.system_prompt);
+        let mut absent = |code, what: &str, fix: &str| {
+            let message = format!("the system prompt {shown} {what}");
+            named.add(Severity::Error, code, "/runner/flow/systemPromptPath", message, fix);
+        };
         let Some(path) = below(self.folder, &agent.system_prompt) else {
             let fix = "name a file below the agent's folder";
-            self.whole(
-                Severity::Error,
-                "PR-SYSTEM-001",
-                shown,
-                "leads out of the agent's folder".into(),
-                fix,
-            );
+            absent("PR-SYSTEM-001", "leads out of the agent's folder", fix);
             return None;
         };
         let text = match self.files.text(&path, &shown) {
             Ok(text) => text,
             Err(Unreadable::Absent) => {
-                let fix = "write the system prompt, or correct runner.flow.systemPromptPath";
-                self.whole(Severity::Error, "PR-SYSTEM-002", shown, "does not exist".into(), fix);
+                let fix = "write it, or correct runner.flow.systemPromptPath";
+                absent("PR-SYSTEM-002", "does not exist", fix);
                 return None;
             }
             Err(Unreadable::Failed(why) | Unreadable::NotJson(_, why)) => {
-                self.whole(Severity::Error, "PR-SYSTEM-001", shown, format!("cannot be read: {why}"), "");
+                let fix = "correct the file, or name another";
+                absent("PR-SYSTEM-001", &format!("cannot be read: {why}"), fix);
                 return None;
             }
         };

@@ -90,7 +90,7 @@ impl PromptCheck<'_> {
                     severity,
                     error.code,
                     &at,
-                    error.to_string(),
+                    error.told(),
                     "write the file, or correct the address",
                 );
                 return;
@@ -230,7 +230,13 @@ impl PromptCheck<'_> {
                     let shown = read.path.clone().unwrap_or_default();
                     self.template(read, template, &shown, findings);
                 }
-                Err(error) => findings.list.push(in_prompt(severity, error, &self.root.shown)),
+                Err(error) if error.line.is_some() => {
+                    findings.list.push(in_prompt(severity, error, &self.root.shown));
+                }
+                Err(error) => {
+                    let fix = "write the file, or correct the path";
+                    findings.add(severity, error.code, &format!("{}/path", read.at), error.told(), fix);
+                }
             }
             return;
         }
@@ -239,7 +245,8 @@ impl PromptCheck<'_> {
         }
         let (address, absent) = address_of(&self.registry.flow.c1, step, &self.agent.github);
         if let Err(error) = self.root.allows(&address) {
-            findings.add(severity, error.code, &format!("{}/c2", read.at), error.to_string(), "");
+            let fix = "widen the pattern, or correct c2 and c3";
+            findings.add(severity, error.code, &format!("{}/c2", read.at), error.told(), fix);
         }
         match self.library.find(&address, absent) {
             Ok(found) => {
@@ -247,14 +254,14 @@ impl PromptCheck<'_> {
                 let shown = self.library.shown(found.path);
                 self.template(read, found.template, &shown, findings);
             }
-            Err(error) if error.file.is_some() => {
+            Err(error) if error.line.is_some() => {
                 findings.list.push(in_prompt(severity, &error, &self.root.shown));
             }
             Err(error) => findings.add(
                 severity,
                 error.code,
                 &read.at,
-                format!("step \"{}\": {}", step.id, error.message),
+                format!("step \"{}\": {}", step.id, error.told()),
                 "write the file, or correct c2, c3, edition or adaptation",
             ),
         }
@@ -343,6 +350,7 @@ impl PromptCheck<'_> {
 
     fn built_in(&self, step: &Step, what: &Placeholder, line: u32, shown: &str, findings: &mut Findings<'_>) {
         let severity = self.reach.severity(&step.id);
+        let custom;
         let (severity, code, message, fix) = match what {
             Placeholder::InputText if !step.uses_stdin => (
                 Severity::Warning,
@@ -362,12 +370,12 @@ impl PromptCheck<'_> {
                 "{schema_file} is used, but the step has no schema",
                 "give the step an outputSchemaRef",
             ),
-            Placeholder::Custom(_) => (
-                Severity::Warning,
-                "PR-UV-003",
-                "a placeholder of customVariables has no value here and is left out (the issue itself is shown below the prompt)",
-                "remove it",
-            ),
+            Placeholder::Custom(name) => {
+                custom = format!(
+                    "{{{name}}} of customVariables has no value here and is left out (the issue itself is shown below the prompt)"
+                );
+                (Severity::Warning, "PR-UV-003", custom.as_str(), "remove it")
+            }
             _ => return,
         };
         let error = PromptError::new(code, format!("step \"{}\": {message}", step.id)).on_line(line);

@@ -103,7 +103,7 @@ pub struct StepFile {
     pub priority: Option<Value>,
     /// Without meaning here.
     pub fallback_key: Option<Value>,
-    /// Without meaning here.
+    /// How often in a row a step without gate is visited: `{min, max}`.
     pub iterations: Option<Value>,
     /// A question after the step's work, in place of a gate: `{prompt, onPass, onFail}`.
     pub check: Option<Value>,

@@ -1,5 +1,7 @@
 //! Files against the JSON Schema of their format: violations with places, and keys that the format does not know.
 
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
 use schemars::JsonSchema;
 use serde_json::Value;
 
@@ -46,17 +48,9 @@ pub fn check(format: &Format, value: &Value, codes: Codes, findings: &mut Findin
         Ok(validator) => {
             for error in validator.iter_errors(value) {
                 clean = false;
-                let required = error.kind().keyword() == "required";
-                let pointer = error.instance_path().to_string();
-                let shallow = pointer.matches('/').count() <= 1;
-                let code = if required && shallow { codes.missing } else { codes.invalid };
-                let fix = match error.kind().keyword() {
-                    "required" => "add the key",
-                    "enum" => "write one of the values it may have",
-                    "type" => "write a value of that type",
-                    _ => "correct the value",
-                };
-                findings.schema_error(code, &pointer, error.masked_with("the value").to_string(), fix);
+                for error in meant(&error) {
+                    tell(error, codes, findings);
+                }
             }
         }
         Err(error) => {
@@ -71,6 +65,41 @@ pub fn check(format: &Format, value: &Value, codes: Codes, findings: &mut Findin
     }
     unknown_keys(&format.schema, &format.schema, value, "", codes, findings);
     clean
+}
+
+/// What is really wrong where a value fits none of several shapes: the errors of the shape that it comes nearest to. A
+/// shape of another type altogether (`null`, for a key that may be absent) is not meant.
+fn meant<'e>(error: &'e ValidationError<'e>) -> Vec<&'e ValidationError<'e>> {
+    let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) =
+        error.kind()
+    else {
+        return vec![error];
+    };
+    let another_type = |inner: &ValidationError<'_>| {
+        inner.kind().keyword() == "type" && inner.instance_path() == error.instance_path()
+    };
+    let nearest = context
+        .iter()
+        .filter(|errors| !errors.is_empty() && !errors.iter().any(another_type))
+        .min_by_key(|errors| errors.len());
+    match nearest {
+        Some(errors) => errors.iter().flat_map(meant).collect(),
+        None => vec![error],
+    }
+}
+
+fn tell(error: &ValidationError<'_>, codes: Codes, findings: &mut Findings<'_>) {
+    let required = error.kind().keyword() == "required";
+    let pointer = error.instance_path().to_string();
+    let shallow = pointer.matches('/').count() <= 1;
+    let code = if required && shallow { codes.missing } else { codes.invalid };
+    let fix = match error.kind().keyword() {
+        "required" => "add the key",
+        "enum" => "write one of the values it may have",
+        "type" => "write a value of that type",
+        _ => "correct the value",
+    };
+    findings.schema_error(code, &pointer, error.masked_with("the value").to_string(), fix);
 }
 
 fn unknown_keys(

@@ -74,13 +74,21 @@ impl Files {
             std::io::ErrorKind::NotFound => Unreadable::Absent,
             _ => Unreadable::Failed(error.to_string()),
         };
-        let size = path.metadata().map_err(failed)?.len();
+        let about = path.metadata().map_err(failed)?;
+        if !about.is_file() {
+            return Err(Unreadable::Failed("is no file".into()));
+        }
+        let size = about.len();
         if size > LARGEST_FILE {
             return Err(Unreadable::Failed(format!("has {size} bytes; at most {LARGEST_FILE} are read")));
         }
         let bytes = std::fs::read(path).map_err(failed)?;
         self.keep(shown, &bytes);
-        String::from_utf8(bytes).map_err(|_| Unreadable::Failed("is not UTF-8".into()))
+        String::from_utf8(bytes).map_err(|broken| {
+            let sound = broken.utf8_error().valid_up_to();
+            let line = 1 + broken.as_bytes()[..sound].iter().filter(|byte| **byte == b'\n').count();
+            Unreadable::Failed(format!("is not UTF-8 on line {line}; save it as UTF-8"))
+        })
     }
 
     /// Notes the bytes of a file that was read elsewhere.

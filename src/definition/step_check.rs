@@ -1,10 +1,10 @@
-//! `check` of a step as the oldest registries write it, read into a step check.
+//! `check` and `iterations` of a step as the oldest registries write them.
 
 use serde_json::Value;
 
 use super::position::child;
 use super::source::Findings;
-use crate::domain::flow::StepAddress;
+use crate::domain::flow::{Iterations, StepAddress};
 use crate::domain::step_check::{CheckPrompt, StepCheck};
 
 /// Tries of a step whose `onFail` says `retry` without a number.
@@ -57,6 +57,32 @@ pub fn read(check: &Value, at: &str, findings: &mut Findings<'_>) -> Option<Step
         _ => 0,
     };
     Some(StepCheck { prompt: prompt?, on_pass: on_pass?, max_retries, fallback })
+}
+
+/// Reads `{min, max}`; what is wrong in it is told and left out.
+pub fn iterations(written: &Value, at: &str, findings: &mut Findings<'_>) -> Iterations {
+    let at = child(at, "iterations");
+    let Some(bounds) = written.as_object() else {
+        let fix = "write {\"min\": 1, \"max\": 3}";
+        findings.schema_error("SR-VALID-004", &at, "iterations is no object", fix);
+        return Iterations::default();
+    };
+    let mut bound = |key: &str| {
+        let value = bounds.get(key)?;
+        let number =
+            value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
+        if number.is_none() {
+            let message = format!("{key} is no whole number from 1 on");
+            findings.schema_error("SR-VALID-004", &child(&at, key), message, "correct the number");
+        }
+        number
+    };
+    let (min, max) = (bound("min").unwrap_or(1), bound("max"));
+    if max.is_some_and(|max| max < min) {
+        findings.schema_error("SR-VALID-004", &at, "max is smaller than min", "raise max, or lower min");
+        return Iterations::default();
+    }
+    Iterations { min, max }
 }
 
 fn prompt(prompt: Option<&Value>) -> Option<CheckPrompt> {

@@ -74,10 +74,13 @@ impl StepReader<'_, '_> {
             }
         }
         let check = file.check.as_ref().filter(|_| file.structured_gate.is_none());
+        let iterations =
+            file.iterations.as_ref().map(|written| step_check::iterations(written, &at, self.findings));
         let check = check.and_then(|check| step_check::read(check, &at, self.findings));
         let step = Step {
             id: id.to_owned(),
             check,
+            iterations: iterations.unwrap_or_default(),
             name: file.name.clone().unwrap_or_else(|| id.to_owned()),
             description: file.description.clone().unwrap_or_default(),
             kind,
@@ -124,7 +127,7 @@ impl StepReader<'_, '_> {
             ("condition", file.condition.is_some(), "steps are chosen by transitions alone"),
             ("priority", file.priority.is_some(), "steps are chosen by transitions alone"),
             ("fallbackKey", file.fallback_key.is_some(), "prompts are found by their address alone"),
-            ("iterations", file.iterations.is_some(), "visits are counted by the completion type"),
+            ("iterations", file.iterations.is_some() && gate.is_some(), "the gate says where the step leads"),
             ("check", file.check.is_some() && gate.is_some(), "the gate says where the step leads"),
             (
                 "structuredGate/targetMode",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::canonical::{NotCanonical, canonical_sha256};
+use super::canonical::{NotCanonical, canonical_json, canonical_sha256, sha256_hex};
 use super::issue::IssueKey;
 use super::message::{Message, ToolSpec};
 use super::policy::ProposalKind;
@@ -68,34 +68,61 @@ pub struct RequestHashes {
     pub tool_count: u32,
 }
 
+/// The tools of a session as every request's hashes have them: made once, as the tools stay the same (X-040).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashedTools {
+    canonical: String,
+    sha256: String,
+    count: u32,
+}
+
+impl HashedTools {
+    /// `[{name, description, parameters}]` in the order offered.
+    pub fn of(tools: &[ToolSpec]) -> Result<Self, NotCanonical> {
+        let canonical = canonical_json(&tools)?;
+        Ok(Self { sha256: sha256_hex(canonical.as_bytes()), canonical, count: tools.len() as u32 })
+    }
+
+    /// See [`RequestHashes::tools`].
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
 /// Hashes a request. System messages are joined by a blank line; `settings` holds exactly the sampling, limit,
 /// tool-choice and reasoning fields that are sent, absent where not sent.
 pub fn request_hashes(
     model: &str,
     messages: &[Message],
-    tools: &[ToolSpec],
+    tools: &HashedTools,
     settings: &Map<String, Value>,
 ) -> Result<RequestHashes, NotCanonical> {
-    let system = system_prompt(messages);
-    let conversation = conversation_value(messages);
-    let offered = tools_value(tools);
-    let message_count = conversation.len() as u32;
-    let conversation = Value::Array(conversation);
-    let settings = Value::Object(settings.clone());
+    let said = said(messages);
+    let (model, system) = (canonical_json(&model)?, canonical_json(&system_prompt(messages))?);
+    let conversation = canonical_json(&said)?;
+    let settings = canonical_json(settings)?;
+    // The parts in the order of their names: what the canonical form of the whole is.
+    let whole = [
+        r#"{"messages":"#,
+        &conversation,
+        r#","model":"#,
+        &model,
+        r#","modelSettings":"#,
+        &settings,
+        r#","systemPrompt":"#,
+        &system,
+        r#","tools":"#,
+        &tools.canonical,
+        "}",
+    ];
     Ok(RequestHashes {
-        system_prompt: canonical_sha256(&system)?,
-        messages: canonical_sha256(&conversation)?,
-        tools: canonical_sha256(&offered)?,
-        model_settings: canonical_sha256(&settings)?,
-        message_count,
-        tool_count: tools.len() as u32,
-        request: canonical_sha256(&json!({
-            "model": model,
-            "systemPrompt": system,
-            "messages": conversation,
-            "tools": offered,
-            "modelSettings": settings,
-        }))?,
+        request: sha256_hex(whole.concat().as_bytes()),
+        system_prompt: sha256_hex(system.as_bytes()),
+        messages: sha256_hex(conversation.as_bytes()),
+        tools: tools.sha256.clone(),
+        model_settings: sha256_hex(settings.as_bytes()),
+        message_count: said.len() as u32,
+        tool_count: tools.count,
     })
 }
 
@@ -110,28 +137,47 @@ fn system_prompt(messages: &[Message]) -> String {
     texts.join("\n\n")
 }
 
-/// `{role, content, tool_calls?, tool_call_id?}` of every message but the system prompt; reasoning blocks are left out,
-/// because only some wires send them back. Arguments that parse are hashed in canonical form, others as they stand (D43).
-fn conversation_value(messages: &[Message]) -> Vec<Value> {
+/// A message as it is hashed.
+#[derive(Serialize)]
+struct Said<'a> {
+    role: &'static str,
+    content: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Called<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+/// A call as it is hashed.
+#[derive(Serialize)]
+struct Called<'a> {
+    id: &'a str,
+    name: &'a str,
+    arguments: String,
+}
+
+/// Every message but the system prompt; reasoning blocks are left out, because only some wires send them back. Arguments
+/// that parse are hashed in canonical form, others as they stand (D43).
+fn said(messages: &[Message]) -> Vec<Said<'_>> {
+    let plain = |role, content| Said { role, content, tool_calls: Vec::new(), tool_call_id: None };
     messages
         .iter()
         .filter_map(|message| match message {
             Message::System { .. } => None,
-            Message::User { content } => Some(json!({ "role": "user", "content": content })),
-            Message::Assistant { content, tool_calls, .. } if tool_calls.is_empty() => {
-                Some(json!({ "role": "assistant", "content": content }))
-            }
-            Message::Assistant { content, tool_calls, .. } => {
-                let calls: Vec<Value> = tool_calls
+            Message::User { content } => Some(plain("user", content)),
+            Message::Assistant { content, tool_calls, .. } => Some(Said {
+                tool_calls: tool_calls
                     .iter()
-                    .map(|call| {
-                        json!({ "id": call.id, "name": call.name, "arguments": canonical_arguments(&call.arguments) })
+                    .map(|call| Called {
+                        id: &call.id,
+                        name: &call.name,
+                        arguments: canonical_arguments(&call.arguments),
                     })
-                    .collect();
-                Some(json!({ "role": "assistant", "content": content, "tool_calls": calls }))
-            }
+                    .collect(),
+                ..plain("assistant", content)
+            }),
             Message::Tool { tool_call_id, content } => {
-                Some(json!({ "role": "tool", "content": content, "tool_call_id": tool_call_id }))
+                Some(Said { tool_call_id: Some(tool_call_id), ..plain("tool", content) })
             }
         })
         .collect()
@@ -139,19 +185,7 @@ fn conversation_value(messages: &[Message]) -> Vec<Value> {
 
 fn canonical_arguments(raw: &str) -> String {
     let parsed: Result<Value, _> = serde_json::from_str(raw);
-    parsed
-        .ok()
-        .and_then(|value| super::canonical::canonical_json(&value).ok())
-        .unwrap_or_else(|| raw.to_owned())
-}
-
-fn tools_value(tools: &[ToolSpec]) -> Value {
-    tools
-        .iter()
-        .map(|tool| {
-            json!({ "name": tool.name, "description": tool.description, "parameters": tool.parameters })
-        })
-        .collect()
+    parsed.ok().and_then(|value| canonical_json(&value).ok()).unwrap_or_else(|| raw.to_owned())
 }
 
 /// What a proposal's hash covers: who proposes what, where. Call ids, time, policy and principal are left out, so that

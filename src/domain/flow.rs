@@ -315,6 +315,35 @@ pub struct Step {
     pub runner: Option<Subprocess>,
     /// A question that decides where a step without gate leads.
     pub check: Option<StepCheck>,
+    /// How often in a row a step without gate is visited.
+    pub iterations: Iterations,
+}
+
+/// The oldest registries' bounds of the visits that a step gets in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iterations {
+    /// It leads on, or ends the flow, after that many.
+    pub min: u32,
+    /// It is not visited again after that many; `None` = no bound of its own.
+    pub max: Option<u32>,
+}
+
+impl Default for Iterations {
+    fn default() -> Self {
+        Self { min: 1, max: None }
+    }
+}
+
+impl Iterations {
+    /// Whether the step has to be visited again, whatever it put out.
+    pub fn wants_more(self, in_a_row: u32) -> bool {
+        in_a_row < self.min
+    }
+
+    /// Whether the step may be visited again.
+    pub fn allows_more(self, in_a_row: u32) -> bool {
+        self.max.is_none_or(|max| in_a_row < max)
+    }
 }
 
 /// Address of a step's prompt below its `c1`.

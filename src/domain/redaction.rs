@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hmac::{Hmac, Mac as _};
@@ -64,6 +65,7 @@ pub struct Redactor {
     owners: HashMap<String, usize>,
     secrets: Vec<KnownSecret>,
     patterns: Vec<(String, Regex)>,
+    scout: Scout,
     window: usize,
 }
 
@@ -73,21 +75,30 @@ impl std::fmt::Debug for Redactor {
     }
 }
 
-/// Shapes of keys: kind and expression. Where a group is named `s`, only it is replaced.
-const SHAPES: [(&str, &str); 15] = [
+/// Shapes of keys: kind, words and expression. Every match of the expression holds one of the words, in any case: a text
+/// without them is not searched. Where the expression ignores case, its words have no `k` and no `s` (they have a third
+/// case), and no word has a character that JSON escapes. Where a group is named `s`, only it is replaced.
+const SHAPES: [(&str, &[&str], &str); 15] = [
     (
         "github_token",
+        &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
         r"(?:gh[pousr]_[A-Za-z0-9][A-Za-z0-9_.\-]{18,}[A-Za-z0-9_\-]|github_pat_[A-Za-z0-9_]{20,})",
     ),
-    ("api_key", r"(?:\b|%[0-9A-Fa-f]{2}|_)(?P<s>sk-(?:ant-|proj-|svcacct-|admin-|or-)?[A-Za-z0-9_\-]{20,})"),
-    ("api_key", r"AIza[0-9A-Za-z_\-]{35}"),
-    ("aws_key_id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
+    (
+        "api_key",
+        &["sk-"],
+        r"(?:\b|%[0-9A-Fa-f]{2}|_)(?P<s>sk-(?:ant-|proj-|svcacct-|admin-|or-)?[A-Za-z0-9_\-]{20,})",
+    ),
+    ("api_key", &["AIza"], r"AIza[0-9A-Za-z_\-]{35}"),
+    ("aws_key_id", &["AKIA", "ASIA", "ABIA", "ACCA"], r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
     (
         "aws_secret_key",
+        &["ecret"],
         r#"(?i)aws_?(?:secret_?)(?:access_?)?key(?:_?id)?["'\s]*[:=]["'\s]*(?P<s>[A-Za-z0-9/+]{40})"#,
     ),
     (
         "private_key",
+        &["-----BEGIN "],
         concat!(
             r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----",
             r"(?:(?:\s|\\[nrt])*(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)*",
@@ -96,19 +107,68 @@ const SHAPES: [(&str, &str); 15] = [
             r"(?:(?:\s|\\[nrt]|[>|#*])*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?",
         ),
     ),
-    ("jwt", r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"),
-    ("url_password", r#"[A-Za-z][A-Za-z0-9+.\-]*://[^\s/?#@:'"\[\]]*:(?P<s>[^\s/?#@'"\[\]]+)@"#),
-    ("url_token", r#"[A-Za-z][A-Za-z0-9+.\-]*://(?P<s>[A-Za-z0-9_\-.%]{20,})@"#),
+    ("jwt", &["eyJ"], r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"),
+    ("url_password", &["://"], r#"[A-Za-z][A-Za-z0-9+.\-]*://[^\s/?#@:'"\[\]]*:(?P<s>[^\s/?#@'"\[\]]+)@"#),
+    ("url_token", &["://"], r#"[A-Za-z][A-Za-z0-9+.\-]*://(?P<s>[A-Za-z0-9_\-.%]{20,})@"#),
     (
         "authorization",
+        &["authorization"],
         r#"(?i)\b(?:authorization|proxy-authorization)["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#,
     ),
-    ("authorization", r#"(?i)\bx-api-key["']?\s*[:=]\s*["']?(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#),
-    ("gitlab_token", r"glpat-[A-Za-z0-9_\-]{20,}"),
-    ("slack_token", r"xox[abeoprs]-[A-Za-z0-9\-]{10,}"),
-    ("npm_token", r"npm_[A-Za-z0-9]{36}"),
-    ("webhook_url", r"https://hooks\.slack\.com/(?P<s>services/[A-Za-z0-9/]{20,})"),
+    ("authorization", &["x-api-"], r#"(?i)\bx-api-key["']?\s*[:=]\s*["']?(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#),
+    ("gitlab_token", &["glpat-"], r"glpat-[A-Za-z0-9_\-]{20,}"),
+    ("slack_token", &["xox"], r"xox[abeoprs]-[A-Za-z0-9\-]{10,}"),
+    ("npm_token", &["npm_"], r"npm_[A-Za-z0-9]{36}"),
+    ("webhook_url", &["hooks.slack.com"], r"https://hooks\.slack\.com/(?P<s>services/[A-Za-z0-9/]{20,})"),
 ];
+
+/// Finds in one pass over a text which of a redactor's expressions can match in it at all.
+struct Scout {
+    words: AhoCorasick,
+    /// By word: the places of the expressions that need it.
+    owners: Vec<u32>,
+    /// Expressions without words: they can match anywhere.
+    anywhere: u32,
+}
+
+/// Bit of the known secrets; that of shape `n` is `1 << n`, and that of all patterns of the configuration is next to it.
+const KNOWN: u32 = 1 << 31;
+const CONFIGURED: u32 = 1 << SHAPES.len();
+
+impl Scout {
+    /// `needles`: every form of the known secrets. `configured`: whether the configuration has patterns of its own.
+    fn new(needles: &[&String], configured: bool) -> Result<Self, PatternError> {
+        let mut words = Vec::new();
+        let mut owners = Vec::new();
+        for (index, (_, needed, _)) in SHAPES.iter().enumerate() {
+            for word in *needed {
+                words.push((*word).to_owned());
+                owners.push(1 << index);
+            }
+        }
+        for needle in needles {
+            // As a JSON text writes it, too: see `Redactor::is_clean_json`.
+            let escaped = Value::from(needle.as_str()).to_string();
+            words.push(escaped[1..escaped.len() - 1].to_owned());
+            owners.push(KNOWN);
+            if words.last() != Some(*needle) {
+                words.push((*needle).clone());
+                owners.push(KNOWN);
+            }
+        }
+        let words = AhoCorasickBuilder::new().ascii_case_insensitive(true).build(words).map_err(|error| {
+            PatternError::Malformed { pattern: "known secrets".to_owned(), message: error.to_string() }
+        })?;
+        Ok(Self { words, owners, anywhere: if configured { CONFIGURED } else { 0 } })
+    }
+
+    /// The expressions worth trying on a text.
+    fn look(&self, text: impl AsRef<[u8]>) -> u32 {
+        self.words
+            .find_overlapping_iter(text.as_ref())
+            .fold(self.anywhere, |seen, word| seen | self.owners[word.pattern().as_usize()])
+    }
+}
 
 impl Redactor {
     /// Takes the secrets of a run, user patterns (regular expressions; a group named `s` narrows what is replaced), and
@@ -132,7 +192,8 @@ impl Redactor {
             none if none.is_empty() => None,
             escaped => Some(compile("known secrets", &escaped.join("|"))?),
         };
-        let shapes = SHAPES.iter().map(|(kind, shape)| Ok(((*kind).to_owned(), compile(shape, shape)?)));
+        let scout = Scout::new(&needles, !patterns.is_empty())?;
+        let shapes = SHAPES.iter().map(|(kind, _, shape)| Ok(((*kind).to_owned(), compile(shape, shape)?)));
         let own = patterns.iter().map(|pattern| {
             let regex = compile(pattern, pattern)?;
             if regex.is_match("") {
@@ -146,6 +207,7 @@ impl Redactor {
             owners,
             secrets,
             patterns: shapes.chain(own).collect::<Result<_, _>>()?,
+            scout,
             window: WINDOW.max(2 * longest),
         })
     }
@@ -158,15 +220,26 @@ impl Redactor {
         Ok(self.replace(text))
     }
 
+    /// Whether a JSON text holds nothing to replace, neither in a text, nor in a name, nor in a number of it, as
+    /// [`Redactor::redact_json`] sees them. `false` may be said of a clean one, too. `json`: as `serde_json` writes it.
+    pub fn is_clean_json(&self, json: &[u8]) -> bool {
+        json.len() <= LONGEST_TEXT && self.scout.look(json) == 0
+    }
+
     fn replace<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut out = Cow::Borrowed(text);
-        if let Some(exact) = &self.exact {
+        let seen = self.scout.look(text);
+        if let Some(exact) = self.exact.as_ref().filter(|_| seen & KNOWN != 0) {
             let mark = |found: &Captures<'_>| self.mark_of(&found[0]);
             if let Cow::Owned(replaced) = exact.replace_all(&out, mark) {
                 out = Cow::Owned(replaced);
             }
         }
-        for (kind, pattern) in &self.patterns {
+        for (place, (kind, pattern)) in self.patterns.iter().enumerate() {
+            // A mark may read like the beginning of something.
+            if matches!(out, Cow::Borrowed(_)) && seen & bit(place) == 0 {
+                continue;
+            }
             let mark = |found: &Captures<'_>| {
                 let whole = &found[0];
                 let start = found.get(0).map_or(0, |m| m.start());
@@ -242,9 +315,20 @@ impl Redactor {
 
     /// Where secrets stand in a text, unsorted.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let all = self.exact.iter().chain(self.patterns.iter().map(|(_, pattern)| pattern));
-        all.flat_map(|pattern| pattern.find_iter(text)).map(|found| found.range()).collect()
+        let seen = self.scout.look(text);
+        let known = self.exact.iter().filter(|_| seen & KNOWN != 0);
+        let patterns = self.patterns.iter().enumerate().filter(|(place, _)| seen & bit(*place) != 0);
+        known
+            .chain(patterns.map(|(_, (_, pattern))| pattern))
+            .flat_map(|pattern| pattern.find_iter(text))
+            .map(|found| found.range())
+            .collect()
     }
+}
+
+/// The bit of an expression, by its place in [`Redactor::patterns`]: shapes first, then those of the configuration.
+fn bit(place: usize) -> u32 {
+    if place < SHAPES.len() { 1 << place } else { CONFIGURED }
 }
 
 fn compile(name: &str, expression: &str) -> Result<Regex, PatternError> {
@@ -458,6 +542,49 @@ mod tests {
             seen += 1;
         }
         assert!(seen > 25);
+    }
+
+    #[test]
+    fn p_031_every_shape_is_found_by_its_words_alone() {
+        let all = redactor();
+        let attacks = include_str!("../../tests/data/attacks/key_shapes.txt");
+        for line in attacks.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            let text = line.split_once('\t').unwrap().1.replace('⏎', "\n");
+            for (place, (kind, _)) in all.patterns.iter().enumerate().filter(|(_, (_, p))| p.is_match(&text))
+            {
+                assert_ne!(all.scout.look(&text) & bit(place), 0, "{kind}: {text}");
+                let json = json!({ "text": &text }).to_string();
+                assert_ne!(all.scout.look(&json) & bit(place), 0, "{kind}: {json}");
+            }
+        }
+        for (_, words, expression) in SHAPES {
+            let third_case =
+                expression.starts_with("(?i)") && words.iter().any(|word| word.contains(['k', 's']));
+            assert!(!third_case && !words.concat().contains(['"', '\\']), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn p_031_a_json_text_is_clean_only_where_none_of_its_texts_names_and_numbers_is_a_secret() {
+        let known = |value: &str| KnownSecret { kind: "k".into(), value: value.into() };
+        let secrets = vec![known("a \"quoted\" secret\nin two lines"), known("90817263")];
+        let redactor = Redactor::new([7; 32], secrets, &[]).unwrap();
+        let secret = "a \"quoted\" secret\nin two lines";
+        let dirty = [
+            json!({ "a": ["x", { "b": secret }] }),
+            json!({ "a": json!({ "b": secret }).to_string() }),
+            json!({ secret: 1 }),
+            json!({ "n": 90_817_263 }),
+            json!(["https://u:password1@h/"]),
+        ];
+        for value in dirty {
+            assert_ne!(redactor.redact_json(&value).unwrap(), value);
+            assert!(!redactor.is_clean_json(value.to_string().as_bytes()), "{value}");
+        }
+        let clean = json!({ "a": "nothing\nof \"interest\"", "n": 9_081_726 }).to_string();
+        assert!(redactor.is_clean_json(clean.as_bytes()));
+        let own = Redactor::new([7; 32], Vec::new(), &["x+y".to_owned()]).unwrap();
+        assert!(!own.is_clean_json(b"{}"), "a pattern of the configuration may match anywhere");
     }
 
     #[test]

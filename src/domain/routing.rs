@@ -364,7 +364,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::domain::flow::StepAddress;
+    use crate::domain::flow::{Iterations, StepAddress};
     use crate::domain::input_spec::InputSpec;
 
     fn gate(allowed: &[Intent]) -> Gate {
@@ -402,6 +402,7 @@ mod tests {
             permission_mode: None,
             runner: None,
             check: None,
+            iterations: Iterations::default(),
         }
     }
 

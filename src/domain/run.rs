@@ -88,6 +88,47 @@ pub struct VisitRecord {
     /// The conversation, where a session ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Artifact>,
+    /// What the next visit goes on from, beside the outputs.
+    #[serde(default, skip_serializing_if = "Carried::is_nothing")]
+    pub carried: Carried,
+}
+
+/// What a flow takes from one visit to the next: a successor run counts on where its predecessor was killed (E23).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Carried {
+    /// How often the checks before closing failed in a row.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_checks: u32,
+    /// How often the step's own check said no in a row.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub turned_down: u32,
+    /// Whether a handoff that lacked an input sent its step back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sent_back: bool,
+    /// What the next visit of a step begins with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+}
+
+/// Words that a step hears when it is visited again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// The step.
+    pub step_id: String,
+    /// The words.
+    pub words: String,
+}
+
+impl Carried {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Why a session's final turn was forced.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::message::ToolSpec;
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
 use super::record::Artifact;
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
@@ -403,9 +402,4 @@ pub struct CheckRun {
     pub stdout_sha256: Option<String>,
     /// What it found, in a sentence; redacted.
     pub found: String,
-}
-
-/// The tools of a session, hashed as they are offered.
-pub fn tools_sha256(tools: &[ToolSpec]) -> Result<String, super::canonical::NotCanonical> {
-    super::canonical::canonical_sha256(&tools)
 }

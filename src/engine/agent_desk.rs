@@ -107,7 +107,7 @@ pub(super) fn on_offer(
 ) -> Arc<[ToolSpec]> {
     let reader = ToolOutputReader::new(Arc::clone(outputs), page_lines);
     let all = tools.iter().map(|tool| tool.spec().clone());
-    all.chain([reader.spec().clone(), shape.tool()]).collect()
+    all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
 }
 
 /// The run's side of the desk during one launch.
@@ -150,7 +150,8 @@ impl<'a> Desk<'a> {
     ) -> Result<Self, Halt> {
         let mut behind = tools.to_vec();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
-        let gate = Gate::new(Arc::clone(&world.policy), record.clone(), scope, &behind, &world.queues)
+        let gate = world
+            .gate(record.clone(), scope, &behind)
             .map_err(|error| unfit(&error))?
             .with_loop_limits(settings.loop_guard)
             .with_protocol();

@@ -22,6 +22,7 @@ use super::tool_output::StoredOutputs;
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
+use crate::domain::fingerprint::HashedTools;
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::output_schema::extract;
@@ -31,7 +32,7 @@ use crate::domain::report::ReportSource;
 use crate::domain::stop::StopDetail;
 use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
-    Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened, tools_sha256,
+    Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened,
 };
 use tokio::time::Instant;
 
@@ -233,7 +234,10 @@ impl AgentVisit<'_> {
                 why: "the step's prompt".to_owned(),
             }],
             tools: offered.iter().map(|tool| tool.name.clone()).collect(),
-            tools_sha256: tools_sha256(&offered).map_err(|error| Halt::internal(error.to_string()))?,
+            tools_sha256: HashedTools::of(&offered)
+                .map_err(|error| Halt::internal(error.to_string()))?
+                .sha256()
+                .to_owned(),
         })))?;
         let text = if include_text { asked.to_owned() } else { prompt_mark(asked) };
         self.record.message_item(0, ItemRole::User, &text).await

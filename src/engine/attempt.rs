@@ -1,6 +1,7 @@
 //! One attempt: choose a target that fits, prepare the request, send it, read the reply, write the ledger line.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::FutureExt as _;
@@ -13,12 +14,13 @@ use super::gate::Phase;
 use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt};
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
+use super::offer::Offer;
 use super::reading::{self, Reading, Rejection, SessionMode};
 use super::record::LedgerLine;
 use super::session::Session;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
-use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::message::{Message, TokenUsage};
 use crate::domain::money::Money;
 use crate::domain::record::{AccountingKind, CostSource};
 use crate::domain::run::ForcedFinal;
@@ -55,8 +57,8 @@ pub(super) enum Answered {
 
 impl Session<'_> {
     /// Tools on offer now.
-    pub(super) fn offered(&self) -> &[ToolSpec] {
-        if self.is_final() { &self.final_tools } else { &self.open_tools }
+    pub(super) fn offered(&self) -> &Offer {
+        if self.is_final() { &self.tools.last } else { &self.tools.open }
     }
 
     /// The first target from `cursor` on that the request fits. When none fits, the final turn is forced
@@ -87,15 +89,15 @@ impl Session<'_> {
     }
 
     fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Halt> {
-        let offered = self.offered().to_vec();
-        self.guard.offer(&offered);
+        let offer = if self.is_final() { &self.tools.last } else { &self.tools.open };
+        self.guard.offer(&offer.sizes);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let mut skipped = Vec::new();
         let mut found = None;
         for (place, index) in self.round_robin(*cursor).collect::<Vec<_>>() {
             let target = &self.request.settings.targets[index];
             let limit = target.context_limit().unwrap_or(0);
-            self.record.note(Event::ContextGuard(Box::new(ContextGuardEvaluated {
+            self.record.note_with_next(Event::ContextGuard(Box::new(ContextGuardEvaluated {
                 projected: projection.total(),
                 current: projection.current,
                 pending: projection.pending,
@@ -180,16 +182,15 @@ impl Session<'_> {
         let request = ModelRequest {
             target: target.clone(),
             messages: self.composed(tail),
-            tools: self.offered().to_vec(),
-            tool_choice: if self.offered().is_empty() { ToolChoice::None } else { ToolChoice::Auto },
+            tools: Arc::clone(&self.offered().specs),
+            tool_choice: if self.offered().specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
             timeout,
         };
-        self.guard.offer(&request.tools);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let (ctx, new, schema) = (projection.current, projection.new_tokens(), projection.schema);
         let expected = projection.total();
-        self.record.note(Event::LlmRequestPrepared(Box::new(RequestPrepared {
+        self.record.note_with_next(Event::LlmRequestPrepared(Box::new(RequestPrepared {
             target: name_of(target),
             ctx_tokens: ctx,
             new_tokens: new,
@@ -202,9 +203,13 @@ impl Session<'_> {
         if attempt == 1 {
             self.snapshot_prompt(target)?;
         }
-        let hashes =
-            request_hashes(&target.model, &request.messages, &request.tools, &sent_settings(&request))
-                .map_err(|error| Halt::internal(error.to_string()))?;
+        let hashes = request_hashes(
+            &target.model,
+            &request.messages,
+            &self.offered().hashed,
+            &sent_settings(&request),
+        )
+        .map_err(|error| Halt::internal(error.to_string()))?;
         let request_hash = hashes.request.clone();
         self.record.note(Event::RequestFingerprinted(Box::new(Fingerprint {
             timestamp: self.world.clock.now_ms(),
@@ -229,7 +234,7 @@ impl Session<'_> {
 
     fn snapshot_prompt(&self, target: &Target) -> Result<(), Halt> {
         let prompt = &self.request.prompt;
-        self.record.note(Event::PromptSnapshotTaken(Box::new(PromptSnapshot {
+        self.record.note_with_next(Event::PromptSnapshotTaken(Box::new(PromptSnapshot {
             timestamp: self.world.clock.now_ms(),
             turn: self.turn,
             agent_name: self.request.ids.agent.clone(),

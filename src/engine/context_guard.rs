@@ -1,7 +1,7 @@
 //! The context guard: four counters, one projection, one limit per target (A-013…A-025).
 
-use super::token_estimate::TokenEstimate;
-use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use super::token_estimate::{TokenEstimate, ToolSizes};
+use crate::domain::message::{Message, TokenUsage};
 use crate::domain::target::Target;
 
 /// Token counters of one session. Capacity, the fourth counter of the contract, belongs to the target.
@@ -63,7 +63,7 @@ impl ContextGuard {
     }
 
     /// These tools will be offered: recomputed from exactly what is sent.
-    pub fn offer(&mut self, tools: &[ToolSpec]) {
+    pub fn offer(&mut self, tools: &ToolSizes) {
         self.schema = self.estimate.tools(tools);
     }
 
@@ -76,7 +76,7 @@ impl ContextGuard {
     pub fn commit(
         &mut self,
         sent: &[Message],
-        tools: &[ToolSpec],
+        tools: &ToolSizes,
         usage: Option<&TokenUsage>,
         reply: &Message,
     ) {
@@ -117,7 +117,7 @@ mod tests {
         guard.append([&user(400)]);
         let first = guard.project(0);
         assert_eq!((first.current, first.pending), (0, 104));
-        guard.commit(&[user(400)], &[], Some(&TokenUsage::new(100, 20, 30, 10)), &user(0));
+        guard.commit(&[user(400)], &ToolSizes::default(), Some(&TokenUsage::new(100, 20, 30, 10)), &user(0));
         let second = guard.project(0);
         assert_eq!((second.current, second.pending), (160, 0));
     }
@@ -128,7 +128,7 @@ mod tests {
         guard.append_tokens(100);
         guard.append_tokens(50);
         assert_eq!(guard.project(0).new_tokens(), 150);
-        guard.commit(&[], &[], None, &user(0));
+        guard.commit(&[], &ToolSizes::default(), None, &user(0));
         assert_eq!(guard.project(0).new_tokens(), 0);
         assert_eq!(guard.project(0).current, 154, "no usage: the estimates are committed");
     }

@@ -18,9 +18,9 @@ use crate::domain::flow::{OnFailure, Step, StepId, StepKind, ValidationStep};
 use crate::domain::message::Message;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::routing::{GateError, Interpreted, Next};
-use crate::domain::run::VisitRecord;
+use crate::domain::run::{Carried, Retry, VisitRecord};
 use crate::domain::step_check::StepCheck;
-use crate::domain::step_context::StepContext;
+use crate::domain::step_context::{MissingRequiredInput, StepContext};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::CheckMoment;
 use crate::prompt::template::Values;
@@ -65,15 +65,9 @@ pub struct FlowRun<'a> {
     context: StepContext,
     position: Position,
     visits: Vec<VisitRecord>,
-    /// A handoff that lacked an input sent its step back once already (X-038).
-    sent_back: bool,
     forced_final: bool,
-    /// Words on failed checks that the next visit of that step begins with.
-    retry: Option<(StepId, String)>,
-    /// How often the checks failed in a row.
-    failed_checks: u32,
-    /// How often the running step's own check said no in a row.
-    turned_down: u32,
+    /// What goes from visit to visit beside the outputs.
+    carried: Carried,
     /// The conversation that a repetition of that step goes on from (D4).
     history: Option<(StepId, Vec<Message>)>,
 }
@@ -85,26 +79,16 @@ impl<'a> FlowRun<'a> {
         for visit in &finished {
             context.set(&visit.step_id, visit.output.clone());
         }
+        let forced_final = finished.iter().any(|visit| visit.forced_final.is_some());
         let position = match finished.last() {
             None => Position::At(plan.definition().flow.entry.clone()),
             Some(last) => match &last.next {
                 Some(next) => Position::At(next.clone()),
-                None => Position::Ended(completed("the flow reached its end", false)),
+                None => Position::Ended(completed("the flow reached its end", forced_final)),
             },
         };
-        Self {
-            plan,
-            world,
-            context,
-            position,
-            visits: finished,
-            sent_back: false,
-            forced_final: false,
-            retry: None,
-            failed_checks: 0,
-            turned_down: 0,
-            history: None,
-        }
+        let carried = finished.last().map(|last| last.carried.clone()).unwrap_or_default();
+        Self { plan, world, context, position, visits: finished, forced_final, carried, history: None }
     }
 
     /// Outputs by step, so far.
@@ -194,6 +178,41 @@ impl<'a> FlowRun<'a> {
         })
     }
 
+    /// Where a step without gate leads: its check says, else its transitions; within the bounds of its visits in a row.
+    async fn without_gate(
+        &mut self,
+        step: &Step,
+        visit: u32,
+        result: &StepResult,
+    ) -> Result<Result<Unjudged, (&'static str, Stop)>, JournalError> {
+        let (verdict, next) = match &step.check {
+            Some(check) => match self.step_checked(step, visit, check, result).await? {
+                Ok(decided) => decided,
+                Err(stop) => return Ok(Err(("ng", stop))),
+            },
+            None => ("next", self.plan.definition().flow.after_linear(step)),
+        };
+        let in_a_row = self.in_a_row(step);
+        if verdict != "ng" && step.iterations.wants_more(in_a_row) {
+            return Ok(Ok(("repeat", Next::Step(step.id.clone()))));
+        }
+        let again = verdict == "next" && next == Next::Step(step.id.clone());
+        if again
+            && !step.iterations.allows_more(in_a_row)
+            && !self.completion(step, visit, result, false).complete
+        {
+            let message =
+                format!("The step \"{}\" was visited {in_a_row} times in a row, its limit.", step.id);
+            return Ok(Err((verdict, Stop::new(StopDetail::MaxIterations, message))));
+        }
+        Ok(Ok((verdict, next)))
+    }
+
+    /// How often the step was visited in a row, the visit under way included.
+    fn in_a_row(&self, step: &Step) -> u32 {
+        1 + self.visits.iter().rev().take_while(|visit| visit.step_id == step.id).count() as u32
+    }
+
     /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails (seed 001).
     async fn step_checked(
         &mut self,
@@ -217,24 +236,30 @@ impl<'a> FlowRun<'a> {
             Err(stop) => return Ok(Err(stop)),
         };
         if ok {
-            self.turned_down = 0;
+            self.carried.turned_down = 0;
             return Ok(Ok(("ok", check.on_pass.clone().map_or(Next::Complete, Next::Step))));
         }
         let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
-        self.turned_down += 1;
-        if self.turned_down <= check.max_retries {
-            let words =
-                format!("The check of this step's last result says no: {reason}\n\nDo it again, better.");
-            self.retry = Some((step.id.clone(), words));
+        self.carried.turned_down += 1;
+        if self.carried.turned_down <= check.max_retries && step.iterations.allows_more(self.in_a_row(step)) {
+            self.retry(
+                step,
+                format!("The check of this step's last result says no: {reason}\n\nDo it again, better."),
+            );
             return Ok(Ok(("ng", Next::Step(step.id.clone()))));
         }
-        self.turned_down = 0;
+        self.carried.turned_down = 0;
         match &check.fallback {
             Some(fallback) => Ok(Ok(("ng", Next::Step(fallback.clone())))),
             None => {
                 Ok(Err(validation_abort(&format!("the check of the step \"{}\" says no: {reason}", step.id))))
             }
         }
+    }
+
+    /// The step's next visit begins with these words.
+    fn retry(&mut self, step: &Step, words: String) {
+        self.carried.retry = Some(Retry { step_id: step.id.clone(), words });
     }
 
     /// What must hold before this step may end the flow.
@@ -250,10 +275,10 @@ impl<'a> FlowRun<'a> {
         step: &Step,
         visit: u32,
     ) -> Result<Result<Option<String>, Stop>, JournalError> {
-        if let Some((of, words)) = self.retry.take()
-            && of == step.id
+        if let Some(retry) = self.carried.retry.take()
+            && retry.step_id == step.id
         {
-            return Ok(Ok(Some(words)));
+            return Ok(Ok(Some(retry.words)));
         }
         let Some(validation) = self.validation(step).filter(|_| step.kind == Some(StepKind::Closure)) else {
             return Ok(Ok(None));
@@ -270,17 +295,17 @@ impl<'a> FlowRun<'a> {
         moment: CheckMoment,
         output: Option<&Map<String, Value>>,
     ) -> Result<Result<Option<String>, Stop>, JournalError> {
-        let attempt = self.failed_checks + 1;
+        let attempt = self.carried.failed_checks + 1;
         let work = CheckWork { step, visit, validation, moment, attempt, output };
         let failed = match self.world.check(self.plan, work).await? {
             Err(stop) => return Ok(Err(stop)),
             Ok(Checked::Held) => {
-                self.failed_checks = 0;
+                self.carried.failed_checks = 0;
                 return Ok(Ok(None));
             }
             Ok(Checked::Failed(failed)) => failed,
         };
-        self.failed_checks = attempt;
+        self.carried.failed_checks = attempt;
         if let Some(why) = &failed.beyond_repair {
             return Ok(Err(validation_abort(why)));
         }
@@ -314,7 +339,7 @@ impl<'a> FlowRun<'a> {
         match self.check(step, visit, validation, CheckMoment::After, Some(&result.output)).await? {
             Ok(None) => Ok(decided),
             Ok(Some(words)) => {
-                self.retry = Some((step.id.clone(), words));
+                self.retry(step, words);
                 Ok(Decided { position: Position::At(step.id.clone()), ..decided })
             }
             Err(stop) => Ok(Decided::failed(stop).said(decided.verdict)),
@@ -330,12 +355,9 @@ impl<'a> FlowRun<'a> {
     ) -> Result<Decided, JournalError> {
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
-            None => match &step.check {
-                None => ("next".to_owned(), None, Ok(flow.after_linear(step))),
-                Some(check) => match self.step_checked(step, visit, check, result).await? {
-                    Ok((verdict, next)) => (verdict.to_owned(), None, Ok(next)),
-                    Err(stop) => return Ok(Decided::failed(stop).said("ng".to_owned())),
-                },
+            None => match self.without_gate(step, visit, result).await? {
+                Ok((verdict, next)) => (verdict.to_owned(), None, Ok(next)),
+                Err((verdict, stop)) => return Ok(Decided::failed(stop).said(verdict.to_owned())),
             },
             Some(_) => match flow.interpret(step, &result.output) {
                 Ok(interpreted) => {
@@ -371,8 +393,8 @@ impl<'a> FlowRun<'a> {
         if !closing && let Err(stop) = self.world.ask_completion(self.plan, &step.id, visit, result).await? {
             return Ok(Decided::failed(stop).said(verdict));
         }
-        // What a check turned down is not complete, whatever else holds.
-        let turned_down = step.check.is_some() && verdict == "ng";
+        // What a check turned down, or what has to be done again, is not complete, whatever else holds.
+        let turned_down = step.gate.is_none() && (verdict == "ng" || verdict == "repeat");
         let done = self.completion(step, visit, result, closing);
         let position = match next {
             Next::Aborted { reason } => {
@@ -414,7 +436,8 @@ impl<'a> FlowRun<'a> {
         definition.completion.check(&snapshot)
     }
 
-    /// A transition to another step is a proposal like a tool call (P-003); to the same step it is not (C-27).
+    /// A transition to another step is a proposal like a tool call (P-003); to the same step it is not (C-27). One that
+    /// lacks what the other step needs is rejected, and its step visited again, once (X-038).
     async fn hand_over(
         &mut self,
         step: &Step,
@@ -427,16 +450,24 @@ impl<'a> FlowRun<'a> {
             return Ok(Decided { verdict, position: Position::At(target.to_owned()) });
         }
         if let Some(missing) = self.missing_input(target) {
-            if self.sent_back {
+            if self.carried.sent_back {
                 let message =
                     format!("The handoff from \"{}\" to \"{target}\" lacks an input: {missing}.", step.id);
                 return Ok(Decided::failed(Stop::new(StopDetail::SchemaInvalid, message)).said(verdict));
             }
-            self.sent_back = true;
+            self.carried.sent_back = true;
             self.world.warn("handoff_incomplete", &format!("\"{}\" is visited again: {missing}", step.id))?;
+            self.retry(
+                step,
+                format!(
+                    "Your last handoff to \"{target}\" was rejected: that step cannot begin without \"{}\", which \"{}\" \
+                     has not put out. Put out what is missing and hand off again.",
+                    missing.key, missing.step
+                ),
+            );
             return Ok(Decided { verdict, position: Position::At(step.id.clone()) });
         }
-        self.sent_back = false;
+        self.carried.sent_back = false;
         match self.world.hand_off(self.plan, step, visit, target, &result.output).await {
             Ok(envelope) if envelope.status == EnvelopeStatus::Ok => {
                 Ok(Decided { verdict, position: Position::At(target.to_owned()) })
@@ -445,15 +476,16 @@ impl<'a> FlowRun<'a> {
             Ok(envelope) => {
                 let public = envelope.public_reason.unwrap_or_else(|| "Action not allowed.".to_owned());
                 self.world.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
+                self.retry(step, format!("Your last handoff to \"{target}\" was denied: {public}"));
                 Ok(Decided { verdict, position: Position::At(step.id.clone()) })
             }
             Err(halt) => Ok(Decided::failed(halt.into_failure().stop).said(verdict)),
         }
     }
 
-    fn missing_input(&self, target: &str) -> Option<String> {
+    fn missing_input(&self, target: &str) -> Option<MissingRequiredInput> {
         let step = self.plan.definition().flow.step(target)?;
-        self.context.to_uv_variables(&step.inputs).err().map(|missing| missing.to_string())
+        self.context.to_uv_variables(&step.inputs).err()
     }
 
     fn close_visit(
@@ -487,11 +519,15 @@ impl<'a> FlowRun<'a> {
             output_sha256,
             summary: result.summary,
             conversation: result.conversation,
+            carried: self.carried.clone(),
         };
         self.visits.push(record.clone());
         Ok(record)
     }
 }
+
+/// The word of a step without gate, and where it leads.
+type Unjudged = (&'static str, Next);
 
 /// What a visit's end means for the flow.
 #[derive(Debug)]

@@ -20,13 +20,14 @@ use super::record::Record;
 use super::report::FINAL_REPORT;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::Tool;
+use super::tool_schema::ArgumentSchemas;
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::grant::Grant;
 use crate::domain::message::ToolCall;
 use crate::domain::policy::{
-    Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext, Proposed,
-    Resource, Risk,
+    Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext,
+    ProposalKind, Proposed, Resource, Risk,
 };
 use crate::domain::stop::StopDetail;
 use crate::domain::target::LoopLimits;
@@ -50,7 +51,7 @@ pub struct Gate {
 /// A tool behind the gate.
 struct Door {
     tool: Arc<dyn Tool>,
-    validator: Validator,
+    validator: Arc<Validator>,
 }
 
 /// Which proposals a reply may make.
@@ -172,14 +173,16 @@ impl Gate {
         scope: Scope,
         tools: &[Arc<dyn Tool>],
         queues: &Queues,
+        schemas: &ArgumentSchemas,
     ) -> Result<Self, UnfitTool> {
         let mut doors = BTreeMap::new();
         for tool in tools {
             let spec = tool.spec();
             let name = spec.name.clone();
             queues.of(&name, tool.queue())?;
-            let validator = jsonschema::validator_for(tool.arguments_schema())
-                .map_err(|error| UnfitTool::Schema { tool: name.clone(), problem: error.to_string() })?;
+            let validator = schemas
+                .validator(tool)
+                .map_err(|problem| UnfitTool::Schema { tool: name.clone(), problem })?;
             let door = Door { tool: Arc::clone(tool), validator };
             let reserved = name == FINAL_REPORT || name == TASK_STATUS;
             if reserved || doors.insert(name.clone(), door).is_some() {
@@ -536,7 +539,7 @@ impl Gate {
             ..result
         };
         let resource = Resource { kind: input.kind, name: self.record.redact(input.resource_name()) };
-        self.record.note(Event::PolicyDecided(Box::new(PolicyDecision {
+        let decided = Event::PolicyDecided(Box::new(PolicyDecision {
             timestamp: self.record.clock().now_ms(),
             turn: input.turn,
             call_id: call_id.to_owned(),
@@ -550,7 +553,14 @@ impl Gate {
             rule_id,
             duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
             metadata: result.metadata.clone(),
-        })))?;
+        }));
+        // What a tool or a program may do is on record before it does it; the flow's own steps wait for their visit's end.
+        let acts = input.kind != ProposalKind::Handoff && !PROTOCOL_TOOLS.contains(&input.resource_name());
+        if acts {
+            self.record.note(decided)?;
+        } else {
+            self.record.note_with_next(decided)?;
+        }
         if result.decision == Decision::Allow {
             return Ok(result);
         }

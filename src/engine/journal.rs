@@ -10,10 +10,17 @@ pub trait Journal: Send + Sync {
     /// Appends an event: after this it survives the death of the process (not yet of the machine). Microseconds.
     fn append(&self, event: Event) -> Result<(), JournalError>;
 
-    /// Waits until everything appended is on disk. Called before an effect outside the process becomes visible.
+    /// Appends an event after which nothing is done outside before another event is appended: it is kept together with that
+    /// one, or with the next flush. So a visit writes a few times, not twenty times.
+    fn append_with_next(&self, event: Event) -> Result<(), JournalError> {
+        self.append(event)
+    }
+
+    /// Waits until everything appended and kept is on disk. Called before an effect outside the process becomes visible.
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>>;
 
     /// Keeps bytes under a path relative to the run directory (`tool-output/…`, `conversation/…`), mode 0600.
+    /// Durable with the next flush, as the events that name them.
     fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>>;
 
     /// Reads back what this run kept under `path`.

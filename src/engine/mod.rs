@@ -31,6 +31,7 @@ pub mod execution;
 // The session.
 pub mod token_estimate;
 pub mod context_guard;
+pub mod offer;
 pub mod pacing;
 pub mod reading;
 pub mod session;

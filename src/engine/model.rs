@@ -1,5 +1,6 @@
 //! The seam to model providers: one request in, one reply or one classified error out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -25,7 +26,7 @@ pub struct ModelRequest {
     /// System, user, assistant and tool messages, in order.
     pub messages: Vec<Message>,
     /// Tools offered, in a fixed order.
-    pub tools: Vec<ToolSpec>,
+    pub tools: Arc<[ToolSpec]>,
     /// Whether the model must, may or must not call a tool.
     pub tool_choice: ToolChoice,
     /// Ask for a streamed reply.

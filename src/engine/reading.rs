@@ -47,13 +47,13 @@ pub struct Rejection {
     pub refused: Vec<(Proposal, Refusal)>,
     /// The reply tried a report.
     pub report_tried: bool,
-    /// A schema was broken.
-    pub schema: bool,
+    /// How a schema was broken.
+    pub schema: Option<String>,
 }
 
 impl Rejection {
     fn new(reason: &'static str, guidance: impl Into<String>) -> Self {
-        Self { reason, guidance: guidance.into(), refused: Vec::new(), report_tried: false, schema: false }
+        Self { reason, guidance: guidance.into(), refused: Vec::new(), report_tried: false, schema: None }
     }
 
     fn of_report(problem: &ReportProblem) -> Self {
@@ -62,7 +62,8 @@ impl Rejection {
             "Your final report was not accepted: {}. Correct it and call {FINAL_REPORT} again.",
             problem.message
         );
-        Self { report_tried: true, schema: problem.schema, ..Self::new(reason, guidance) }
+        let schema = problem.schema.then(|| problem.message.clone());
+        Self { report_tried: true, schema, ..Self::new(reason, guidance) }
     }
 
     /// Claims of a report whose evidence does not hold (contracts §3.4).
@@ -347,7 +348,7 @@ mod tests {
         cut.stop = ReplyStop::Length;
         let rejection = read(&cut, Phase::Open, SessionMode::Task, &shape, 99).unwrap_err();
         assert!(rejection.guidance.contains("limit of 99 output tokens"), "{}", rejection.guidance);
-        assert!(rejection.schema && rejection.report_tried);
+        assert!(rejection.schema.is_some() && rejection.report_tried);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -94,6 +95,11 @@ impl Record {
         Ok(self.journal.append(event)?)
     }
 
+    /// [`Record::note`] for what another event follows before anything is done outside: written with that one.
+    pub fn note_with_next(&self, event: Event) -> Result<(), Halt> {
+        Ok(self.journal.append_with_next(event)?)
+    }
+
     /// Waits for the disk.
     pub async fn flush(&self) -> Result<(), Halt> {
         Ok(self.journal.flush().await?)
@@ -173,7 +179,7 @@ impl Record {
 
     /// An item of the run record.
     pub fn item(&self, turn: u32, item: Item) -> Result<(), Halt> {
-        self.note(Event::ItemRecorded { visit: self.ids.visit, turn, item: Box::new(item) })
+        self.note_with_next(Event::ItemRecorded { visit: self.ids.visit, turn, item: Box::new(item) })
     }
 
     /// What someone said.
@@ -248,24 +254,34 @@ impl Record {
         include_prompt_text: bool,
     ) -> Result<Artifact, Halt> {
         let hidden = if include_prompt_text { 0 } else { prompts };
-        let shown: Vec<Value> = messages
+        let shown: Vec<Cow<'_, Message>> = messages
             .iter()
             .enumerate()
             .map(|(index, message)| match message {
                 Message::System { content } if index < hidden => {
-                    json!({ "role": "system", "content": prompt_mark(content) })
+                    Cow::Owned(Message::System { content: prompt_mark(content) })
                 }
                 Message::User { content } if index < hidden => {
-                    json!({ "role": "user", "content": prompt_mark(content) })
+                    Cow::Owned(Message::User { content: prompt_mark(content) })
                 }
-                other => self.redact_json(&json!(other)),
+                other => Cow::Borrowed(other),
             })
             .collect();
+        let unwritable = |error: serde_json::Error| Halt::internal(error.to_string());
+        let mut bytes = serde_json::to_vec(&Conversation { messages: &shown }).map_err(unwritable)?;
+        if !self.redactor.is_clean_json(&bytes) {
+            bytes = self.redact_json(&json!({ "messages": shown })).to_string().into_bytes();
+        }
         let path = format!("conversation/{}-{}.json", self.ids.visit, file_name(&self.ids.step_id));
-        let mut bytes = json!({ "messages": shown }).to_string().into_bytes();
         bytes.push(b'\n');
         Ok(self.journal.keep(&path, bytes).await?)
     }
+}
+
+/// A conversation's file (D42).
+#[derive(Serialize)]
+struct Conversation<'a> {
+    messages: &'a [Cow<'a, Message>],
 }
 
 /// Stands for a prompt's text where the text is not kept.

@@ -13,8 +13,9 @@ use crate::domain::run::ForcedFinal;
 /// Name of the protocol tool.
 pub const FINAL_REPORT: &str = "agent__final_report";
 
-/// Puts a step's output in order before its schema is asked: aliases, letter case, defaults (D21, D74).
-pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) + Send + Sync>;
+/// Puts a step's output in order before its schema is asked: aliases, letter case, defaults (D21, D74). The error is what
+/// makes it useless whatever the schema says.
+pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<(), String> + Send + Sync>;
 
 /// What a session's report must be.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ pub struct ReportShape {
     schema: Option<Value>,
     validator: Option<Arc<Validator>>,
     prepare: Option<Prepare>,
+    tool: Arc<ToolSpec>,
 }
 
 impl std::fmt::Debug for ReportShape {
@@ -92,7 +94,8 @@ impl ReportShape {
             None => None,
         };
         let format = if schema.is_some() { ReportFormat::Json } else { format };
-        Ok(Self { format, schema, validator, prepare: None })
+        let tool = Arc::new(tool(format, schema.as_ref()));
+        Ok(Self { format, schema, validator, prepare: None, tool })
     }
 
     /// Puts the output in order before the schema is asked; what is stored stays as the model wrote it.
@@ -107,44 +110,8 @@ impl ReportShape {
     }
 
     /// The protocol tool as it is offered.
-    pub fn tool(&self) -> ToolSpec {
-        let mut properties = Map::new();
-        properties.insert("report_format".into(), json!({ "type": "string", "enum": [self.format] }));
-        let payload = if self.format.is_structured() {
-            let schema = self.schema.clone().unwrap_or_else(|| match self.format {
-                ReportFormat::SlackBlockKit => json!({
-                    "type": "object",
-                    "description": "Slack Block Kit: {\"blocks\": [...]}",
-                    "properties": { "blocks": { "type": "array", "items": { "type": "object" } } },
-                    "required": ["blocks"],
-                }),
-                _ => json!({ "type": "object" }),
-            });
-            properties.insert("content_json".into(), schema);
-            "content_json"
-        } else {
-            let description = format!("The whole report, as {}.", self.format);
-            properties.insert("content".into(), json!({ "type": "string", "description": description }));
-            "content"
-        };
-        properties.insert("metadata".into(), json!({ "type": "object" }));
-        properties.insert(
-            "outcome".into(),
-            json!({ "type": "string", "enum": ["achieved", "not_achieved", "insufficient_evidence"] }),
-        );
-        properties.insert("claims".into(), claims_schema());
-        ToolSpec {
-            name: FINAL_REPORT.to_owned(),
-            description: "Ends this session with your report. Call it exactly once, when the work is done or cannot be \
-                          done. Claim only what your cites show: path:line, a tool_output handle with lines, or a call id."
-                .to_owned(),
-            parameters: json!({
-                "type": "object",
-                "properties": properties,
-                "required": ["report_format", payload],
-                "additionalProperties": false,
-            }),
-        }
+    pub fn tool(&self) -> &Arc<ToolSpec> {
+        &self.tool
     }
 
     /// Source 1: the arguments of a call (A-058). `truncated`: the token limit cut the reply.
@@ -228,7 +195,7 @@ impl ReportShape {
         if let Some(validator) = &self.validator {
             let mut prepared = object.clone();
             if let Some(prepare) = &self.prepare {
-                prepare(&mut prepared);
+                prepare(&mut prepared).map_err(ReportProblem::shape)?;
             }
             arguments::check(validator, &Value::Object(prepared)).map_err(problem)?;
         }
@@ -258,6 +225,47 @@ fn parse_object(text: &str) -> Option<Map<String, Value>> {
     match serde_json::from_str(inner.unwrap_or(whole)) {
         Ok(Value::Object(object)) => Some(object),
         _ => None,
+    }
+}
+
+/// The protocol tool that takes a report of this shape.
+fn tool(format: ReportFormat, schema: Option<&Value>) -> ToolSpec {
+    let mut properties = Map::new();
+    properties.insert("report_format".into(), json!({ "type": "string", "enum": [format] }));
+    let payload = if format.is_structured() {
+        let schema = schema.cloned().unwrap_or_else(|| match format {
+            ReportFormat::SlackBlockKit => json!({
+                "type": "object",
+                "description": "Slack Block Kit: {\"blocks\": [...]}",
+                "properties": { "blocks": { "type": "array", "items": { "type": "object" } } },
+                "required": ["blocks"],
+            }),
+            _ => json!({ "type": "object" }),
+        });
+        properties.insert("content_json".into(), schema);
+        "content_json"
+    } else {
+        let description = format!("The whole report, as {}.", format);
+        properties.insert("content".into(), json!({ "type": "string", "description": description }));
+        "content"
+    };
+    properties.insert("metadata".into(), json!({ "type": "object" }));
+    properties.insert(
+        "outcome".into(),
+        json!({ "type": "string", "enum": ["achieved", "not_achieved", "insufficient_evidence"] }),
+    );
+    properties.insert("claims".into(), claims_schema());
+    ToolSpec {
+        name: FINAL_REPORT.to_owned(),
+        description: "Ends this session with your report. Call it exactly once, when the work is done or cannot be \
+                      done. Claim only what your cites show: path:line, a tool_output handle with lines, or a call id."
+            .to_owned(),
+        parameters: json!({
+            "type": "object",
+            "properties": properties,
+            "required": ["report_format", payload],
+            "additionalProperties": false,
+        }),
     }
 }
 
@@ -451,6 +459,7 @@ mod tests {
             if let Some(Value::String(intent)) = output.get_mut("intent") {
                 intent.make_ascii_lowercase();
             }
+            Ok(())
         });
         let shape = ReportShape::new(ReportFormat::Markdown, Some(schema)).unwrap();
         let call = arguments(json!({ "content_json": { "intent": "NEXT" } }));

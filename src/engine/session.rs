@@ -21,6 +21,7 @@ use super::halt::Halt;
 use super::interrupt::Interrupts;
 use super::journal::Journal;
 use super::model::Model;
+use super::offer::{Offered, Offers};
 use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
@@ -29,13 +30,14 @@ use super::record::{Record, SessionIds, prompt_mark};
 use super::redaction_program::RedactionProgram;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::stop::StopSignal;
-use super::task_status::{self, StatusWatch};
+use super::task_status::StatusWatch;
 use super::tool::Tool;
 use super::tool_output::{StoredOutputs, ToolOutputReader};
+use super::tool_schema::ArgumentSchemas;
 use super::turn::TurnEnd;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
-use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::message::{Message, TokenUsage};
 use crate::domain::money::Money;
 use crate::domain::record::Artifact;
 use crate::domain::redaction::Redactor;
@@ -45,7 +47,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
     Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, Pointer, ReportCaptured,
-    SessionClosed, SessionFailure, SessionOpened, tools_sha256,
+    SessionClosed, SessionFailure, SessionOpened,
 };
 
 /// Errors looked back on in a synthetic report.
@@ -113,6 +115,10 @@ pub struct SessionWorld {
     pub clock: RunClock,
     /// The process's tool queues.
     pub queues: Arc<Queues>,
+    /// The tools' argument schemas, compiled.
+    pub schemas: ArgumentSchemas,
+    /// The tools as they are offered.
+    pub offers: Offers,
     /// Waits between attempts.
     pub backoff: Backoff,
     /// agentd's version, for fingerprints.
@@ -132,6 +138,11 @@ impl SessionWorld {
     pub(super) fn record(&self, ids: SessionIds) -> Record {
         Record::new(Arc::clone(&self.journal), Arc::clone(&self.redactor), self.clock, ids)
             .inline_up_to(self.longest_inline)
+    }
+
+    /// The gate of a session, a call or a handoff.
+    pub fn gate(&self, record: Record, scope: Scope, tools: &[Arc<dyn Tool>]) -> Result<Gate, UnfitTool> {
+        Gate::new(Arc::clone(&self.policy), record, scope, tools, &self.queues, &self.schemas)
     }
 }
 
@@ -172,7 +183,7 @@ pub struct SessionOutcome {
 impl SessionOutcome {
     /// Puts the report on record, long ones beside it, and whether it held a secret (P-043).
     pub(super) async fn capture(&self, record: &Record, turn: u32, leaked: bool) -> Result<(), Halt> {
-        record.note(Event::GuardrailDecided(Box::new(GuardrailDecision {
+        record.note_with_next(Event::GuardrailDecided(Box::new(GuardrailDecision {
             timestamp: record.clock().now_ms(),
             turn,
             guardrail_name: "secret_leak".to_owned(),
@@ -181,7 +192,7 @@ impl SessionOutcome {
             metadata: None,
         })))?;
         let (report, kept) = record.report(&self.report).await?;
-        record.note(Event::ReportCaptured(Box::new(ReportCaptured {
+        record.note_with_next(Event::ReportCaptured(Box::new(ReportCaptured {
             session: record.ids().session,
             visit: record.ids().visit,
             turn,
@@ -204,8 +215,7 @@ pub(super) struct Session<'a> {
     pub(super) guard: ContextGuard,
     pub(super) outputs: Arc<StoredOutputs>,
     /// Offered on open turns, and on the final one.
-    pub(super) open_tools: Vec<ToolSpec>,
-    pub(super) final_tools: Vec<ToolSpec>,
+    pub(super) tools: Offered,
     pub(super) messages: Vec<Message>,
     /// The turn under way, 1-based.
     pub(super) turn: u32,
@@ -270,23 +280,16 @@ impl<'a> Session<'a> {
         let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
         let mut tools = request.tools.clone();
         tools.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
-        let gate = Gate::new(
-            Arc::clone(&world.policy),
-            record.clone(),
-            request.scope.clone(),
-            &tools,
-            &world.queues,
-        )
-        .map_err(|error| unfit(&error))?
-        .with_loop_limits(settings.loop_guard);
+        let gate = world
+            .gate(record.clone(), request.scope.clone(), &tools)
+            .map_err(|error| unfit(&error))?
+            .with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
-        let mut open_tools: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec().clone()).collect();
-        let mut final_tools = Vec::new();
-        if request.mode == SessionMode::Task {
-            open_tools.push(task_status::spec());
-            open_tools.push(request.report.tool());
-            final_tools.push(request.report.tool());
-        }
+        let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
+        let offered = world
+            .offers
+            .of(&request.tools, report, settings.read_page_lines)
+            .map_err(|error| Halt::internal(error.to_string()))?;
         let mut messages = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
             messages.push(Message::System { content: request.system.clone() });
@@ -304,8 +307,7 @@ impl<'a> Session<'a> {
             gate,
             guard,
             outputs,
-            open_tools,
-            final_tools,
+            tools: offered,
             messages,
             turn: 0,
             accepted: 0,
@@ -345,24 +347,23 @@ impl<'a> Session<'a> {
                 SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
             }
         }
-        let tools_hash = tools_sha256(&self.open_tools).map_err(|error| Halt::internal(error.to_string()))?;
-        if !self.open_tools.is_empty() {
+        if !self.tools.open.specs.is_empty() {
             inputs.push(ManifestInput {
                 reference: "tools".to_owned(),
-                sha256: tools_hash.clone(),
-                tokens: self.guard.estimate().tools(&self.open_tools),
+                sha256: self.tools.open.hashed.sha256().to_owned(),
+                tokens: self.guard.estimate().tools(&self.tools.open.sizes),
                 why: "tools on offer".to_owned(),
             });
         }
-        self.record.note(Event::SessionOpened(Box::new(SessionOpened {
+        self.record.note_with_next(Event::SessionOpened(Box::new(SessionOpened {
             session: request.ids.session,
             visit: request.ids.visit,
             step_id: request.ids.step_id.clone(),
             agent: request.ids.agent.clone(),
             input_item_count: u32::try_from(request.opening.len()).unwrap_or(u32::MAX),
             inputs,
-            tools: self.open_tools.iter().map(|tool| tool.name.clone()).collect(),
-            tools_sha256: tools_hash,
+            tools: self.tools.open.specs.iter().map(|tool| tool.name.clone()).collect(),
+            tools_sha256: self.tools.open.hashed.sha256().to_owned(),
         })))?;
         for message in &request.opening {
             let role = match message {
@@ -390,7 +391,7 @@ impl<'a> Session<'a> {
             self.checkpoint()?;
             let asked = self.world.stop.asked();
             if self.turn >= self.ceiling {
-                return Err(asked.map_or_else(|| self.without_report(false), Halt::from));
+                return Err(asked.map_or_else(|| self.without_report(None), Halt::from));
             }
             if asked.is_some() {
                 // One last report is granted, not more (C-26).
@@ -445,10 +446,12 @@ impl<'a> Session<'a> {
     }
 
     /// The end of a session whose final turn gave no report.
-    fn without_report(&self, schema: bool) -> Halt {
-        if schema {
-            let message = "The model's report did not match its schema, however often it was asked.";
-            Halt::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", message, message)
+    fn without_report(&self, schema: Option<String>) -> Halt {
+        if let Some(problem) = schema {
+            let message = format!(
+                "The model's report did not match its schema, however often it was asked: {problem}."
+            );
+            Halt::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", &message, message.clone())
         } else if self.turn >= self.request.settings.max_turns {
             let message =
                 format!("All {} turns were used without a final report.", self.request.settings.max_turns);
@@ -544,7 +547,7 @@ impl<'a> Session<'a> {
 
     /// The last request of a session that failed, and why it did (C-20).
     async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Halt> {
-        let tools = if self.is_final() { &self.final_tools } else { &self.open_tools };
+        let tools = &*self.offered().specs;
         let snapshot = serde_json::json!({
             "failure": failure, "turn": self.turn, "messages": messages, "tools": tools,
             "lastErrors": self.last_errors,

@@ -6,7 +6,7 @@ use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::Answer;
 use super::execution::Execution;
-use super::gate::{Gate, Proposal, ReportCall, SingleRuling};
+use super::gate::{Proposal, ReportCall, SingleRuling};
 use super::halt::Halt;
 use super::interrupt::{Interrupt, Interrupts};
 use super::record::SessionIds;
@@ -50,8 +50,7 @@ pub async fn call_tool(
 ) -> Result<SingleCall, Halt> {
     let record = world.record(ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
-    let mut gate = Gate::new(Arc::clone(&world.policy), record.clone(), scope, tools, &world.queues)
-        .map_err(|error| unfit(&error))?;
+    let mut gate = world.gate(record.clone(), scope, tools).map_err(|error| unfit(&error))?;
     let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
     let proposal =
         Proposal { arguments: arguments::parse(&call.arguments), call: call.clone(), report: ReportCall::No };

@@ -35,8 +35,8 @@ impl TokenEstimate {
     }
 
     /// Tokens of the schemas of the tools offered: of exactly what is sent.
-    pub fn tools(&self, tools: &[ToolSpec]) -> u64 {
-        tools.iter().map(|tool| self.calibrated(tool_bytes(tool))).sum()
+    pub fn tools(&self, tools: &ToolSizes) -> u64 {
+        tools.0.iter().map(|tokens| self.calibrated(*tokens)).sum()
     }
 
     /// The most tokens that `bytes` bytes of text can have by this estimate.
@@ -45,8 +45,8 @@ impl TokenEstimate {
     }
 
     /// Learns from an accepted reply: what the provider counted as input, for a request of these messages and tools.
-    pub fn observe(&mut self, messages: &[Message], tools: &[ToolSpec], counted: u64) {
-        let sent: u64 = messages.iter().map(uncalibrated).chain(tools.iter().map(tool_bytes)).sum();
+    pub fn observe(&mut self, messages: &[Message], tools: &ToolSizes, counted: u64) {
+        let sent: u64 = messages.iter().map(uncalibrated).chain(tools.0.iter().copied()).sum();
         self.observed = self.observed.saturating_add(counted);
         self.estimated = self.estimated.saturating_add(sent);
     }
@@ -81,6 +81,17 @@ fn uncalibrated(message: &Message) -> u64 {
         }
 }
 
+/// Uncalibrated tokens of each tool offered; measured once, as the tools of a session stay the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolSizes(Vec<u64>);
+
+impl ToolSizes {
+    /// Measures.
+    pub fn of(tools: &[ToolSpec]) -> Self {
+        Self(tools.iter().map(tool_bytes).collect())
+    }
+}
+
 fn tool_bytes(tool: &ToolSpec) -> u64 {
     PER_MESSAGE + bytes(tool.name.len() + tool.description.len()) + json_bytes(&tool.parameters)
 }
@@ -105,15 +116,16 @@ mod tests {
     #[test]
     fn d93_what_a_provider_counted_raises_later_estimates_and_never_lowers_them() {
         let messages = [user(&"x".repeat(4000))];
+        let none = ToolSizes::default();
         let mut estimate = TokenEstimate::default();
         let before = estimate.messages(&messages);
-        estimate.observe(&messages, &[], before * 2);
+        estimate.observe(&messages, &none, before * 2);
         assert_eq!(estimate.messages(&messages), before * 2);
         let mut low = TokenEstimate::default();
-        low.observe(&messages, &[], 1);
+        low.observe(&messages, &none, 1);
         assert_eq!(low.messages(&messages), before);
         let mut absurd = TokenEstimate::default();
-        absurd.observe(&messages, &[], u64::MAX);
+        absurd.observe(&messages, &none, u64::MAX);
         assert_eq!(absurd.messages(&messages), before * 4);
     }
 }

@@ -97,6 +97,29 @@ fn path_of(handle: &str) -> String {
     format!("tool-output/{handle}")
 }
 
+/// How the protocol tool is offered.
+pub fn spec(page_lines: u32) -> ToolSpec {
+    ToolSpec {
+        name: TOOL_OUTPUT.to_owned(),
+        description: format!(
+            "Reads a stored tool output by its handle, in pages of at most {page_lines} lines with line numbers. \
+             grep: lines that match a regular expression; slice: from from_line; head, tail: the ends."
+        ),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "handle": { "type": "string" },
+                "mode": { "type": "string", "enum": ["slice", "grep", "head", "tail"] },
+                "pattern": { "type": "string", "description": "For grep." },
+                "from_line": { "type": "integer", "minimum": 1, "description": "For slice and grep; default 1." },
+                "max_lines": { "type": "integer", "minimum": 1, "maximum": page_lines },
+            },
+            "required": ["handle", "mode"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
 /// The protocol tool that reads stored outputs: deterministic, no model asked.
 pub struct ToolOutputReader {
     spec: ToolSpec,
@@ -107,26 +130,7 @@ pub struct ToolOutputReader {
 impl ToolOutputReader {
     /// A reader of one session's outputs, in pages of at most `page_lines` lines (D77).
     pub fn new(outputs: Arc<StoredOutputs>, page_lines: u32) -> Self {
-        let spec = ToolSpec {
-            name: TOOL_OUTPUT.to_owned(),
-            description: format!(
-                "Reads a stored tool output by its handle, in pages of at most {page_lines} lines with line numbers. \
-                 grep: lines that match a regular expression; slice: from from_line; head, tail: the ends."
-            ),
-            parameters: json!({
-                "type": "object",
-                "properties": {
-                    "handle": { "type": "string" },
-                    "mode": { "type": "string", "enum": ["slice", "grep", "head", "tail"] },
-                    "pattern": { "type": "string", "description": "For grep." },
-                    "from_line": { "type": "integer", "minimum": 1, "description": "For slice and grep; default 1." },
-                    "max_lines": { "type": "integer", "minimum": 1, "maximum": page_lines },
-                },
-                "required": ["handle", "mode"],
-                "additionalProperties": false,
-            }),
-        };
-        Self { spec, outputs, page_lines }
+        Self { spec: spec(page_lines), outputs, page_lines }
     }
 
     async fn read(&self, arguments: &Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {

@@ -1,6 +1,43 @@
-//! Argument schemas of tools that others declare: checked, and closed.
+//! Argument schemas of tools: those that others declare are checked and closed, and each is compiled once.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use jsonschema::Validator;
 use serde_json::{Map, Value, json};
+
+use super::tool::Tool;
+
+/// Compiled argument schemas by tool name, shared by sessions: a session opens without compiling what the one before had.
+#[derive(Clone, Default)]
+pub struct ArgumentSchemas(Arc<Mutex<HashMap<String, Compiled>>>);
+
+struct Compiled {
+    schema: Value,
+    validator: Arc<Validator>,
+    /// Whose it was last; its place in memory is not used again as long as this is here.
+    tool: Weak<dyn Tool>,
+}
+
+impl ArgumentSchemas {
+    /// The compiled form of a tool's schema. The error is what is wrong with the schema.
+    pub fn validator(&self, tool: &Arc<dyn Tool>) -> Result<Arc<Validator>, String> {
+        let (name, schema) = (&tool.spec().name, tool.arguments_schema());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = known.get_mut(name) {
+            let same = std::ptr::addr_eq(compiled.tool.as_ptr(), Arc::as_ptr(tool));
+            if same || compiled.schema == *schema {
+                compiled.tool = Arc::downgrade(tool);
+                return Ok(Arc::clone(&compiled.validator));
+            }
+        }
+        let built = jsonschema::validator_for(schema).map_err(|error| error.to_string())?;
+        let (validator, tool) = (Arc::new(built), Arc::downgrade(tool));
+        let compiled = Compiled { schema: schema.clone(), validator: Arc::clone(&validator), tool };
+        known.insert(name.clone(), compiled);
+        Ok(validator)
+    }
+}
 
 /// A tool's argument schema as it is used: an object schema that compiles, closed at the top level unless it says otherwise
 /// (S-020). The error is what is wrong with it.
@@ -26,7 +63,12 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
+    use futures::future::BoxFuture;
+
     use super::*;
+    use crate::domain::message::ToolSpec;
+    use crate::domain::policy::Risk;
+    use crate::engine::tool::{CallLimits, Permit, ToolError, ToolOutput};
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
@@ -43,6 +85,48 @@ mod tests {
         assert_eq!(closed(open.clone()), open);
         let composed = json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }] });
         assert_eq!(closed(composed.clone()), composed);
+    }
+
+    /// A tool that is nothing but its schema.
+    struct Named(ToolSpec);
+
+    impl Tool for Named {
+        fn spec(&self) -> &ToolSpec {
+            &self.0
+        }
+
+        fn source(&self) -> &str {
+            "test"
+        }
+
+        fn risk(&self) -> Risk {
+            Risk::Read
+        }
+
+        fn call<'a>(
+            &'a self,
+            _permit: Permit,
+            _arguments: &'a Value,
+            _limits: CallLimits,
+        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+            Box::pin(async { Ok(ToolOutput::text("")) })
+        }
+    }
+
+    fn tool(parameters: Value) -> Arc<dyn Tool> {
+        Arc::new(Named(ToolSpec { name: "t".into(), description: String::new(), parameters }))
+    }
+
+    #[test]
+    fn a_schema_is_compiled_anew_only_when_it_is_another() {
+        let schemas = ArgumentSchemas::default();
+        let one = tool(json!({ "type": "object" }));
+        let first = schemas.validator(&one).unwrap();
+        assert!(Arc::ptr_eq(&first, &schemas.clone().validator(&one).unwrap()));
+        assert!(Arc::ptr_eq(&first, &schemas.validator(&tool(json!({ "type": "object" }))).unwrap()));
+        assert!(schemas.validator(&tool(json!({ "type": "array" }))).unwrap().is_valid(&json!([])));
+        assert!(schemas.validator(&one).unwrap().is_valid(&json!({})));
+        assert!(schemas.validator(&tool(json!({ "type": 1 }))).is_err());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(super) enum TurnEnd {
     StopAsked,
     /// Every attempt gave a reply that could not be used.
     Exhausted {
-        /// The last one broke a schema.
-        schema: bool,
+        /// How the last one broke a schema.
+        schema: Option<String>,
     },
 }
 
@@ -57,7 +57,7 @@ struct Attempts {
 /// Why the last attempt failed.
 enum Fault {
     /// The model's: it is told, and may get a forced final turn.
-    Model { schema: bool },
+    Model { schema: Option<String> },
     /// Not the model's: exhaustion ends the session.
     Transport(ModelError),
 }
@@ -118,7 +118,7 @@ impl Session<'_> {
         match state.last {
             Some(Fault::Transport(error)) => Err(unavailable(&error)),
             Some(Fault::Model { schema }) => Ok(TurnEnd::Exhausted { schema }),
-            None => Ok(TurnEnd::Exhausted { schema: false }),
+            None => Ok(TurnEnd::Exhausted { schema: None }),
         }
     }
 
@@ -186,11 +186,11 @@ impl Session<'_> {
             self.record.answer_item(self.turn, &proposal.call.id, &Answer::refused(refusal)).await?;
         }
         state.tail = rejection.tail(reply);
-        state.last = Some(Fault::Model { schema: rejection.schema });
+        state.last = Some(Fault::Model { schema: rejection.schema.clone() });
         if rejection.report_tried {
             self.collapse();
         }
-        if rejection.schema {
+        if rejection.schema.is_some() {
             state.schema_repairs += 1;
         }
         Ok(if state.schema_repairs > self.request.settings.schema_repair_attempts {
@@ -257,7 +257,8 @@ impl Session<'_> {
     ) -> Result<TurnEnd, Halt> {
         self.accepted += 1;
         let message = assistant(&reply);
-        self.guard.commit(&sent.messages, &sent.tools, reply.usage.as_ref(), &message);
+        let offer = if self.is_final() { &self.tools.last } else { &self.tools.open };
+        self.guard.commit(&sent.messages, &offer.sizes, reply.usage.as_ref(), &message);
         self.messages.push(message);
         if !reply.text.trim().is_empty() {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::agent_visit::AgentBackend;
 use super::arguments::Scope;
-use super::gate::{Gate, HandoffRuling};
+use super::gate::HandoffRuling;
 use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{Record, SessionIds};
@@ -29,6 +29,7 @@ use crate::domain::output_schema::extract;
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::record::Artifact;
 use crate::domain::report::ReportFormat;
+use crate::domain::routing::GateError;
 use crate::domain::run::{ForcedFinal, RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::target::SessionSettings;
@@ -273,7 +274,9 @@ impl FlowWorld {
         payload: &Map<String, Value>,
     ) -> Result<ToolResultEnvelope, Halt> {
         let record = self.record_of(plan, from, visit);
-        let gate = Gate::new(Arc::clone(&self.0.policy), record, plan.scope.clone(), &[], &self.0.queues)
+        let gate = self
+            .0
+            .gate(record, plan.scope.clone(), &[])
             .map_err(|error| Halt::internal(error.to_string()))?;
         let payload = Value::Object(payload.clone());
         match gate.handoff(&from.id, to, &payload).await? {
@@ -307,7 +310,12 @@ fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Sto
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             notes.extend(replaced.into_iter().filter(|note| !note.is_empty()));
             notes.dedup();
+            // The gate's own words say more than the schema's enum does (E05).
+            if let Err(error @ GateError::NotAllowed { .. }) = flow.interpret(step, output) {
+                return Err(error.to_string());
+            }
         }
+        Ok(())
     })))
 }
 

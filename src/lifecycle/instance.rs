@@ -30,9 +30,11 @@ use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::Model;
+use crate::engine::offer::Offers;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
+use crate::engine::tool_schema::ArgumentSchemas;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
 use crate::git::worktree::Worktree;
@@ -114,6 +116,8 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(equipment::queues(&site.config)),
+        schemas: ArgumentSchemas::default(),
+        offers: Offers::default(),
         backoff: match &site.replay {
             Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
             None => Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },

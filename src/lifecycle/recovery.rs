@@ -11,7 +11,7 @@ use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
-use crate::domain::run::RunId;
+use crate::domain::run::{Carried, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
@@ -90,6 +90,10 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
     facts.flow_end = None;
     let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
     facts.visits.truncate(going);
+    if let Some(last) = facts.visits.last_mut() {
+        // Whoever goes on by hand grants what counts attempts a new start; what the step was told stays.
+        last.carried = Carried { retry: last.carried.retry.take(), ..Carried::default() };
+    }
     facts
 }
 

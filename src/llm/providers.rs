@@ -275,7 +275,7 @@ pub(super) mod tests {
                 Message::System { content: "rules".into() },
                 Message::User { content: "task".into() },
             ],
-            tools: Vec::new(),
+            tools: Vec::new().into(),
             tool_choice: ToolChoice::Auto,
             stream: false,
             timeout: Duration::from_secs(5),

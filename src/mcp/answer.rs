@@ -12,8 +12,10 @@ pub(super) fn read(
     answer: Result<CallToolResponse, ServiceError>,
 ) -> Result<ToolOutput, ToolError> {
     match answer {
-        Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Err(failure(&result)),
-        Ok(CallToolResponse::Complete(result)) => Ok(ToolOutput::text(text(&result))),
+        Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Err(failure(result)),
+        Ok(CallToolResponse::Complete(result)) => {
+            Ok(ToolOutput::text(text(result.content, result.structured_content.as_ref())))
+        }
         Ok(CallToolResponse::InputRequired(_)) => Err(ToolError::for_model(
             "the tool asks for an answer of a person, which it cannot get here; call it with all it needs",
         )),
@@ -33,16 +35,18 @@ pub(super) fn read(
 }
 
 /// All content blocks as text; structured content alone as compact JSON.
-fn text(result: &CallToolResult) -> String {
-    if let Some(structured) = result.structured_content.as_ref().filter(|_| result.content.is_empty()) {
-        return structured.to_string();
+fn text(mut content: Vec<ContentBlock>, structured: Option<&Value>) -> String {
+    match (content.pop(), structured) {
+        (None, Some(structured)) => structured.to_string(),
+        // A single long text is handed on, not copied.
+        (Some(only), _) if content.is_empty() => block(only),
+        (last, _) => content.into_iter().chain(last).map(block).collect::<Vec<_>>().join("\n"),
     }
-    result.content.iter().map(block).collect::<Vec<_>>().join("\n")
 }
 
-fn block(block: &ContentBlock) -> String {
+fn block(block: ContentBlock) -> String {
     match block {
-        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Text(text) => text.text,
         ContentBlock::Image(image) => left_out("image", &image.mime_type, &image.data),
         ContentBlock::Audio(audio) => left_out("audio", &audio.mime_type, &audio.data),
         ContentBlock::Resource(embedded) => match &embedded.resource {
@@ -68,8 +72,8 @@ fn left_out(what: &str, kind: &str, base64: &str) -> String {
 }
 
 /// A result that says it is an error: its own class and message where it has the shape of S-024, else its text.
-fn failure(result: &CallToolResult) -> ToolError {
-    let text = text(result);
+fn failure(result: CallToolResult) -> ToolError {
+    let text = text(result.content, result.structured_content.as_ref());
     let in_text = serde_json::from_str::<Value>(&text).ok();
     let in_meta = result.meta.as_ref().and_then(|meta| serde_json::to_value(meta).ok());
     let told: Vec<&Value> = [result.structured_content.as_ref(), in_text.as_ref(), in_meta.as_ref()]

@@ -106,7 +106,11 @@ impl PromptLibrary {
                 )
                 .in_file(&shown));
             }
-            let size = real.metadata().map_err(|error| wrong(format!("cannot be read: {error}")))?.len();
+            let about = real.metadata().map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            if !about.is_file() {
+                return Err(wrong("is no file".into()));
+            }
+            let size = about.len();
             if size > LARGEST_FILE {
                 return Err(wrong(format!("has {size} bytes; a prompt may have {LARGEST_FILE}")));
             }

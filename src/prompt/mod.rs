@@ -35,6 +35,14 @@ impl PromptError {
         self
     }
 
+    /// What is wrong, and in which file: for a report that shows the code elsewhere.
+    pub fn told(&self) -> String {
+        match &self.file {
+            Some(file) => format!("{file}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// The same error, placed on a line.
     #[must_use]
     pub fn on_line(mut self, line: u32) -> Self {

@@ -104,7 +104,8 @@ impl Template {
             return Err(PromptError::new(
                 "PR-C3L-004",
                 "the prompt is empty; write what the model is to do below the frontmatter",
-            ));
+            )
+            .on_line(parts.body_line));
         }
         let head = parts.head.unwrap_or_default();
         let body = parts.body.to_owned();

@@ -22,9 +22,9 @@ impl LoggedJournal {
     }
 }
 
-impl Journal for LoggedJournal {
-    fn append(&self, event: Event) -> Result<(), JournalError> {
-        if let Some((level, words)) = entry(&event) {
+impl LoggedJournal {
+    fn tell(&self, event: &Event) {
+        if let Some((level, words)) = entry(event) {
             let run = self.run;
             match level {
                 Level::ERROR => tracing::error!(%run, "{words}"),
@@ -33,7 +33,18 @@ impl Journal for LoggedJournal {
                 _ => tracing::debug!(%run, "{words}"),
             }
         }
+    }
+}
+
+impl Journal for LoggedJournal {
+    fn append(&self, event: Event) -> Result<(), JournalError> {
+        self.tell(&event);
         self.inner.append(event)
+    }
+
+    fn append_with_next(&self, event: Event) -> Result<(), JournalError> {
+        self.tell(&event);
+        self.inner.append_with_next(event)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>> {

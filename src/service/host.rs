@@ -21,6 +21,7 @@ use crate::engine::clock::RunClock;
 use crate::engine::day_cap::DayCap;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::{Model, ModelError, ModelReply, ModelRequest};
+use crate::engine::offer::Offers;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::Policy;
 use crate::engine::queue::Queues;
@@ -28,6 +29,7 @@ use crate::engine::record::SessionIds;
 use crate::engine::session::SessionWorld;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool::Tool;
+use crate::engine::tool_schema::ArgumentSchemas;
 use crate::lifecycle::equipment;
 use crate::lifecycle::refusal::Refusal;
 use crate::lifecycle::toolbox;
@@ -98,6 +100,8 @@ pub struct Service {
     servers: McpServers,
     policy: Arc<Policy>,
     queues: Arc<Queues>,
+    schemas: ArgumentSchemas,
+    offers: Offers,
     day_cap: Option<Arc<DayCap>>,
     stop: StopHandle,
     signal: StopSignal,
@@ -138,6 +142,8 @@ impl Service {
             servers,
             policy: Arc::new(policy),
             queues: Arc::new(equipment::queues(&config)),
+            schemas: ArgumentSchemas::default(),
+            offers: Offers::default(),
             day_cap: equipment::day_cap(&config, &state),
             stop,
             signal,
@@ -217,6 +223,8 @@ impl Service {
             stop: self.signal.clone(),
             clock,
             queues: Arc::clone(&self.queues),
+            schemas: self.schemas.clone(),
+            offers: self.offers.clone(),
             backoff,
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
             claims: None,

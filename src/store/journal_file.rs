@@ -9,9 +9,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::journal_format::{GENESIS, JournalLine, LineError};
+use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
-use crate::domain::canonical::sha256_hex;
+use crate::domain::canonical::{Canonical, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::record::Artifact;
@@ -23,13 +23,39 @@ use crate::sys::files::{self, FileError};
 /// How many lines a slow listener may lag behind before it misses some (the file has them all).
 const LISTENER_BACKLOG: usize = 1024;
 
+/// Up to here an artifact is written in place; a longer one would keep the runtime's thread from its work.
+const SMALL_WRITE: usize = 64 * 1024;
+
 /// The journal of a live run: single writer, any number of listeners.
 pub struct FileJournal {
     dir: RunDir,
     clock: Clock,
     redactor: Arc<Redactor>,
     tail: Mutex<Tail>,
+    artifacts: Arc<Artifacts>,
     listeners: broadcast::Sender<Arc<JournalLine>>,
+}
+
+/// Files beside the journal. They are written as they come and made durable together, before the events that name them.
+#[derive(Default)]
+struct Artifacts {
+    unsynced: Mutex<Vec<PathBuf>>,
+    /// Held while files are made durable: whoever comes second waits for the first.
+    syncing: Mutex<()>,
+}
+
+impl Artifacts {
+    fn write(&self, target: PathBuf, bytes: &[u8]) -> Result<(), FileError> {
+        files::write_private_unsynced(&target, bytes)?;
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(target);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), String> {
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
+        files::sync(&written).map_err(|error| error.to_string())
+    }
 }
 
 /// What the next line depends on; written under the lock only.
@@ -39,7 +65,18 @@ struct Tail {
     seq: u64,
     hash: String,
     facts: RunFacts,
+    words: Words,
+    /// Lines that go to the file with the next one that has to, and their lines of the ledger.
+    waiting: Vec<u8>,
+    waiting_entries: Vec<u8>,
+    /// What listeners hear once it is in the file.
+    unheard: Vec<Arc<JournalLine>>,
+    /// Lines that waited are lost: the chain cannot go on.
+    broken: bool,
 }
+
+/// Lines do not wait any longer above so many bytes.
+const MOST_WAITING: usize = 256 * 1024;
 
 impl FileJournal {
     /// Opens the journal of a run directory, making both if absent. A torn last line (the process died while writing
@@ -63,9 +100,20 @@ impl FileJournal {
         let (seq, hash) = lines.last().map_or((0, GENESIS.to_owned()), |line| (line.seq, line.hash.clone()));
         let facts = facts_of(&lines);
         let (events, accounting) = (Arc::new(events), Arc::new(accounting));
-        let tail = Mutex::new(Tail { events, accounting, seq, hash, facts });
+        let tail = Mutex::new(Tail {
+            events,
+            accounting,
+            seq,
+            hash,
+            facts,
+            words: Words::default(),
+            waiting: Vec::new(),
+            waiting_entries: Vec::new(),
+            unheard: Vec::new(),
+            broken: false,
+        });
         let (listeners, _) = broadcast::channel(LISTENER_BACKLOG);
-        Ok(Self { dir, clock, redactor, tail, listeners })
+        Ok(Self { dir, clock, redactor, tail, artifacts: Arc::default(), listeners })
     }
 
     /// The run directory.
@@ -109,54 +157,151 @@ impl FileJournal {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, event: &Event) -> Result<(), JournalError> {
+    /// Seals an event behind the last one. `now`: it goes to the file, with all that wait for it.
+    fn write(&self, event: Event, now: bool) -> Result<(), JournalError> {
         let failed = |message: String| journal_error(&self.dir.events(), &message);
-        let value = serde_json::to_value(event).map_err(|error| failed(error.to_string()))?;
-        let value = self.redactor.redact_json(&value).map_err(|error| failed(error.to_string()))?;
-        let ledger = match event {
-            Event::LlmAttempted { .. } | Event::ToolFinished { .. } => value.pointer("/data/entry").cloned(),
+        let mut tail = self.tail();
+        let tail = &mut *tail;
+        if tail.broken {
+            return Err(failed("an earlier line could not be written".to_owned()));
+        }
+        let words = &mut tail.words;
+        let (event, entry) = words.take(event, &self.redactor).map_err(|error| failed(error.to_string()))?;
+        let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
+        let texts = (words.event.as_slice(), words.canonical.as_slice());
+        let hash = journal_format::seal((seq, ts, self.dir.run_id), texts, &tail.hash, &mut words.line)
+            .map_err(failed)?;
+        let waiting = tail.waiting.len();
+        tail.waiting.extend_from_slice(&words.line);
+        tail.waiting_entries.extend(entry.into_iter().flatten());
+        if (now || tail.waiting.len() > MOST_WAITING)
+            && let Err(error) = self.write_waiting(tail)
+        {
+            // What waited has its place in the chain already; a line alone has not.
+            tail.broken = waiting > 0;
+            tail.waiting.clear();
+            tail.waiting_entries.clear();
+            return Err(error);
+        }
+        (tail.seq, tail.hash) = (seq, hash);
+        if self.listeners.receiver_count() > 0
+            && let Ok(line) = serde_json::from_slice::<JournalLine>(&tail.words.line)
+        {
+            tail.unheard.push(Arc::new(line));
+        }
+        if let Some(event) = event {
+            tail.facts.take(ts, event);
+        }
+        if tail.waiting.is_empty() {
+            for line in tail.unheard.drain(..) {
+                // Nobody listening any more is fine.
+                let _nobody = self.listeners.send(line);
+            }
+        }
+        Ok(())
+    }
+
+    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end.
+    fn write_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
+        if tail.waiting.is_empty() {
+            return Ok(());
+        }
+        let failed = |path: PathBuf| move |error: std::io::Error| journal_error(&path, &error.to_string());
+        (&*tail.events).write_all(&tail.waiting).map_err(failed(self.dir.events()))?;
+        tail.waiting.clear();
+        (&*tail.accounting).write_all(&tail.waiting_entries).map_err(failed(self.dir.accounting()))?;
+        tail.waiting_entries.clear();
+        Ok(())
+    }
+}
+
+impl Drop for FileJournal {
+    fn drop(&mut self) {
+        let tail = self.tail();
+        if !tail.broken {
+            // Whoever has to know that it is there has appended or flushed; nobody is left to be told.
+            let _too_late = (&*tail.events)
+                .write_all(&tail.waiting)
+                .and_then(|()| (&*tail.accounting).write_all(&tail.waiting_entries));
+        }
+    }
+}
+
+/// The texts of the event being written; their memory is used again for the next one.
+#[derive(Default)]
+struct Words {
+    /// JSON, without secrets.
+    event: Vec<u8>,
+    /// RFC 8785.
+    canonical: Canonical,
+    /// The line of the file.
+    line: Vec<u8>,
+}
+
+/// What the facts take of an event, and its line of the ledger. No event: a mark stands in the place of something that is
+/// no text.
+type Taken = (Option<Event>, Option<Vec<u8>>);
+
+impl Words {
+    /// Takes an event's texts without secrets. Nearly every event is clean, which one look at its text tells; of the others
+    /// each text, name and number is redacted.
+    fn take(&mut self, event: Event, redactor: &Redactor) -> Result<Taken, Box<dyn std::error::Error>> {
+        self.event.clear();
+        serde_json::to_writer(&mut self.event, &event)?;
+        if redactor.is_clean_json(&self.event) {
+            self.canonical.write(&event)?;
+            let entry = match &event {
+                Event::LlmAttempted { entry } | Event::ToolFinished { entry } => Some(ledger_line(entry)?),
+                _ => None,
+            };
+            return Ok((Some(event), entry));
+        }
+        let value = redactor.redact_json(&serde_json::to_value(&event)?)?;
+        self.event.clear();
+        serde_json::to_writer(&mut self.event, &value)?;
+        self.canonical.write(&value)?;
+        let entry = match &event {
+            Event::LlmAttempted { .. } | Event::ToolFinished { .. } => {
+                value.pointer("/data/entry").map(ledger_line).transpose()?
+            }
             _ => None,
         };
-        let mut tail = self.tail();
-        let line =
-            JournalLine::seal(tail.seq + 1, self.clock.now_ms(), self.dir.run_id, value, tail.hash.clone())
-                .map_err(failed)?;
-        append_line(&tail.events, &line).map_err(|error| failed(error.to_string()))?;
-        if let Some(entry) = ledger {
-            append_line(&tail.accounting, &entry)
-                .map_err(|error| journal_error(&self.dir.accounting(), &error.to_string()))?;
-        }
-        tail.seq = line.seq;
-        tail.hash.clone_from(&line.hash);
-        if let Some(event) = line.event() {
-            tail.facts.take(line.ts, event);
-        }
-        drop(tail);
-        // Nobody listening is fine.
-        let _nobody = self.listeners.send(Arc::new(line));
-        Ok(())
+        Ok((serde_json::from_value(value).ok(), entry))
     }
 }
 
 impl Journal for FileJournal {
     fn append(&self, event: Event) -> Result<(), JournalError> {
-        self.write(&event)
+        self.write(event, true)
+    }
+
+    fn append_with_next(&self, event: Event) -> Result<(), JournalError> {
+        self.write(event, false)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>> {
-        let (events, accounting) = {
-            let tail = self.tail();
-            (Arc::clone(&tail.events), Arc::clone(&tail.accounting))
+        let (written, events, accounting) = {
+            let mut tail = self.tail();
+            let written = self.write_waiting(&mut tail);
+            (written, Arc::clone(&tail.events), Arc::clone(&tail.accounting))
         };
+        let artifacts = Arc::clone(&self.artifacts);
         async move {
-            let synced =
-                tokio::task::spawn_blocking(move || events.sync_data().and_then(|()| accounting.sync_data()))
-                    .await;
-            match synced {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(journal_error(&self.dir.events(), &error.to_string())),
-                Err(panic) => Err(journal_error(&self.dir.events(), &panic.to_string())),
+            written?;
+            // What an event points to is on disk before the event is.
+            let ledger = tokio::task::spawn_blocking(move || {
+                accounting.sync_data().map_err(|error| error.to_string())
+            });
+            let events = tokio::task::spawn_blocking(move || {
+                artifacts.sync()?;
+                events.sync_data().map_err(|error| error.to_string())
+            });
+            // The disk takes both at once.
+            for synced in [events.await, ledger.await] {
+                let done = synced.unwrap_or_else(|panic| Err(panic.to_string()));
+                done.map_err(|message| journal_error(&self.dir.events(), &message))?;
             }
+            Ok(())
         }
         .boxed()
     }
@@ -166,17 +311,15 @@ impl Journal for FileJournal {
         let shown = target.clone();
         let artifact =
             Artifact { path: path.to_owned(), sha256: sha256_hex(&bytes), bytes: bytes.len() as u64 };
+        let artifacts = Arc::clone(&self.artifacts);
+        let refused = |error: FileError| journal_error(error.path(), &error.to_string());
         async move {
-            let written = tokio::task::spawn_blocking(move || {
-                if let Some(folder) = target.parent() {
-                    files::create_private_dir(folder)?;
-                }
-                files::write_private(&target, &bytes)
-            })
-            .await;
-            match written {
-                Ok(Ok(())) => Ok(artifact),
-                Ok(Err(error)) => Err(journal_error(&shown, &error.to_string())),
+            if bytes.len() <= SMALL_WRITE {
+                artifacts.write(target, &bytes).map_err(refused)?;
+                return Ok(artifact);
+            }
+            match tokio::task::spawn_blocking(move || artifacts.write(target, &bytes)).await {
+                Ok(written) => written.map_err(refused).map(|()| artifact),
                 Err(panic) => Err(journal_error(&shown, &panic.to_string())),
             }
         }
@@ -234,11 +377,10 @@ fn read_lines(bytes: &[u8]) -> Result<ReadJournal, LineError> {
     Ok(ReadJournal { lines, sound_bytes: sound as u64 })
 }
 
-/// One write call for the whole line, so that a killed process leaves at most one torn line at the end.
-fn append_line(mut file: &File, line: &impl serde::Serialize) -> std::io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    file.write_all(&text)
+fn ledger_line(entry: &impl serde::Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(entry)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 fn journal_error(path: &std::path::Path, message: &str) -> JournalError {
@@ -286,6 +428,30 @@ mod tests {
         let lines = read(&dir).unwrap().lines;
         assert_eq!(lines.iter().map(|line| line.seq).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(lines[2].event(), Some(note("three")));
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_in_the_file_before_the_next_event_and_with_a_flush() {
+        let state = tempfile::tempdir().unwrap();
+        let journal = journal(state.path(), Vec::new());
+        let mut heard = journal.listen();
+        let kinds = || {
+            let lines = read(journal.dir()).unwrap().lines;
+            lines.iter().filter_map(JournalLine::event).collect::<Vec<_>>()
+        };
+        journal.append_with_next(note("one")).unwrap();
+        assert_eq!(journal.head().0, 1, "it has its place");
+        assert!(kinds().is_empty() && heard.try_recv().is_err(), "and nobody saw it yet");
+        journal.append(note("two")).unwrap();
+        assert_eq!(kinds(), [note("one"), note("two")]);
+        assert_eq!((heard.recv().await.unwrap().seq, heard.recv().await.unwrap().seq), (1, 2));
+        journal.append_with_next(note("three")).unwrap();
+        journal.flush().await.unwrap();
+        assert_eq!(kinds().len(), 3);
+        journal.append_with_next(note("four")).unwrap();
+        let dir = journal.dir().clone();
+        drop(journal);
+        assert_eq!(read(&dir).unwrap().lines.len(), 4);
     }
 
     #[test]

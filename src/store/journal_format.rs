@@ -1,7 +1,8 @@
 //! The journal's line format (D40): one JSON object a line, chained by hash.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
@@ -51,25 +52,62 @@ pub enum LineError {
     },
 }
 
-impl JournalLine {
-    /// Seals an event as the successor of `prev`.
-    pub fn seal(seq: u64, ts: i64, run_id: RunId, event: Value, prev: String) -> Result<Self, String> {
-        let Value::Object(mut tagged) = event else { return Err("an event is an object".into()) };
-        let Some(Value::String(kind)) = tagged.remove("kind") else {
-            return Err("an event has a kind".into());
-        };
-        let data = tagged.remove("data").unwrap_or_else(|| Value::Object(Map::new()));
-        let mut line = Self { seq, ts, run_id, kind, data, prev, hash: String::new() };
-        line.hash = line.expected_hash()?;
-        Ok(line)
-    }
+/// A line as its hash covers it.
+#[derive(Serialize)]
+struct Unsealed<'a> {
+    data: &'a Value,
+    kind: &'a str,
+    prev: &'a str,
+    run_id: RunId,
+    seq: u64,
+    ts: i64,
+}
 
+/// Writes the line of an event, the successor of the line with the hash `prev`, and gives its own hash. `event`: the
+/// event's JSON text as `serde_json` writes it; `canonical`: the RFC 8785 text of the same, which begins with `data` and ends
+/// with `kind`, where it has both.
+pub fn seal(
+    (seq, ts, run_id): (u64, i64, RunId),
+    (event, canonical): (&[u8], &[u8]),
+    prev: &str,
+    line: &mut Vec<u8>,
+) -> Result<String, String> {
+    let (Some(content), Some(covered)) = (inside(event), inside(canonical)) else {
+        return Err("an event is an object".into());
+    };
+    if !content.starts_with(b"\"kind\":\"") {
+        return Err("an event begins with its kind".into());
+    }
+    // An event without content has an empty one.
+    let (data, covered_data) = match covered.starts_with(b"\"data\":") {
+        true => ("", ""),
+        false => (",\"data\":{}", "\"data\":{},"),
+    };
+    let mut hash = Sha256::new();
+    hash.update(prev);
+    hash.update("{");
+    hash.update(covered_data);
+    hash.update(covered);
+    hash.update(format!(",\"prev\":\"{prev}\",\"run_id\":\"{run_id}\",\"seq\":{seq},\"ts\":{ts}}}"));
+    let hash = hex::encode(hash.finalize());
+    line.clear();
+    line.extend_from_slice(format!("{{\"seq\":{seq},\"ts\":{ts},\"run_id\":\"{run_id}\",").as_bytes());
+    line.extend_from_slice(content);
+    line.extend_from_slice(format!("{data},\"prev\":\"{prev}\",\"hash\":\"{hash}\"}}\n").as_bytes());
+    Ok(hash)
+}
+
+/// An object's text without its braces.
+fn inside(object: &[u8]) -> Option<&[u8]> {
+    object.strip_prefix(b"{")?.strip_suffix(b"}")
+}
+
+impl JournalLine {
     fn expected_hash(&self) -> Result<String, String> {
-        let unsealed = serde_json::json!({
-            "seq": self.seq, "ts": self.ts, "run_id": self.run_id, "kind": self.kind, "data": self.data, "prev": self.prev,
-        });
+        let Self { seq, ts, run_id, kind, data, prev, hash: _ } = self;
+        let unsealed = Unsealed { data, kind, prev, run_id: *run_id, seq: *seq, ts: *ts };
         let canonical = canonical_json(&unsealed).map_err(|error| error.to_string())?;
-        Ok(sha256_hex(format!("{}{canonical}", self.prev).as_bytes()))
+        Ok(sha256_hex(format!("{prev}{canonical}").as_bytes()))
     }
 
     /// Reads one line of text and checks it against its predecessor's hash and sequence.
@@ -92,5 +130,44 @@ impl JournalLine {
     pub fn event(&self) -> Option<Event> {
         let tagged = serde_json::json!({ "kind": self.kind, "data": self.data });
         serde_json::from_value(tagged).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_sealed_line_reads_back_as_what_it_was_made_of() {
+        let run = RunId(Uuid::from_u128(5));
+        let events = [
+            json!({ "kind": "a", "data": { "z": 1.0, "b": "\u{7}\"", "a": [1, null] } }),
+            json!({ "kind": "b" }),
+            json!({ "kind": "c", "data": {} }),
+        ];
+        let mut prev = GENESIS.to_owned();
+        for (index, event) in events.iter().enumerate() {
+            let seq = index as u64 + 1;
+            let texts = (event.to_string(), canonical_json(event).unwrap());
+            let mut line = Vec::new();
+            let hash =
+                seal((seq, -3, run), (texts.0.as_bytes(), texts.1.as_bytes()), &prev, &mut line).unwrap();
+            let text = String::from_utf8(line).unwrap();
+            let read = JournalLine::read(text.trim_end(), seq, seq, &prev).unwrap();
+            assert_eq!(
+                (read.kind.as_str(), read.ts, read.run_id),
+                (event["kind"].as_str().unwrap(), -3, run)
+            );
+            assert_eq!(read.data, event.get("data").cloned().unwrap_or_else(|| json!({})));
+            assert_eq!(
+                serde_json::to_string(&read).unwrap() + "\n",
+                text,
+                "members in the order of the type"
+            );
+            prev = hash;
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The only place that writes files: atomic, private, durable; and says what it removed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,41 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Writes a file of agentd's own, mode 0600, over what is there; its folder is made where it is missing. For what nobody
+/// reads before it was named to them, and is on disk only after [`sync`].
+pub fn write_private_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    private_mode(&mut options);
+    let opened = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(folder) = path.parent() {
+                create_private_dir(folder)?;
+            }
+            options.open(path)
+        }
+        opened => opened,
+    };
+    opened
+        .and_then(|mut file| file.write_all(content))
+        .map_err(|source| FileError::new("write", path, source))
+}
+
+/// Waits until files, their names and their folders' names are on disk.
+pub fn sync(written: &[PathBuf]) -> Result<(), FileError> {
+    let mut folders = BTreeSet::new();
+    for path in written {
+        let synced = File::open(path).and_then(|file| file.sync_all());
+        synced.map_err(|source| FileError::new("sync", path, source))?;
+        let above = path.parent().into_iter().chain(path.parent().and_then(Path::parent));
+        folders.extend(above.map(Path::to_owned));
+    }
+    for folder in &folders {
+        sync_dir(folder).map_err(|source| FileError::new("sync", folder, source))?;
+    }
+    Ok(())
 }
 
 fn write_atomic(path: &Path, content: &[u8], mode: Option<u32>) -> Result<(), FileError> {

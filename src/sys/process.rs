@@ -163,12 +163,19 @@ pub struct Captured {
 impl Captured {
     /// As text: invalid UTF-8 replaced, and a line that says how much was left out in the middle.
     pub fn text(&self) -> String {
-        let head = String::from_utf8_lossy(&self.head);
-        if !self.truncated {
-            return head.into_owned();
-        }
+        self.clone().into_text()
+    }
+
+    /// As [`Captured::text`], without a second copy of a long output.
+    pub fn into_text(self) -> String {
         let left_out = self.total - self.head.len() as u64 - self.tail.len() as u64;
-        format!("{head}\n[… {left_out} bytes left out …]\n{}", String::from_utf8_lossy(&self.tail))
+        let mut text = String::from_utf8(self.head)
+            .unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned());
+        if self.truncated {
+            text.push_str(&format!("\n[… {left_out} bytes left out …]\n"));
+            text.push_str(&String::from_utf8_lossy(&self.tail));
+        }
+        text
     }
 }
 
@@ -407,6 +414,7 @@ fn signal_of(_status: ExitStatus) -> Option<i32> {
 /// Reads a stream to its end; keeps half of `cap` of its beginning and half of its end.
 async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
     let (head_cap, tail_cap) = (cap - cap / 2, cap / 2);
+    // Everything is in the head until there is too much of it.
     let (mut head, mut tail) = (Vec::new(), Vec::new());
     let (mut total, mut hash) = (0_u64, Sha256::new());
     let mut truncated = false;
@@ -415,22 +423,21 @@ async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
         let chunk = &buffer[..read];
         total += read as u64;
         hash.update(chunk);
-        let (first, rest) = chunk.split_at(read.min(head_cap.saturating_sub(head.len())));
-        head.extend_from_slice(first);
-        tail.extend_from_slice(rest);
+        if truncated {
+            tail.extend_from_slice(chunk);
+        } else {
+            head.extend_from_slice(chunk);
+            if head.len() > cap {
+                truncated = true;
+                tail = head.split_off(head_cap);
+            }
+        }
         // Cutting only now and then keeps this linear.
         if tail.len() > 2 * tail_cap + buffer.len() {
-            truncated = true;
             tail.drain(..tail.len() - tail_cap);
         }
     }
-    if tail.len() > tail_cap {
-        truncated = true;
-        tail.drain(..tail.len() - tail_cap);
-    }
-    if !truncated {
-        head.append(&mut tail);
-    }
+    tail.drain(..tail.len().saturating_sub(tail_cap));
     Captured { head, tail, total, sha256: hex::encode(hash.finalize()), truncated }
 }
 

@@ -73,8 +73,11 @@ async fn run_command(
         Ending::Itself => {}
     }
     let head = json!({"exit_code": exit.code, "signal": exit.signal, "duration_ms": exit.duration.as_millis() as u64});
-    let mut text =
-        format!("{head}\n{}{}", shown(&world, "stdout", &exit.stdout), shown(&world, "stderr", &exit.stderr));
+    let facts =
+        evidence(&world, &argv, &exit, &started_at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
+    // A long output is there once: what stands around it is put around it in place.
+    let mut text = shown(&world, &format!("{head}\n"), "stdout", exit.stdout);
+    text.push_str(&shown(&world, "", "stderr", exit.stderr));
     if let Some(asked) = asked {
         let refused = asked.refused_since(refused_before);
         if !refused.is_empty() {
@@ -83,8 +86,6 @@ async fn run_command(
             text.push_str("Only a person can allow further hosts; go on without, or say in the report what is missing.\n");
         }
     }
-    let facts =
-        evidence(&world, &argv, &exit, &started_at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
     Ok(ToolOutput { text, exit_code: exit.code, facts: Some(facts) })
 }
 
@@ -109,19 +110,22 @@ fn evidence(world: &ToolWorld, argv: &[&str], exit: &Exit, started_at: &str) -> 
     })
 }
 
-fn shown(world: &ToolWorld, name: &str, stream: &Captured) -> String {
+fn shown(world: &ToolWorld, before: &str, name: &str, stream: Captured) -> String {
     if stream.total == 0 {
-        return String::new();
+        return before.to_owned();
     }
-    let text = relative(world, &stream.text());
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    format!("[{name}]\n{text}{end}")
+    let mut text = relative(world, stream.into_text());
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.insert_str(0, &format!("{before}[{name}]\n"));
+    text
 }
 
 /// the worktree's own place is written as `.`.
-fn relative(world: &ToolWorld, text: &str) -> String {
+fn relative(world: &ToolWorld, text: String) -> String {
     let root = world.root.path().to_string();
-    text.replace(&format!("{root}/"), "./").replace(&root, ".")
+    if text.contains(&root) { text.replace(&format!("{root}/"), "./").replace(&root, ".") } else { text }
 }
 
 fn not_started(world: &ToolWorld, program: &str, error: &ProcessError) -> ToolError {
@@ -133,7 +137,7 @@ fn not_started(world: &ToolWorld, program: &str, error: &ProcessError) -> ToolEr
             ),
         },
         ProcessError::NoDirectory { .. } => ToolError::Fatal("the worktree is gone".into()),
-        ProcessError::Spawn { .. } => ToolError::for_model(relative(world, &error.to_string())),
+        ProcessError::Spawn { .. } => ToolError::for_model(relative(world, error.to_string())),
     }
 }
 

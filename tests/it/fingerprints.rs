@@ -1,7 +1,9 @@
 //! Hashes that anybody can recompute: vectors shared with a checker in Python that knows no code of agentd.
 
 use agentd::domain::canonical::{canonical_json, canonical_sha256};
-use agentd::domain::fingerprint::{FINGERPRINT_SCHEMA, ProposalKey, proposal_hash, request_hashes};
+use agentd::domain::fingerprint::{
+    FINGERPRINT_SCHEMA, HashedTools, ProposalKey, proposal_hash, request_hashes,
+};
 use agentd::domain::issue::IssueKey;
 use agentd::domain::message::{Message, ToolSpec};
 use agentd::sys::paths::AbsPath;
@@ -27,7 +29,7 @@ fn p_028_fingerprints_are_made_as_the_vectors_say() {
     for case in vectors["requests"].as_array().unwrap() {
         let request = &case["request"];
         let messages: Vec<Message> = read(&request["messages"]);
-        let tools: Vec<ToolSpec> = read(&request["tools"]);
+        let tools = HashedTools::of(&read::<Vec<ToolSpec>>(&request["tools"])).unwrap();
         let settings = request["modelSettings"].as_object().unwrap();
         let hashes = request_hashes(request["model"].as_str().unwrap(), &messages, &tools, settings).unwrap();
         let made = json!({

@@ -95,6 +95,24 @@ async fn e13_on_failure_is_honoured_before_the_model_is_asked() {
 }
 
 #[tokio::test]
+async fn e13_e23_a_killed_process_does_not_start_the_count_of_failed_checks_anew() {
+    let on_failure = json!({"action": "retry", "maxAttempts": 2});
+    let flow = |script| async { dirty(checked(script, git_clean(), on_failure.clone()).await) };
+    let ended = flow(vec![says("handoff"), says("repeat")]).await.run().await;
+    ended.failed(StopDetail::AgentAborted, "last of 2 attempts");
+    // What a process leaves that dies between the second visit and the third.
+    let kept = serde_json::to_string(&ended.visits[..2]).unwrap();
+    let finished = serde_json::from_str(&kept).unwrap();
+    let ended = flow(Vec::new()).await.with(|flow| flow.finished = finished).run().await;
+    ended.failed(StopDetail::AgentAborted, "last of 2 attempts");
+    assert_eq!(
+        (ended.checks()[0].attempt, ended.requests.len()),
+        (2, 0),
+        "no attempt more than without the crash"
+    );
+}
+
+#[tokio::test]
 async fn e14_a_check_that_cannot_be_run_ends_the_run_whatever_on_failure_says() {
     for (command, on_failure) in [("no-such-program --check", "retry"), ("./a.txt", "skip")] {
         let validators = json!({"odd": {"type": "command", "command": command}});

@@ -1,6 +1,6 @@
 //! Intents and where they lead: E01 to E10.
 
-use agentd::domain::stop::StopDetail;
+use agentd::domain::stop::{StopDetail, StopReason};
 use serde_json::json;
 
 use super::world::{Flow, because, open_schemas, says};
@@ -80,8 +80,14 @@ async fn e04_aliases_count_in_the_flow_and_in_the_closure() {
 async fn e05_an_intent_that_is_not_allowed_fails_or_falls_back_with_a_warning() {
     let flow = Flow::f0(vec![says("closing")]).await;
     open_schemas(&flow.project);
-    // The schema's enum turns the word down before the gate sees it, again and again.
-    flow.run().await.failed(StopDetail::SchemaInvalid, "schema");
+    // The model is told, twice; the output's schema does not know the word either, which is what the run ends with.
+    let ended = flow.run().await;
+    ended.failed(
+        StopDetail::SchemaInvalid,
+        "GATE_INTERPRETATION_ERROR: step \"initial.a\" does not allow the intent \"closing\"",
+    );
+    assert!(ended.requests.len() >= 3, "it may correct itself twice");
+    assert!(ended.asked(2).contains("allowed: next, repeat, handoff"), "{}", ended.asked(2));
     let flow = Flow::f0(vec![says("closing"), says("handoff"), says("closing")]).await.registry(|registry| {
         let gate = &mut registry["steps"]["initial.a"]["structuredGate"];
         gate["failFast"] = json!(false);
@@ -136,22 +142,40 @@ async fn e08_objects_and_fields_of_the_same_name_reach_the_next_prompt() {
     assert!(ended.succeeded().asked(2).starts_with("{\"x\":[1,2]} text true"), "{}", ended.asked(2));
 }
 
+/// F0 whose closing step needs a height from its first.
+async fn needing_a_height(script: Vec<Line>) -> Flow {
+    let flow = Flow::f0(script).await.registry(|registry| {
+        registry["steps"]["closure.a"]["inputs"] =
+            json!({"height": {"from": "initial.a.height", "required": true}});
+    });
+    open_schemas(&flow.project);
+    flow.prompt("closure.a", "It is {uv-initial_a_height} high.")
+}
+
 #[tokio::test]
 async fn e09_a_handoff_that_lacks_an_input_sends_its_step_back_once() {
-    let flow = |script: Vec<Line>| async {
-        let flow = Flow::f0(script).await.registry(|registry| {
-            registry["steps"]["closure.a"]["inputs"] =
-                json!({"height": {"from": "initial.a.height", "required": true}});
-        });
-        open_schemas(&flow.project);
-        flow.prompt("closure.a", "It is {uv-initial_a_height} high.")
-    };
-    let with = || report_json(json!({"height": 3, "next_action": {"action": "handoff"}}));
-    let ended = flow(vec![says("handoff"), with(), says("closing")]).await.run().await;
+    let with = report_json(json!({"height": 3, "next_action": {"action": "handoff"}}));
+    let ended = needing_a_height(vec![says("handoff"), with, says("closing")]).await.run().await;
     assert_eq!(ended.succeeded().steps(), ["initial.a", "initial.a", "closure.a"]);
     assert!(ended.asked(3).starts_with("It is 3 high."));
-    let ended = flow(vec![says("handoff"), says("handoff")]).await.run().await;
+}
+
+#[tokio::test]
+async fn x_038_an_invalid_handoff_is_rejected_tried_once_more_and_then_the_run_fails() {
+    let ended = needing_a_height(vec![says("handoff"), says("handoff")]).await.run().await;
     ended.failed(StopDetail::SchemaInvalid, "MissingRequiredInput");
+    assert_eq!(ended.end.stop.reason(), StopReason::SystemError);
+    assert_eq!(ended.steps(), ["initial.a", "initial.a"], "once, not more");
+    assert!(ended.warned("handoff_incomplete").is_some());
+    let told = ended.asked(2);
+    assert!(told.starts_with("Your last handoff to \"closure.a\" was rejected"), "{told}");
+    assert!(told.contains("\"height\""), "{told}");
+    // A process that dies in between does not grant another try, and the step still hears why.
+    let finished = ended.visits[..1].to_vec();
+    let flow = needing_a_height(vec![says("handoff")]).await.with(|flow| flow.finished = finished);
+    let ended = flow.run().await;
+    ended.failed(StopDetail::SchemaInvalid, "MissingRequiredInput");
+    assert!(ended.asked(1).starts_with("Your last handoff"), "{}", ended.asked(1));
 }
 
 #[tokio::test]

@@ -99,3 +99,54 @@ fn a_step_check_that_leads_nowhere_or_has_no_question_is_refused_at_load() {
     project.write("prompts/steps/check/a/f_default.md", "About {uv-nobody}?");
     project.refused_for("PR-RESOLVE-005");
 }
+
+/// The same steps, the first with bounds of its visits in a row.
+fn bounded(iterations: &Value, check: bool) -> Project {
+    let project = project(&json!({"retry": true, "fallback": "repair"}));
+    project.registry(|registry| {
+        let first = &mut registry["steps"][0];
+        first["iterations"] = iterations.clone();
+        if !check {
+            first.as_object_mut().unwrap().remove("check");
+            first["next"] = json!("continuation.a");
+        }
+        registry["steps"][1].as_object_mut().unwrap().remove("check");
+    });
+    project
+}
+
+#[tokio::test]
+async fn a_step_of_the_oldest_form_is_visited_at_least_as_often_as_it_says() {
+    let done = || report("TASK_COMPLETE");
+    // The keyword is there from the first visit on; the bounds come first.
+    let ended = Flow::of(bounded(&json!({"min": 3}), false), vec![done(), done(), done()]).await.run().await;
+    assert_eq!(ended.succeeded().steps(), ["initial.a", "initial.a", "initial.a"]);
+    assert_eq!(ended.visits[0].verdict, "repeat");
+    let script = vec![report("x"), answers("ok", ""), report("xx"), answers("ok", ""), done()];
+    let ended = Flow::of(bounded(&json!({"min": 2, "max": 5}), true), script).await.run().await;
+    assert_eq!(ended.succeeded().steps(), ["initial.a", "initial.a", "continuation.a"]);
+    // A killed process counts on.
+    let finished = ended.visits[..1].to_vec();
+    let flow =
+        Flow::of(bounded(&json!({"min": 2}), true), vec![report("xx"), answers("ok", ""), done()]).await;
+    let ended = flow.with(|flow| flow.finished = finished).run().await;
+    assert_eq!(ended.succeeded().steps(), ["initial.a", "continuation.a"]);
+}
+
+#[tokio::test]
+async fn a_step_of_the_oldest_form_is_not_visited_more_often_than_it_says() {
+    let no = || answers("ng", "not yet");
+    let script = vec![report("x"), no(), report("xx"), no(), report("repaired"), report("TASK_COMPLETE")];
+    let ended = Flow::of(bounded(&json!({"max": 2}), true), script).await.run().await;
+    let steps = ["initial.a", "initial.a", "repair", "continuation.a"];
+    assert_eq!(ended.succeeded().steps(), steps, "the fallback after two, whatever the check still allows");
+    // A step that leads to itself and never completes.
+    let project = bounded(&json!({"max": 2}), false);
+    project.registry(|registry| {
+        registry["steps"][0]["id"] = json!("alone");
+        registry["steps"][0]["next"] = json!("alone");
+        registry["entryStep"] = json!("alone");
+    });
+    let ended = Flow::of(project, vec![report("x"), report("y")]).await.run().await;
+    ended.failed(StopDetail::MaxIterations, "\"alone\" was visited 2 times in a row");
+}

@@ -168,7 +168,7 @@ async fn anthropic_marks_the_stable_prefix_for_its_cache() {
 async fn anthropic_names_the_tools_of_a_conversation_that_may_call_none_anymore() {
     let server = Server::start([whole(anthropic_reply())]).await;
     let mut last = request(false);
-    last.tools.clear();
+    last.tools = Vec::new().into();
     last.messages.push(Message::Assistant {
         content: String::new(),
         reasoning: None,

@@ -167,7 +167,7 @@ pub fn request(stream: bool) -> ModelRequest {
             Message::System { content: "rules".into() },
             Message::User { content: "a private sentence that no error message may ever repeat".into() },
         ],
-        tools: vec![spec()],
+        tools: vec![spec()].into(),
         tool_choice: ToolChoice::Auto,
         stream,
         timeout: Duration::from_secs(5),

@@ -55,7 +55,7 @@ text = "Done."
             assert!(thought.text.is_empty() && thought.tool_calls.is_empty() && thought.reasoning.is_some());
             next.messages.push(assistant(&thought));
             next.messages.push(Message::User { content: "Say something, or call a tool.".into() });
-            next.tools.clear();
+            next.tools = Vec::new().into();
             let last = providers.complete(&next).await.unwrap();
             assert_eq!((last.text.as_str(), last.stop), ("Done.", ReplyStop::End));
             assert_eq!(sim.violations(), Vec::<String>::new());

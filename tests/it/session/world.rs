@@ -18,10 +18,11 @@ use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
 use agentd::engine::day_cap::DayCap;
 use agentd::engine::envelope::Answer;
-use agentd::engine::gate::{Gate, HandoffRuling};
+use agentd::engine::gate::HandoffRuling;
 use agentd::engine::halt::Halt;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::Model;
+use agentd::engine::offer::Offers;
 use agentd::engine::pacing::Backoff;
 use agentd::engine::policy::Policy;
 use agentd::engine::queue::Queues;
@@ -31,6 +32,7 @@ use agentd::engine::session::{PromptIdentity, SessionMode, SessionRequest, Sessi
 use agentd::engine::single_call::{SingleCall, call_tool};
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{CallLimits, Tool};
+use agentd::engine::tool_schema::ArgumentSchemas;
 use chrono::DateTime;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -213,6 +215,8 @@ impl World {
             stop: self.signal.clone(),
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
+            schemas: ArgumentSchemas::default(),
+            offers: Offers::default(),
             backoff: Backoff { first: self.backoff_first, ..Backoff::default() },
             runtime_version: "0.0.0-test".to_owned(),
             claims: None,
@@ -232,8 +236,8 @@ impl World {
     /// A transition to another step.
     pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<Answer, Halt> {
         let world = self.session_world();
-        let record = Record::new(world.journal, world.redactor, world.clock, self.ids());
-        let gate = Gate::new(world.policy, record, self.scope(), &[], &world.queues).unwrap();
+        let record = Record::new(world.journal.clone(), world.redactor.clone(), world.clock, self.ids());
+        let gate = world.gate(record, self.scope(), &[]).unwrap();
         match gate.handoff(from, to, payload).await? {
             HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer) => Ok(answer),
         }

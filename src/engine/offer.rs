@@ -1,0 +1,99 @@
+//! The tools of a session as it offers them: sent, measured and hashed alike in every turn, so made ready once.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::task_status;
+use super::token_estimate::ToolSizes;
+use super::tool::Tool;
+use super::tool_output;
+use crate::domain::canonical::NotCanonical;
+use crate::domain::fingerprint::HashedTools;
+use crate::domain::message::ToolSpec;
+
+/// Lists that are kept; one for each step of a flow that is under way.
+const MOST_KEPT: usize = 64;
+
+/// A fixed list of tools.
+#[derive(Debug)]
+pub struct Offer {
+    /// As models see them, in a fixed order.
+    pub specs: Arc<[ToolSpec]>,
+    /// For the context guard.
+    pub sizes: ToolSizes,
+    /// For fingerprints.
+    pub hashed: HashedTools,
+}
+
+impl Offer {
+    fn new(specs: Vec<ToolSpec>) -> Result<Self, NotCanonical> {
+        Ok(Self { sizes: ToolSizes::of(&specs), hashed: HashedTools::of(&specs)?, specs: specs.into() })
+    }
+}
+
+/// What a session offers: on open turns, and on the final one.
+#[derive(Debug, Clone)]
+pub struct Offered {
+    /// Tools and protocol tools.
+    pub open: Arc<Offer>,
+    /// Only the report, where there is one.
+    pub last: Arc<Offer>,
+}
+
+/// What sessions offered so far: the next session with the same tools offers the same.
+#[derive(Clone, Default)]
+pub struct Offers(Arc<Mutex<Vec<Kept>>>);
+
+struct Kept {
+    /// Their places in memory are not used again as long as these are here.
+    tools: Vec<Weak<dyn Tool>>,
+    report: Option<Arc<ToolSpec>>,
+    page_lines: u32,
+    offered: Offered,
+}
+
+impl Kept {
+    fn is_of(&self, tools: &[Arc<dyn Tool>], report: Option<&Arc<ToolSpec>>) -> bool {
+        let same_report = match (&self.report, report) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        same_report
+            && self.tools.len() == tools.len()
+            && self
+                .tools
+                .iter()
+                .zip(tools)
+                .all(|(kept, tool)| std::ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(tool)))
+    }
+}
+
+impl Offers {
+    /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of what is read back (D77). The protocol
+    /// tools stand behind the others.
+    pub fn of(
+        &self,
+        tools: &[Arc<dyn Tool>],
+        report: Option<&Arc<ToolSpec>>,
+        page_lines: u32,
+    ) -> Result<Offered, NotCanonical> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) =
+            kept.iter().find(|kept| kept.page_lines == page_lines && kept.is_of(tools, report))
+        {
+            return Ok(known.offered.clone());
+        }
+        let own = tools.iter().map(|tool| tool.spec().clone()).chain([tool_output::spec(page_lines)]);
+        let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
+        let offered = Offered {
+            open: Arc::new(Offer::new(own.chain(protocol).collect())?),
+            last: Arc::new(Offer::new(report.iter().map(|report| ToolSpec::clone(report)).collect())?),
+        };
+        if kept.len() == MOST_KEPT {
+            kept.remove(0);
+        }
+        let tools = tools.iter().map(Arc::downgrade).collect();
+        kept.push(Kept { tools, report: report.cloned(), page_lines, offered: offered.clone() });
+        Ok(offered)
+    }
+}
