@@ -155,7 +155,7 @@ fn said(world: &World, corpus: &Corpus) -> Vec<String> {
         let said = said.split("\n== ").next().unwrap();
         let fixed = [CANARY, "demo-token-of-the-simulator", "a-key-of-the-simulator"].map(str::to_owned);
         for word in attack.never.iter().chain(&fixed).filter(|word| said.contains(*word)) {
-            wrong.push(format!("{}: \"{word}\" in: {said}", attack.name));
+            wrong.push(format!("{}: it printed \"{word}\"", attack.name));
         }
     }
     wrong
