@@ -97,6 +97,7 @@ async fn p_036_p_037_a_comment_of_a_permitted_person_approves_one_proposal_and_t
     let daemon = Running::start(&world, &[]);
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     until("a question", || says("An approval is needed") && world.labels() == ["agentd:attention"]).await;
+    until("its record", || newest(&world).join("run.json").is_file()).await;
     let hash = waiting(&world);
     let question = comments().into_iter().find(|body| body.contains("An approval is needed")).unwrap();
     let command = format!("/agentd approve {}", &hash[..12]);
