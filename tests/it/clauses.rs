@@ -149,6 +149,20 @@ fn the_page_of_clauses_is_what_the_tests_say() {
     }
 }
 
+/// The conformance cases of a session (1–18) and of the service (35–38) are seen from outside, through the program.
+#[test]
+fn every_case_of_sessions_and_service_has_a_test_through_the_program() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/outside"), &mut files);
+    let names: Vec<String> =
+        files.iter().flat_map(|file| tests_in(&std::fs::read_to_string(file).unwrap())).collect();
+    let missing: Vec<u32> = (1..=18)
+        .chain(35..=38)
+        .filter(|case| !names.iter().any(|name| name.contains(&format!("_case_{case}_"))))
+        .collect();
+    assert!(missing.is_empty(), "no test in tests/it/outside names the cases {missing:?}");
+}
+
 #[test]
 fn a_name_gives_its_clauses() {
     assert_eq!(clauses_of("a_005_x_018_what_it_shows"), ["A-005", "X-018"]);

@@ -377,6 +377,33 @@ async fn a_059_case_16_text_of_the_last_turn_is_the_report() {
     finish(world).await;
 }
 
+/// The other cases end in the same checks; here everything that could slip through the ledger comes together.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_072_a_077_a_080_case_18_every_request_and_every_execution_has_its_line_and_nothing_else_has() {
+    let mixed = reply(json!({ "tool_calls": [
+        { "name": "desk__count" }, { "name": "desk__fail" }, { "name": "desk__sleep", "arguments": { "ms": 5000 } },
+        { "name": "desk__nope" }, { "name": "desk__echo", "raw": "{" }, { "name": "desk__count" },
+    ] }));
+    let cut = reply(json!({ "text": "half", "drop": "mid_stream" }));
+    let replies = vec![error(500), mixed, reply(json!({})), cut, count(), done()];
+    let keys = "tool_timeout = \"300ms\"\nmax_retries = 4\nmax_tool_calls_per_turn = 4\n";
+    let world = served(replies, keys).await;
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!(code, 0, "{output:#}");
+    let status = |kind: &str| -> Vec<String> {
+        let of = |line: &Value| {
+            let failed = if line["status"] == "ok" { "" } else { "!" };
+            format!("{}{failed}", line["command"].as_str().unwrap_or_default())
+        };
+        lines(&world, kind).iter().map(of).collect()
+    };
+    assert_eq!(status("llm").len(), 6, "{:?}", status("llm"));
+    let mut ran = status("tool");
+    ran.sort();
+    assert_eq!(ran, ["desk__count", "desk__count", "desk__fail!", "desk__sleep!"], "the others did not run");
+    finish(world).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn c_08_x_018_case_33_a_budget_ends_the_run_at_once_and_a_full_context_does_not() {
     let mut dear = count();

@@ -61,7 +61,12 @@ impl Desk {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_agentd")), args)
+    }
+
+    /// Another program in the same place.
+    pub fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .current_dir(self.dir.path())

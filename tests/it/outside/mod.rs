@@ -14,6 +14,7 @@ mod chat;
 mod chat_http;
 mod desk;
 mod doctor;
+mod examples;
 mod commands;
 mod contract;
 mod crashes;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentd::sim::FaultFile;
 use serde_json::{Value, json};
 
 use super::solo::newest;
@@ -18,9 +19,11 @@ fn files(dir: &PathBuf) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_035_whoever_looks_at_a_killed_run_finds_its_result_and_report_and_a_live_one_is_left_alone() {
-    let world = World::new(1).await;
-    world.sim.inject(&delayed(2, 3000)).unwrap();
+async fn a_035_case_17_whoever_looks_at_a_killed_run_finds_its_result_and_report_and_a_live_one_is_left_alone()
+ {
+    let world = World::new(2).await;
+    let once = FaultFile { times: Some(1), ..delayed(2, 3000) };
+    world.sim.inject(&once).unwrap();
     let mut run = start(&world);
     until(&mut run, || world.sim.model_requests().len() >= 3).await;
     let (_, list) = world.json(&["runs", "list"]).await;
@@ -36,6 +39,22 @@ async fn a_035_whoever_looks_at_a_killed_run_finds_its_result_and_report_and_a_l
     assert!(text(&report.stdout).contains("interrupted"), "{}", text(&report.stdout));
     let (code, verified) = world.json(&["runs", "verify"]).await;
     assert_eq!((code, &verified["ok"]), (Some(0), &json!(true)), "{verified:#}");
+    let record = std::fs::read(dir.join("run.json")).unwrap();
+    let told: Value = serde_json::from_slice(&record).unwrap();
+    assert_eq!(
+        (&told["status"], &told["metadata"]["stop_detail"]),
+        (&json!("failed"), &json!("interrupted"))
+    );
+    // The next start goes on in a run of its own; the killed one keeps its one record.
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert_ne!(newest(&world), dir);
+    assert_eq!(std::fs::read(dir.join("run.json")).unwrap(), record);
+    let (_, list) = world.json(&["runs", "list"]).await;
+    let details: Vec<&str> =
+        list.as_array().unwrap().iter().filter_map(|run| run["stop_detail"].as_str()).collect();
+    assert_eq!(details, ["completed", "interrupted"], "{list:#}");
+    world.assert_one_of_each();
     world.finish().await;
 }
 
