@@ -214,6 +214,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         metadata: serde_json::Map::new(),
         resume: None,
         follow_up: None,
+        catches_up: false,
     };
     let view = progress::View::new(context.output, false);
     let watch = Watch::new({

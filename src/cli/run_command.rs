@@ -270,6 +270,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         metadata,
         resume: None,
         follow_up: None,
+        catches_up: false,
     })
 }
 

@@ -1,6 +1,7 @@
 //! From the layers' files to one checked [`Config`].
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::{Table, Value};
 
@@ -68,17 +69,17 @@ impl Config {
         let agent_dir = request.base.join(".agent").join(agent_name(&tree, request)?);
         let files = layer::find(Places { agent_dir: Some(&agent_dir), ..places })?;
         if files.len() == layers.len() {
-            return Self::from_tree(tree, layers, request.base.to_owned(), request.env);
+            return Self::from_tree(tree, Arc::new(layers), request.base.to_owned(), request.env);
         }
         let layers = read(&files, request.env)?;
         let tree = merge(&layers, request)?;
-        Self::from_tree(tree, layers, request.base.to_owned(), request.env)
+        Self::from_tree(tree, Arc::new(layers), request.base.to_owned(), request.env)
     }
 
     /// Types and checks what was merged.
     pub(super) fn from_tree(
         tree: Tree,
-        layers: Vec<Layer>,
+        layers: Arc<Vec<Layer>>,
         base: PathBuf,
         env: &Env,
     ) -> Result<Self, ConfigError> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -59,7 +60,7 @@ pub struct Config {
     pub(super) base: PathBuf,
     pub(super) file: ConfigFile,
     pub(super) tree: Tree,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Arc<Vec<Layer>>,
 }
 
 /// One `[[repositories]]` entry, or the defaults for a checkout outside of any.

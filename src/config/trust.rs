@@ -1,5 +1,7 @@
 //! What a repository may decide by its own file when agentd manages the clone: nobody vouches for that file (D85).
 
+use std::sync::Arc;
+
 use toml::Value;
 
 use super::env::Env;
@@ -41,7 +43,13 @@ impl Config {
         if let Some(agent) = agent {
             set_agent(&mut tree.values, repo, &agent);
         }
-        let config = Self::from_tree(tree, self.layers.clone(), self.base.clone(), env)?;
+        // The other repositories are none of this one's: fifty configurations of fifty would take megabytes.
+        let own = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
+        if let Some(own) = own {
+            let whole = tree.clone();
+            tree.settle_entry("repositories", None, &whole, own);
+        }
+        let config = Self::from_tree(tree, Arc::clone(&self.layers), self.base.clone(), env)?;
         Ok((config, left_out))
     }
 

@@ -12,6 +12,11 @@ const LONGEST: TimeDelta = TimeDelta::seconds(300);
 const MOST: u32 = 8;
 
 impl BackOff {
+    /// Whether it is too early. A clock that was set back does not make the pause longer than pauses are.
+    pub fn holds(&self, now: DateTime<Utc>) -> bool {
+        self.until > now && self.until - now <= LONGEST
+    }
+
     /// The pause after one more failure; `None` = enough, a person has to look.
     pub fn after(previous: Option<&Self>, now: DateTime<Utc>, why: impl Into<String>) -> Option<Self> {
         let attempts = previous.map_or(0, |previous| previous.attempts) + 1;
@@ -33,6 +38,14 @@ impl BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_ends_a_pause() {
+        let now = DateTime::<Utc>::UNIX_EPOCH + TimeDelta::days(9);
+        let pause = BackOff::after(None, now, "why").unwrap();
+        assert!(pause.holds(now) && !pause.holds(now + TimeDelta::seconds(10)));
+        assert!(!pause.holds(now - TimeDelta::days(1)));
+    }
 
     #[test]
     fn i27_pauses_double_up_to_five_minutes_and_then_a_person_is_asked() {

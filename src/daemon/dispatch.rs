@@ -166,6 +166,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         metadata: serde_json::Map::new(),
         resume: None,
         follow_up: asked.follow_up.clone(),
+        catches_up: asked.catches_up,
     };
     if site.managed
         && let Err(refusal) = managed::refresh(site).await

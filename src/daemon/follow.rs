@@ -3,23 +3,130 @@
 //! the labels say so and the worktree may go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 
 use super::board::IssueRef;
+use super::poll::Watch;
+use super::pulls::{Looked, Wanted, issue_of_branch};
 use super::state_format::Followed;
 use super::watch::{Daemon, POLLED_AT_ONCE};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::name::RepoName;
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
-use crate::github::{Error, Fetched, IssueState, Pull};
+use crate::github::{Client, Error, ErrorKind, Fetched, IssueState, Pull};
+
+/// Reviews and checks of a pull request are looked at this often, or at every second poll where that is more often.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
 #[derive(Debug, Default)]
 struct Findings {
     named: Vec<String>,
     told: String,
+    conflicts: bool,
+}
+
+impl Watch {
+    /// Reads the list, and how those stand whose issues nobody works on; `look` = whether follow-up runs are wanted.
+    pub(super) async fn read_pulls(
+        &mut self,
+        client: &Client,
+        busy: &BTreeSet<u64>,
+        look: bool,
+        interval: Duration,
+        now: DateTime<Utc>,
+    ) {
+        if self.pulls.off || !self.is_fresh() {
+            return;
+        }
+        let pause = LONGEST_PAUSE.min(interval * 2);
+        let read = async {
+            self.list_pulls(client).await?;
+            self.find_over(client, busy, pause, now).await?;
+            if look { self.look_at_pulls(client, busy, pause, now).await } else { Ok(()) }
+        };
+        let read: Result<(), Error> = read.await;
+        if let Err(error) = read {
+            self.pulls.off = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. });
+            tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
+        }
+    }
+
+    async fn list_pulls(&mut self, client: &Client) -> Result<(), Error> {
+        let listed = client.open_pulls(&self.watched.name, self.pulls.etag.as_deref()).await?;
+        let Fetched::Fresh(open, etag) = listed else { return Ok(()) };
+        let own: Vec<Pull> = open.into_iter().filter(|pull| issue_of_branch(&pull.head).is_some()).collect();
+        for pull in &own {
+            if let Some(issue) = issue_of_branch(&pull.head) {
+                self.state.issues.entry(issue).or_default().pull = Some(pull.number);
+            }
+        }
+        self.pulls.looked.retain(|number, _| own.iter().any(|pull| pull.number == *number));
+        self.pulls.etag = etag;
+        self.pulls.open = own;
+        Ok(())
+    }
+
+    /// What is no longer among the open ones was merged or closed, or the list is too long for it.
+    async fn find_over(
+        &mut self,
+        client: &Client,
+        busy: &BTreeSet<u64>,
+        pause: Duration,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        let listed = |number: u64| self.pulls.open.iter().any(|pull| pull.number == number);
+        let gone: Vec<(u64, u64)> = self
+            .state
+            .issues
+            .iter()
+            .filter_map(|(issue, memory)| Some((*issue, memory.pull?)))
+            .filter(|(issue, pull)| !busy.contains(issue) && !listed(*pull))
+            .filter(|(_, pull)| self.pulls.is_due(*pull, pause, now))
+            .collect();
+        for (issue, number) in gone {
+            let over = match client.pull(&self.watched.name, number).await {
+                Ok(pull) if pull.open => {
+                    self.pulls.looked.insert(number, Looked::nothing(now));
+                    continue;
+                }
+                Ok(pull) => pull.merged,
+                Err(error) if error.is_absent() => false,
+                Err(error) => return Err(error),
+            };
+            self.pulls.looked.remove(&number);
+            self.pulls.over.insert(issue, over);
+        }
+        Ok(())
+    }
+
+    async fn look_at_pulls(
+        &mut self,
+        client: &Client,
+        busy: &BTreeSet<u64>,
+        pause: Duration,
+        now: DateTime<Utc>,
+    ) -> Result<(), Error> {
+        for pull in self.pulls.open.clone() {
+            let free = issue_of_branch(&pull.head).is_some_and(|issue| {
+                let settles = self.state.issues.get(&issue).is_some_and(|memory| memory.settling.is_some());
+                !busy.contains(&issue) && !settles && self.candidate(issue).is_none()
+            });
+            if !free || !self.pulls.is_due(pull.number, pause, now) {
+                continue;
+            }
+            let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| Looked::nothing(now));
+            looked.at = now;
+            if client.look_at_pull(&self.watched.name, &pull, &mut looked.state).await? {
+                looked.answered = false;
+                looked.issue_tag = None;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Daemon {
@@ -117,7 +224,8 @@ impl Daemon {
         let mut listed = fresh;
         listed.issue.body = String::new();
         watch.recovering.push(listed);
-        watch.pulls.wanted.insert(issue.number, (findings.told, fingerprint));
+        let Findings { told, conflicts, .. } = findings;
+        watch.pulls.wanted.insert(issue.number, Wanted { told, fingerprint, conflicts });
         Ok(true)
     }
 
@@ -148,9 +256,12 @@ impl Daemon {
         if state.mergeable() == Some(false) {
             found.named.push(format!("{} conflicts with {}", pull.head_sha, pull.base));
             found.told.push_str(&format!(
-                "The pull request conflicts with its base branch {}: make the change fit what is there now.\n\n",
+                "The pull request conflicts with its base branch {}. That branch was merged into the files here; where both \
+                 sides changed the same lines, Git's conflict markers (<<<<<<<, =======, >>>>>>>) stand. Search for them, \
+                 make the change fit what is there now, and leave no marker.\n\n",
                 pull.base
             ));
+            found.conflicts = true;
         }
         Ok(found)
     }

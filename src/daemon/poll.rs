@@ -52,7 +52,8 @@ pub(super) struct Health {
     pub failing_since: Option<DateTime<Utc>>,
     pub error: Option<String>,
     failures: u32,
-    not_before: Option<DateTime<Utc>>,
+    /// When the last poll failed, and how long the next one waits.
+    paused: Option<(DateTime<Utc>, Duration)>,
 }
 
 /// What was found out about a candidate, and of which state of it.
@@ -96,7 +97,11 @@ impl Watch {
         interval: Duration,
         now: DateTime<Utc>,
     ) -> bool {
-        if self.health.not_before.is_some_and(|at| at > now) {
+        // A clock that was set back ends a pause.
+        let waits = |(from, pause): (DateTime<Utc>, Duration)| {
+            now.signed_duration_since(from).to_std().is_ok_and(|past| past < pause)
+        };
+        if self.health.paused.is_some_and(waits) {
             return false;
         }
         match client.list_labelled(&self.watched.name, trigger, &mut self.state.pages).await {
@@ -130,7 +135,7 @@ impl Watch {
             _ if health.failures == 1 => Duration::ZERO,
             _ => doubled,
         };
-        health.not_before = Some(now + pause);
+        health.paused = Some((now, pause));
         health.failing_since.get_or_insert(now);
         health.error = Some(error.to_string());
         tracing::warn!(repo = %self.watched.name, failures = health.failures, %error, detail = error.technical(), "a poll failed");

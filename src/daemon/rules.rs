@@ -286,10 +286,10 @@ fn not_running(facts: &Facts, _: Slots) -> Result<String, Reason> {
 
 fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
     match &facts.back_off {
-        Some(pause) if pause.held && pause.until > facts.now => {
+        Some(pause) if pause.held && pause.holds(facts.now) => {
             Err(Reason::RunningElsewhere(pause.why.clone()))
         }
-        Some(pause) if pause.until > facts.now => Err(Reason::BackingOff {
+        Some(pause) if pause.holds(facts.now) => Err(Reason::BackingOff {
             why: pause.why.clone(),
             until: pause.until.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
             attempts: pause.attempts,

@@ -46,6 +46,8 @@ pub struct RunRequest {
     pub issue: IssueSnapshot,
     /// What became of its pull request, fenced; `None` = it is no follow-up.
     pub follow_up: Option<String>,
+    /// Whether its branch conflicts with the origin branch and takes it in.
+    pub catches_up: bool,
     /// What asks for it.
     pub source: ObjectiveSource,
     /// On whose behalf.

@@ -51,7 +51,9 @@ impl Daemon {
         for watch in &mut self.watches {
             let sweep = &watch.watched.sweep;
             let Some(schedule) = sweep.schedule.as_deref() else { continue };
-            let since = *watch.state.swept_at.get_or_insert(now);
+            // A clock that was set back must not hold sweeps off until it is there again.
+            let since = watch.state.swept_at.unwrap_or(now).min(now);
+            watch.state.swept_at = Some(since);
             match cron::due(schedule, sweep.timezone, since, now) {
                 Ok(false) => continue,
                 Ok(true) => {}

@@ -403,12 +403,11 @@ impl Daemon {
             memory.parked = None;
         }
         let wanted = watch.pulls.wanted.remove(&issue.number);
-        let follow_up = wanted.map(|(told, fingerprint)| {
+        if let Some(wanted) = &wanted {
             let memory = watch.state.issues.entry(issue.number).or_default();
             let rounds = memory.followed.take().unwrap_or_default().rounds + 1;
-            memory.followed = Some(Followed { fingerprint, rounds });
-            told
-        });
+            memory.followed = Some(Followed { fingerprint: wanted.fingerprint.clone(), rounds });
+        }
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
@@ -417,7 +416,8 @@ impl Daemon {
             principal: admission.principal(source),
             permission: admission.permission,
             issue: fresh,
-            follow_up,
+            catches_up: wanted.as_ref().is_some_and(|wanted| wanted.conflicts),
+            follow_up: wanted.map(|wanted| wanted.told),
             source,
             control: control.clone(),
         });

@@ -42,11 +42,15 @@ impl Worktree {
         author: &Identity,
     ) -> Result<Option<CommitId>, GitError> {
         self.return_to_branch().await?;
+        let files = self.unresolved().await?;
+        if !files.is_empty() {
+            return Err(GitError::Unresolved { files });
+        }
         let (tree, index) = self.record().await?;
         let head = self.head().await?;
         if let Some(head) = &head
             && self.checkout().tree_of_commit(head).await? == tree
-            && !self.git_dir().join("MERGE_HEAD").as_path().exists()
+            && !self.is_merging()
         {
             return Ok(None);
         }

@@ -116,6 +116,12 @@ pub enum GitError {
         /// What was asked for.
         what: String,
     },
+    /// A merge was not brought to its end.
+    #[error("git's conflict markers are still in {}", files.join(", "))]
+    Unresolved {
+        /// Relative to the worktree.
+        files: Vec<String>,
+    },
     /// HEAD of a worktree left the branch for something that does not contain it.
     #[error(
         "the worktree {path} stands on {on} instead of {branch}; bring the work back: git -C {path} switch {branch}"

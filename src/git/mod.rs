@@ -12,6 +12,7 @@ pub mod prepare;
 pub mod worktree;
 pub mod snapshot;
 pub mod scratch;
+pub mod take_in;
 pub mod commit;
 pub mod caged;
 pub mod prune;

@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 
 use super::run::Run;
 use super::site::Site;
+use super::recovery;
 use super::testimony::{Answered, Testimony, changed_files, reports};
 use crate::definition::loaded::Loaded;
 use crate::domain::canonical::sha256_hex;
@@ -38,7 +39,7 @@ const LONGEST_PATCH: usize = 64 * 1024 * 1024;
 /// Judges the claims of a run's reports, after the commit and the verify commands; gives the stop that they leave (C-05).
 pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(stop) };
-    let facts = run.facts();
+    let facts = recovery::with_predecessors(site, run.facts()).await;
     let (requires, unknown) = requirements(&run.plan.loaded);
     let judged = weigh(&Scene {
         facts: &facts,

@@ -22,7 +22,14 @@ pub struct Resolved {
 pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
     let asked = ask_chain(plan, site).await?;
     if let Some(frozen) = &plan.mapped {
-        return keep(frozen.origin.clone(), asked, site);
+        let mut kept = keep(frozen.origin.clone(), asked, site)?;
+        if plan.request.catches_up
+            && let Some(commit) = site.origin_commit(&kept.origin.branch).await?
+        {
+            // From here on the branch's own changes are those against this commit.
+            kept.origin.commit = commit;
+        }
+        return Ok(kept);
     }
     let Some((text, source)) = asked else { return Err(unresolved(plan, site)) };
     let branch = BranchName::parse(&text).map_err(|error| {

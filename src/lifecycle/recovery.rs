@@ -8,7 +8,7 @@ use super::lease::mapping_of;
 use super::site::Site;
 use super::{report, seal, sinks};
 use crate::domain::event::{Effect, Event, LeaseTaken};
-use crate::domain::facts::RunFacts;
+use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::{Carried, RunId};
@@ -160,6 +160,32 @@ pub async fn predecessor(site: &Site, run_id: RunId, shut_down: bool) -> Option<
     }
 }
 
+/// A run's facts with what was heard in the visits that it took over from its predecessors: what was claimed in them, and
+/// what backs it, is claimed in this run's report.
+pub async fn with_predecessors(site: &Site, facts: RunFacts) -> RunFacts {
+    let (state, repo, own) = (site.state.clone(), site.repo.clone(), facts.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let (mut facts, mut left) = (own, facts.imported);
+        let mut before = facts.lease.as_ref().and_then(|lease| lease.previous_run);
+        while left > 0 {
+            let Some(run_id) = before else { break };
+            let Ok(earlier) = self::facts(&state.run(&repo, run_id)) else { break };
+            let taken_over = |event: &Event| match event {
+                Event::SessionOpened(session) => session.visit as usize <= left,
+                Event::ItemRecorded { visit, .. } => *visit as usize <= left,
+                Event::ReportCaptured(report) => report.visit as usize <= left,
+                Event::ToolFacts { .. } => true,
+                _ => false,
+            };
+            facts.other.splice(0..0, earlier.other.into_iter().filter(|(_, event)| taken_over(event)));
+            left = left.min(earlier.imported);
+            before = earlier.lease.and_then(|lease| lease.previous_run);
+        }
+        facts
+    });
+    work.await.unwrap_or(facts)
+}
+
 /// A run that the daemon started, whose process died, and that nobody has gone on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
@@ -204,6 +230,18 @@ fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
     Some(Unfinished { number: began.issue.key.number()?, settling })
 }
 
+/// The end of a run that was killed when all of it was published, labels last: only the word that it ended was missing.
+fn published_end(known: &RunFacts) -> Option<Stop> {
+    let whole = known.outcome(Effect::Labels).is_some()
+        && known.effects.iter().all(|(_, state)| matches!(state, EffectState::Done(_)));
+    let stop = known.flow_end.as_ref().filter(|_| whole)?.stop.clone();
+    let judged = known.other.iter().rev().find_map(|(_, event)| match event {
+        Event::ClaimsJudged(judged) => Some(judged),
+        _ => None,
+    });
+    Some(judged?.settle(stop))
+}
+
 /// Ends a dead run: `interrupted` where it has no end of its own, with result and report folded from what its journal
 /// has. Two who do it at once do it in turn.
 fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
@@ -216,9 +254,9 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
     let journal = FileJournal::open(dir.clone(), clock.clone(), no_secrets(dir)?)?;
     let known = journal.facts();
     if known.end.is_none() {
-        journal.append(Event::RunEnded {
-            stop: Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run."),
-        })?;
+        let interrupted =
+            || Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run.");
+        journal.append(Event::RunEnded { stop: published_end(&known).unwrap_or_else(interrupted) })?;
     }
     // What its programs were given may hold what must not stay, such as files of the user's home.
     if let Err(error) = crate::sys::files::remove_dir(&super::enclosure::folder(dir)) {

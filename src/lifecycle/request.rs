@@ -38,6 +38,8 @@ pub struct RunRequest {
     pub resume: Option<RunId>,
     /// What became of the pull request of an earlier run, fenced; what this run is to put right.
     pub follow_up: Option<String>,
+    /// Whether the branch takes in what happened on its origin branch since: it conflicts.
+    pub catches_up: bool,
 }
 
 /// Which issue a walk is about.

@@ -73,11 +73,28 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
     {
         return Ok(Err(stop));
     }
+    if run.plan.request.catches_up {
+        take_in(run, site, &prepared.worktree).await;
+    }
     if let Err(stop) = furnish::furnish(run, site, &prepared.worktree).await {
         return Ok(Err(stop));
     }
     run.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
     Ok(Ok(prepared.worktree))
+}
+
+/// Merges the origin branch into the files; what cannot be merged is the run's work. Without it the run goes on as it can.
+async fn take_in(run: &Run<'_>, site: &Site, worktree: &Worktree) {
+    let origin = &run.lease.mapping.origin;
+    let taken = async { worktree.take_in(&origin.commit, &site.identity().await?).await };
+    match taken.await {
+        Ok(files) if files.is_empty() => {}
+        Ok(files) => run.warn(
+            "conflicts",
+            format!("{} was merged into the branch; it conflicts in {}", origin.branch, files.join(", ")),
+        ),
+        Err(error) => run.warn("conflicts", format!("{} could not be merged: {error}", origin.branch)),
+    }
 }
 
 async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor) -> Result<(), Stop> {

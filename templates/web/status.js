@@ -56,9 +56,10 @@ function drawRunning() {
     const doing = run.stopping ? `stopping: ${run.stopping}` : [progress.step, progress.turn ? `turn ${progress.turn}` : "", progress.doing].filter(Boolean).join(" · ");
     card.append(make("p", doing || "preparing", run.stopping ? "warn" : "empty"));
     const bar = make("progress");
-    bar.max = progress.max_cost_usd || 1;
-    bar.value = progress.cost_usd || 0;
-    bar.title = "Share of the run's money";
+    // Whichever of its budgets is used up more.
+    const share = (used, cap) => (cap ? Math.min(1, (used || 0) / cap) : 0);
+    bar.value = Math.max(share(progress.cost_usd, progress.max_cost_usd), share(progress.visit, progress.max_steps));
+    bar.title = "Share of the run's budget of visits or money";
     const facts = make("p", null, "facts");
     const cap = progress.max_cost_usd ? ` of ${dollars(progress.max_cost_usd)}` : "";
     facts.append(make("span", `${dollars(progress.cost_usd || 0)}${cap}`), make("span", `visit ${progress.visit || 0}${progress.max_steps ? " of at most " + progress.max_steps : ""}`), make("span", span(run.since)));
@@ -132,7 +133,8 @@ function say(line) {
   const log = at("log");
   const follows = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
   const item = make("li");
-  item.append(make("time", new Date(line.at).toLocaleTimeString()), make("b", `${line.repo}#${line.issue}`), line.text);
+  const style = /failed|rejected|denied|: exit code [1-9]|^(SYSTEM_ERROR|BUDGET_EXCEEDED|NO_EVIDENCE|HUMAN_REQUESTED)/.test(line.text) ? "bad" : line.text.startsWith("OBJECTIVE_ACHIEVED") ? "good" : "";
+  item.append(make("time", new Date(line.at).toLocaleTimeString()), make("b", `${line.repo}#${line.issue}`), make("span", line.text, style));
   log.append(item);
   while (log.children.length > LONGEST_LOG) log.firstChild.remove();
   if (follows) log.scrollTop = log.scrollHeight;

@@ -586,6 +586,32 @@ async fn an_app_mints_once_shares_the_token_with_git_and_mints_again_when_it_is_
 }
 
 #[tokio::test]
+async fn an_apps_token_in_its_last_minutes_is_not_used_any_more() {
+    for (minutes, mints) in [(4, 2), (6, 1)] {
+        let double = Double::serve(move |seen, before| match seen.line.as_str() {
+            "POST /app/installations/22/access_tokens" => {
+                // GitHub's clock is another one than ours; its answers say what time it is there.
+                let end = format!("2031-05-06T07:{:02}:00Z", 10 + minutes);
+                let body = json!({ "token": format!("ghs_{before}"), "expires_at": end });
+                let date = ("date", "Tue, 06 May 2031 07:10:00 GMT".to_owned());
+                Answer(201, vec![date], body)
+            }
+            "GET /repos/o/n/issues/7" => ok(issue(7)),
+            line => panic!("{line}"),
+        })
+        .await;
+        let key = include_str!("../data/throwaway-app-key.pem").to_owned();
+        let credentials =
+            Credentials::App { id: 11, installation_id: 22, private_key: SecretString::from(key) };
+        let client = Client::new(Settings::new(&double.url, credentials)).unwrap();
+        client.issue(&repo(), 7).await.unwrap();
+        client.issue(&repo(), 7).await.unwrap();
+        let minted = double.lines().iter().filter(|line| line.ends_with("access_tokens")).count();
+        assert_eq!(minted, mints, "{minutes} minutes before its end: {:?}", double.lines());
+    }
+}
+
+#[tokio::test]
 async fn credentials_that_cannot_be_used_are_refused_before_any_request() {
     for token in ["", "two words", "line\nbreak"] {
         let credentials = Credentials::Token(SecretString::from(token.to_owned()));

@@ -127,6 +127,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         metadata: output.metadata.clone(),
         resume: Some(dir.run_id),
         follow_up: None,
+        catches_up: false,
     }
 }
 

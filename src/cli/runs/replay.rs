@@ -77,6 +77,7 @@ pub(super) fn replay(
         metadata: started.metadata.clone(),
         resume: None,
         follow_up: None,
+        catches_up: false,
     };
     let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];
     refs.extend(

@@ -1,43 +1,81 @@
-//! Killed at any moment: the next daemon ends with one branch, one pull request, one comment, settled labels, the same change.
+//! Killed at any moment: the next daemon ends with one branch, one pull request, one comment, settled labels, the same
+//! change and the same report.
 
 use std::path::PathBuf;
 
-use super::daemons::{Running, until};
-use super::world::World;
+use agentd::sim::IssueFile;
+use futures::StreamExt as _;
+use regex::Regex;
+use serde_json::Value;
 
-/// Points at which the ordinary suite kills; the ignored test takes every one.
-const POINTS: usize = 8;
+use super::daemons::{Running, until};
+use super::world::{World, text};
+
+/// Journal entries after which the ordinary suite kills, spread over the whole run; the ignored test takes every one.
+const POINTS: usize = 12;
+/// Random moments of the ordinary suite, and of the ignored test.
+const MOMENTS: (usize, usize) = (3, 50);
+/// Worlds at a time: most of their time is waiting.
+const WORLDS: usize = 4;
+/// The issues of the world with four runs.
+const ISSUES: [u64; 4] = [7, 8, 9, 10];
+
+fn runs(world: &World) -> Vec<PathBuf> {
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    let mut runs: Vec<PathBuf> =
+        std::fs::read_dir(runs).into_iter().flatten().flatten().map(|run| run.path()).collect();
+    runs.sort();
+    runs
+}
 
 /// Lines of all journals.
 fn entries(world: &World) -> usize {
-    let runs = world.dir.path().join("state/repos/demo/shop/runs");
-    let journals = std::fs::read_dir(runs).into_iter().flatten().flatten();
-    let journals = journals.map(|run| run.path().join("events.jsonl"));
-    let lines = |journal: PathBuf| {
-        std::fs::read(journal).map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
+    let lines = |run: PathBuf| {
+        std::fs::read(run.join("events.jsonl"))
+            .map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
     };
-    journals.map(lines).sum()
+    runs(world).into_iter().map(lines).sum()
 }
 
-/// The tree of the issue's branch, as the remote has it.
-async fn tree(world: &World) -> String {
+/// The tree of an issue's branch, as the remote has it.
+async fn tree(world: &World, issue: u64) -> String {
     let git_dir = world.sim.git_dir("demo/shop").unwrap();
-    world.git(&git_dir, &["rev-parse", "feature/issue-7^{tree}"]).await
+    world.git(&git_dir, &["rev-parse", &format!("feature/issue-{issue}^{{tree}}")]).await
 }
 
-/// A run that nobody disturbs: its entries and its tree.
-async fn undisturbed() -> (usize, String) {
+/// What an issue's last report says to people, without what is another in every run: ids, durations, costs.
+fn report(world: &World, issue: u64) -> String {
+    let of_issue = |run: &PathBuf| {
+        let output: Value =
+            serde_json::from_slice(&std::fs::read(run.join("result.json")).ok()?).unwrap_or_default();
+        (output["objective"]["issue"]["number"] == issue).then(|| run.join("report.md"))
+    };
+    let last = runs(world).iter().rev().find_map(of_issue).unwrap();
+    let whole = std::fs::read_to_string(last).unwrap();
+    let same = ["Summary", "Stop reason", "Change", "Verification", "Verified", "Not verified", "Conflicts"];
+    let mut sections: Vec<&str> = whole.split("\n## ").collect();
+    sections.retain(|section| same.iter().any(|name| section.starts_with(&format!("{name}\n"))));
+    let mut said = sections.join("\n## ");
+    for (pattern, word) in [(r"ev_[0-9a-f]+", "ev"), (r"commit `[0-9a-f]+`", "commit"), (r"after [0-9.]+ m?s", "after a while")] {
+        said = Regex::new(pattern).unwrap().replace_all(&said, word).into_owned();
+    }
+    said
+}
+
+/// A run that nobody disturbs: its entries, its tree, its report.
+async fn undisturbed() -> (usize, String, String) {
     let world = World::new(1).await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
-    let (code, report) = world.json(&["daemon", "--once"]).await;
-    assert_eq!(code, Some(0), "{report:#}");
-    let found = (entries(&world), tree(&world).await);
+    let (code, report_of) = world.json(&["daemon", "--once"]).await;
+    assert_eq!(code, Some(0), "{report_of:#}");
+    let found = (entries(&world), tree(&world, 7).await, report(&world, 7));
+    assert!(found.2.contains("## Change") && found.2.contains("`lib/cart.sh`"), "{}", found.2);
     world.finish().await;
     found
 }
 
 /// Kills the daemon as soon as the journal has `k` entries, and lets another one go on.
-async fn killed_after(k: usize, wanted: &str) {
+async fn killed_after(k: usize, wanted: &(usize, String, String)) {
     let world = World::new(2).await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let first = Running::start(&world, &[]);
@@ -47,25 +85,110 @@ async fn killed_after(k: usize, wanted: &str) {
     until(&format!("done after entry {k}"), || world.labels() == ["agentd:done"]).await;
     second.stop().await;
     world.assert_one_of_each();
-    assert_eq!(tree(&world).await, wanted, "killed after entry {k}");
+    assert_eq!(tree(&world, 7).await, wanted.1, "killed after entry {k}");
+    // A run that was killed in its very last steps has its report as soon as anyone looks.
     let (_, runs) = world.json(&["runs", "list"]).await;
+    assert_eq!(report(&world, 7), wanted.2, "killed after entry {k}");
     assert!(!runs.to_string().contains("not ended"), "killed after entry {k}: {runs:#}");
     world.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_at_points_all_over_the_journal_the_next_daemon_brings_it_to_the_same_end() {
-    let (all, tree) = undisturbed().await;
-    for point in 0..POINTS {
-        killed_after(1 + point * (all - 1) / (POINTS - 1), &tree).await;
-    }
+async fn killed_after_each(points: impl Iterator<Item = usize>, wanted: &(usize, String, String)) {
+    let kills = points.map(|k| killed_after(k, wanted));
+    futures::stream::iter(kills).buffer_unordered(WORLDS).collect::<Vec<()>>().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "kills at each of some hundred entries: ten minutes; run with --ignored"]
+async fn killed_at_points_all_over_the_journal_the_next_daemon_brings_it_to_the_same_end() {
+    let wanted = undisturbed().await;
+    let last = wanted.0 - 1;
+    killed_after_each((0..POINTS).map(|point| 1 + point * last / (POINTS - 1)), &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "kills after every entry of a journal, some minutes: cargo test --test it -- --ignored every_entry"]
 async fn killed_after_every_entry_of_the_journal_the_next_daemon_brings_it_to_the_same_end() {
-    let (all, tree) = undisturbed().await;
-    for k in 1..=all {
-        killed_after(k, &tree).await;
+    let wanted = undisturbed().await;
+    println!("{} entries", wanted.0);
+    killed_after_each(1..=wanted.0, &wanted).await;
+}
+
+/// A world with four labelled issues, all of which run at a time.
+async fn four(rounds: usize) -> World {
+    let world = World::of(rounds, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let first = IssueFile { labels: vec!["agentd".to_owned()], ..issues[0].clone() };
+        *issues = ISSUES.map(|number| IssueFile { number: Some(number), ..first.clone() }).into();
+    })
+    .await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let daemon = "[daemon]\npoll_interval = \"1s\"\nmax_concurrent_runs = 4\nmax_runs_per_repository = 4\n";
+    world.write("overlay.toml", &format!("{overlay}\n{daemon}"));
+    world
+}
+
+fn all_done(world: &World) -> bool {
+    ISSUES.iter().all(|issue| world.sim.issue("demo/shop", *issue).unwrap().labels == ["agentd:done"])
+}
+
+/// Kills the daemon when all journals together have `moment` entries.
+async fn killed_with_four_runs(moment: usize, seed: u64, wanted: &(usize, String, String)) {
+    let said = format!("seed {seed}, killed at entry {moment}");
+    // Killed visits are asked again.
+    let world = four(2 * ISSUES.len()).await;
+    let first = Running::start(&world, &[]);
+    until(&said, || entries(&world) >= moment || all_done(&world)).await;
+    first.kill();
+    let second = Running::start(&world, &[]);
+    until(&format!("all done ({said})"), || all_done(&world)).await;
+    // One that finds nothing left to do is told to stop when it has said so.
+    let pid = second.pid();
+    until("a word of the second daemon", || {
+        let status = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        serde_json::from_slice::<Value>(&status).unwrap_or_default()["pid"] == pid
+    })
+    .await;
+    let out = second.stop().await;
+    assert_eq!(out.status.code(), Some(0), "{said}: {}", text(&out.stderr));
+    let mut heads: Vec<String> =
+        world.sim.pulls("demo/shop").into_iter().filter_map(|pull| Some(pull.pull?.head)).collect();
+    heads.sort();
+    let mut branches: Vec<String> = ISSUES.iter().map(|issue| format!("feature/issue-{issue}")).collect();
+    branches.sort();
+    assert_eq!(heads, branches, "{said}: one pull request for each branch");
+    let (code, runs) = world.json(&["runs", "list"]).await;
+    assert_eq!(code, Some(0), "{said}: {runs:#}");
+    for issue in ISSUES {
+        let comments = world.sim.issue("demo/shop", issue).unwrap().comments;
+        assert_eq!(comments.len(), 1, "{said}, issue {issue}: {comments:#?}");
+        assert_eq!(tree(&world, issue).await, wanted.1, "{said}, issue {issue}");
+        assert_eq!(report(&world, issue), wanted.2, "{said}, issue {issue}");
     }
+    world.finish().await;
+}
+
+async fn killed_at_moments(count: usize) {
+    let wanted = undisturbed().await;
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    let mut random = seed;
+    let moments: Vec<usize> = (0..count)
+        .map(|_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            1 + (random >> 33) as usize % (ISSUES.len() * wanted.0)
+        })
+        .collect();
+    let kills = moments.into_iter().map(|moment| killed_with_four_runs(moment, seed, &wanted));
+    futures::stream::iter(kills).buffer_unordered(WORLDS / 2).collect::<Vec<()>>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_random_moments_with_four_runs_in_parallel_every_issue_has_one_of_each() {
+    killed_at_moments(MOMENTS.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "fifty moments, some minutes: cargo test --test it -- --ignored fifty_random"]
+async fn killed_at_fifty_random_moments_with_four_runs_in_parallel_every_issue_has_one_of_each() {
+    killed_at_moments(MOMENTS.1).await;
 }

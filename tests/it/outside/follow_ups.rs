@@ -4,11 +4,14 @@ use agentd::sim::CheckFile;
 use serde_json::json;
 
 use super::daemons::{Running, until};
-use super::world::World;
+use super::world::{World, text};
 
 /// A world with a finished first run, and `more` under `[daemon]`; the daemon runs on.
 async fn delivered(rounds: usize, more: &str) -> (World, Running, u64) {
-    let world = World::new(rounds).await;
+    delivered_in(World::new(rounds).await, more).await
+}
+
+async fn delivered_in(world: World, more: &str) -> (World, Running, u64) {
     configure(&world, &format!("[daemon]\npoll_interval = \"1s\"\n{more}\n"));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let daemon = Running::start(&world, &[]);
@@ -150,5 +153,74 @@ async fn a_pull_request_that_is_closed_while_no_daemon_runs_is_noticed_by_the_ne
     until("settled", || world.labels() == ["agentd:failed"]).await;
     daemon.stop().await;
     assert!(world.shop().join(".worktrees/issue-7/lib/cart.sh").exists(), "what is not merged stays");
+    world.finish().await;
+}
+
+/// The conflict that a model finds when somebody else changes the same line, and how it resolves it.
+async fn contested() -> World {
+    World::of(2, |scenario| {
+        let cart = scenario.repositories[0].commits[0].files["lib/cart.sh"].clone();
+        let resolved = cart.replace("echo $(($1 - $2))", "echo $(($1 * (100 - $2) / 100)) # whole cents");
+        assert_ne!(cart, resolved);
+        let reply = json!({
+            "when": { "contains": "Carry out the plan", "anywhere": "conflict markers" },
+            "tool_calls": [{ "name": "write_file", "arguments": { "path": "lib/cart.sh", "content": resolved } }],
+        });
+        scenario.model.replies.insert(0, serde_json::from_value(reply).unwrap());
+    })
+    .await
+}
+
+async fn develop_moves(world: &World) {
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let cart = text(&agentd::sim::bare::file(&git_dir, "develop", "lib/cart.sh").unwrap());
+    let cart = cart.replace("echo $(($1 - $2))", "echo $(($1 - $2)) # whole cents");
+    let files = json!({ "lib/cart.sh": cart, "NEWS.md": "Other work.\n" });
+    let body = json!({ "branch": "develop", "message": "Other work", "files": files });
+    let url = format!("{}/_sim/repos/demo/shop/commits", world.sim.base_url());
+    let done = reqwest::Client::new().post(url).body(body.to_string()).send().await.unwrap();
+    assert!(done.status().is_success(), "{}", done.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_a_base_that_moved_and_conflicts_is_merged_into_the_branch_and_the_conflict_worked_out() {
+    let (world, daemon, _) = delivered_in(contested().await, "").await;
+    let before = asked(&world);
+    develop_moves(&world).await;
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    let all: String = world.sim.model_requests()[before..].iter().map(|one| one.body.to_string()).collect();
+    assert!(all.contains("<<<<<<<") && all.contains("conflicts with its base branch develop"), "{all}");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let head = |branch| agentd::sim::bare::head(&git_dir, branch).unwrap();
+    let (base, work) = (head("develop"), head("feature/issue-7"));
+    assert_eq!(agentd::sim::bare::ahead_behind(&git_dir, &base, &work).map(|(_, behind)| behind), Some(0));
+    assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", "NEWS.md").is_some());
+    let cart = text(&agentd::sim::bare::file(&git_dir, "feature/issue-7", "lib/cart.sh").unwrap());
+    assert!(!cart.contains("<<<<<<<") && cart.contains("/ 100)) # whole cents"), "{cart}");
+    // The pull request says what this branch changes, not what others did meanwhile.
+    let (_, diff) = world.json(&["runs", "diff"]).await;
+    let changed = diff["files"].to_string();
+    assert!(changed.contains("lib/cart.sh") && !changed.contains("NEWS.md"), "{diff:#}");
+    let after = asked(&world);
+    looked_at_again(&world, 2).await;
+    assert_eq!(asked(&world), after);
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_a_conflict_that_the_run_leaves_in_the_files_is_never_pushed() {
+    let (world, daemon, _) = delivered(2, "").await;
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    let pushed = agentd::sim::bare::head(&git_dir, "feature/issue-7");
+    develop_moves(&world).await;
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    daemon.stop().await;
+    assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7"), pushed);
+    let report = world.agentd(&["runs", "report"]).await;
+    let report = text(&report.stdout);
+    assert!(report.contains("conflict markers are still in lib/cart.sh"), "{report}");
     world.finish().await;
 }

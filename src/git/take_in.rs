@@ -1,0 +1,52 @@
+//! Taking in what happened on another branch: merged into the files of a worktree, committed with the work that follows.
+
+use super::checkout::Identity;
+use super::error::GitError;
+use super::program::failure;
+use super::worktree::Worktree;
+use crate::domain::name::CommitId;
+
+/// How git marks the beginning of lines that both sides changed.
+const MARKER: &[u8] = b"<<<<<<< ";
+
+impl Worktree {
+    /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
+    /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
+    pub async fn take_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
+        if let Some(head) = self.head().await?
+            && self.checkout().is_ancestor(commit, &head).await?
+        {
+            return Ok(Vec::new());
+        }
+        if !self.is_merging() {
+            let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
+            let exit = self.call(args).await?.identity(author, author).exit().await?;
+            if !exit.success() && !self.is_merging() {
+                return Err(failure("merge", &exit, None));
+            }
+        }
+        self.unmerged().await
+    }
+
+    /// Whether a merge waits for its commit.
+    pub(super) fn is_merging(&self) -> bool {
+        self.git_dir().join("MERGE_HEAD").as_path().exists()
+    }
+
+    /// Files of an unfinished merge in which git's markers are still.
+    pub(super) async fn unresolved(&self) -> Result<Vec<String>, GitError> {
+        if !self.is_merging() {
+            return Ok(Vec::new());
+        }
+        let marked = |file: &String| {
+            let bytes = std::fs::read(self.path().join(file).as_path()).unwrap_or_default();
+            bytes.split(|byte| *byte == b'\n').any(|line| line.starts_with(MARKER))
+        };
+        Ok(self.unmerged().await?.into_iter().filter(marked).collect())
+    }
+
+    async fn unmerged(&self) -> Result<Vec<String>, GitError> {
+        let listed = self.call(["diff", "--name-only", "--diff-filter=U", "-z"]).await?.text().await?;
+        Ok(listed.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+}

@@ -1,0 +1,64 @@
+//! GitHub in trouble: what is wrong is said, nothing is concluded from it, and when it is over the work goes on.
+
+use agentd::sim::FaultFile;
+use serde_json::{Value, json};
+
+use super::daemons::{Running, until};
+use super::world::World;
+
+fn status(world: &World) -> Value {
+    let file = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+    serde_json::from_slice(&file).unwrap_or_default()
+}
+
+/// The next requests to the API go wrong.
+fn trouble(world: &World, mut fault: Value) {
+    fault["path"] = json!("/repos/**");
+    let fault: FaultFile = serde_json::from_value(fault).unwrap();
+    world.sim.inject(&fault).unwrap();
+}
+
+async fn survives(fault: Value) {
+    let world = World::new(1).await;
+    let daemon = Running::start(&world, &[]);
+    until("a first poll", || status(&world)["repositories"][0]["polled_at"].is_string()).await;
+    trouble(&world, fault.clone());
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until(&format!("it is said: {fault}"), || {
+        let said = status(&world);
+        said["repositories"][0]["error"].is_string() || said["limits"]["held_by"].is_string()
+    })
+    .await;
+    until(&format!("done in spite of {fault}"), || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    until("nothing is wrong any more", || status(&world)["repositories"][0]["error"].is_null()).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i50_whatever_github_answers_is_said_and_when_it_is_over_the_issue_is_worked_out_once() {
+    let all = [
+        json!({ "kind": "status", "status": 502, "times": 9 }),
+        json!({ "kind": "garbage", "times": 3 }),
+        json!({ "kind": "drop", "times": 9 }),
+        json!({ "kind": "truncate", "times": 9 }),
+        json!({ "kind": "secondary_limit", "retry_after": 3, "times": 1 }),
+        json!({ "kind": "status", "status": 401, "times": 2 }),
+    ];
+    futures::future::join_all(all.map(survives)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i50_a_label_taken_off_is_not_concluded_from_a_list_that_could_not_be_read() {
+    let world = World::new(1).await;
+    super::daemons::slow_model(&world, 1, 4_000);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("work", || world.sim.model_requests().len() >= 2).await;
+    trouble(&world, json!({ "kind": "status", "status": 500, "times": 8 }));
+    until("done", || world.labels() == ["agentd:done"]).await;
+    world.assert_one_of_each();
+    daemon.stop().await;
+    world.finish().await;
+}
