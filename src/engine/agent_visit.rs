@@ -384,21 +384,25 @@ impl AgentVisit<'_> {
         if let Some(stop) = self.world.asked_to_stop() {
             return Err(stop.into());
         }
-        match &called {
+        self.came_to(&called, &tools[0].spec().name, failed).map(|()| said)
+    }
+
+    /// What a launch that nobody stopped came to; `failed` is what its answer says of a failure.
+    fn came_to(&self, called: &SingleCall, tool: &str, failed: Option<String>) -> Result<(), Halt> {
+        match called {
             SingleCall::Denied(answer) | SingleCall::Refused(answer)
                 if answer.envelope().status == EnvelopeStatus::Denied =>
             {
                 let reason = answer.envelope().public_reason.clone().unwrap_or_default();
                 let message = format!(
                     "The policy does not let {} start: {reason} A rule of kind \"tool\" for \"{}\" would allow it.",
-                    self.agent.name,
-                    tools[0].spec().name
+                    self.agent.name, tool
                 );
                 Err(Halt::new(StopDetail::PolicyDenied, "ToolCallPolicyDenied", &message, message.clone()))
             }
             _ => match failed {
-                None => Ok(said),
-                Some(why) if error_type(&called) == Some(POLICY_DENIED) => {
+                None => Ok(()),
+                Some(why) if error_type(called) == Some(POLICY_DENIED) => {
                     let why = why.trim_start_matches("(tool failed: ").trim_end_matches(')');
                     let message = self
                         .record

@@ -245,7 +245,7 @@ fn tool(format: ReportFormat, schema: Option<&Value>) -> ToolSpec {
         properties.insert("content_json".into(), schema);
         "content_json"
     } else {
-        let description = format!("The whole report, as {}.", format);
+        let description = format!("The whole report, as {format}.");
         properties.insert("content".into(), json!({ "type": "string", "description": description }));
         "content"
     };

@@ -66,7 +66,7 @@ pub async fn effective(
     };
     let mut definition = definition.clone();
     definition
-        .keep(|wishes, kind| !by_flag(kind) && !(site.managed && wishes.raises(&effective.budgets, kind)));
+        .keep(|wishes, kind| !(by_flag(kind) || site.managed && wishes.raises(&effective.budgets, kind)));
     effective.take(&definition, "the agent's definition");
     let Some(snapshot) = snapshot else { return Ok(effective) };
     let mut issue = wishes_of(snapshot.fields.as_deref().unwrap_or_default())?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 
+use super::recovery;
 use super::run::Run;
 use super::site::Site;
-use super::recovery;
 use super::testimony::{Answered, Testimony, changed_files, reports};
 use crate::definition::loaded::Loaded;
 use crate::domain::canonical::sha256_hex;

@@ -118,10 +118,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         queues: Arc::new(equipment::queues(&site.config)),
         schemas: ArgumentSchemas::default(),
         offers: Offers::default(),
-        backoff: match &site.replay {
-            Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
-            None => Backoff { first: plan.session.retry_backoff, cap: plan.session.retry_backoff_max },
-        },
+        backoff: backoff(run, site),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(evidence::in_turn(run, site, worktree)),
         redaction: site.redaction_program().map(Arc::new),
@@ -156,6 +153,15 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
+}
+
+/// A replay waits for nobody.
+fn backoff(run: &Run<'_>, site: &Site) -> Backoff {
+    let session = &run.plan.session;
+    match &site.replay {
+        Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
+        None => Backoff { first: session.retry_backoff, cap: session.retry_backoff_max },
+    }
 }
 
 /// The place of the run's programs, with a record of what holds them.

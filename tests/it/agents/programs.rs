@@ -51,6 +51,7 @@ const OPENCODE: Real = Real {
 
 impl Real {
     /// Says why the test is skipped, where it is.
+    #[expect(clippy::print_stderr, reason = "a skipped test says why")]
     fn is_missing(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let why = no_cage().map(|why| format!("there is no cage here: {why}")).or_else(|| {

@@ -56,7 +56,9 @@ fn report(world: &World, issue: u64) -> String {
     let mut sections: Vec<&str> = whole.split("\n## ").collect();
     sections.retain(|section| same.iter().any(|name| section.starts_with(&format!("{name}\n"))));
     let mut said = sections.join("\n## ");
-    for (pattern, word) in [(r"ev_[0-9a-f]+", "ev"), (r"commit `[0-9a-f]+`", "commit"), (r"after [0-9.]+ m?s", "after a while")] {
+    for (pattern, word) in
+        [(r"ev_[0-9a-f]+", "ev"), (r"commit `[0-9a-f]+`", "commit"), (r"after [0-9.]+ m?s", "after a while")]
+    {
         said = Regex::new(pattern).unwrap().replace_all(&said, word).into_owned();
     }
     said
@@ -167,6 +169,7 @@ async fn killed_with_four_runs(moment: usize, seed: u64, wanted: &(usize, String
     world.finish().await;
 }
 
+#[expect(clippy::print_stdout, reason = "the seed repeats a failure")]
 async fn killed_at_moments(count: usize) {
     let wanted = undisturbed().await;
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;

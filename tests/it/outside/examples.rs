@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, USER};
 
 /// The example's program. `cargo test` builds it beside the tests; `cargo test --test it` alone does not.
+#[expect(clippy::print_stdout, reason = "a skipped test says why")]
 fn built(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().unwrap();
     let changed = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();

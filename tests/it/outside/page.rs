@@ -104,6 +104,7 @@ impl Browser {
     }
 
     /// A picture of what is shown, for people to look at.
+    #[expect(clippy::print_stdout, reason = "says where to look")]
     fn picture(&mut self, name: &str) {
         let shot =
             self.ask("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true }));
