@@ -18,13 +18,21 @@ impl Config {
     /// No target; a target without provider, without room for context, or without a price where someone set a
     /// cap on costs (contracts §3.7, D87).
     pub fn session(&self) -> Result<Session, ConfigError> {
-        let table = &self.file.session;
-        if table.targets.is_empty() {
+        if self.file.session.targets.is_empty() {
             return Err(self.invalid(
                 "session.targets",
                 "no model is configured; add [[session.targets]] with provider and model, and [providers.NAME]",
             ));
         }
+        self.session_of_programs()
+    }
+
+    /// [`Config::session`] where agentd itself asks no model: there need be no target.
+    ///
+    /// # Errors
+    /// As there, for the targets that there are.
+    pub fn session_of_programs(&self) -> Result<Session, ConfigError> {
+        let table = &self.file.session;
         let mut found = Vec::new();
         let mut targets = Vec::new();
         for (index, target) in table.targets.iter().enumerate() {

@@ -84,7 +84,10 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let (loaded, policy) = definitions(&request, &agent, site).await?;
-    let session = site.config.session()?;
+    let session = match asks_a_model(&loaded) {
+        true => site.config.session()?,
+        false => site.config.session_of_programs()?,
+    };
     let caps = &loaded.definition.agentd.budgets;
     let effective = budgets::effective(&request, caps, snapshot.as_ref(), site).await?;
     priced(&effective, &session, site)?;
@@ -244,6 +247,22 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
             "The agent \"{agent}\" is a program of its own: its work cannot be replayed."
         ));
     }
+    if site.managed {
+        let asked = [
+            ("sandbox", !program.caged),
+            ("environment", !program.environment.is_empty()),
+            ("home", !program.home.is_empty()),
+            ("readable", !program.readable.is_empty()),
+            ("endpoints", !program.endpoints.is_empty()),
+            ("network", program.network != Egress::Nothing),
+        ];
+        if let Some((key, _)) = asked.into_iter().find(|(_, asked)| *asked) {
+            return refused(format!(
+                "The agent \"{agent}\" sets program.{key}, and its definition comes from a clone that agentd manages: what \
+                 a program reaches on this machine is its operator's to say (give the repository a `path`)."
+            ));
+        }
+    }
     if let Some(missing) = program.environment.iter().find(|name| site.env.get(name).is_none()) {
         let message = format!("The agent \"{agent}\" wants the variable {missing}, which is not set.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
@@ -268,6 +287,12 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Whether agentd itself asks a model for this agent: somebody who has an agent program need have nothing else.
+fn asks_a_model(loaded: &Loaded) -> bool {
+    let definition = &loaded.definition;
+    definition.agentd.program.is_none() || definition.flow.steps.iter().any(|step| step.check.is_some())
 }
 
 /// The values that the agent's program is given by name: secrets like those of the configuration.

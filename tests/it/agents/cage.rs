@@ -198,10 +198,11 @@ async fn attack(mode: &str) {
             .replace("{abstract}", &outside.abstract_name);
         script(&world, &format!("attacks/{number:02}.sh"), &format!("{text}\n"));
     }
+    // Links that lead out go at the end: the policy would take back all that the program did, the log of it included.
     let runner = "#!/bin/bash\ncat >/dev/null\nout=$TMPDIR/out\nexport PATH=/usr/bin:/bin:$PATH\n\
         for file in \"$(dirname \"$0\")\"/attacks/*.sh; do\n\
         timeout -k 1 8 bash \"$file\" >$out 2>&1 </dev/null; echo \"== ${file##*/}\"; head -c 20000 $out; echo\n\
-        done | tr 'A-Za-z' 'N-ZA-Mn-za-m' > attack.log\necho survived\n";
+        done | tr 'A-Za-z' 'N-ZA-Mn-za-m' > attack.log\nfind . -type l -delete\necho survived\n";
     let program = json!({"argv": [script(&world, "runner.sh", runner)], "network": ["allowed.example"]});
     fixer(&world, "command", &program);
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::bench::{FIX, fixer, journal, no_cage, script};
-use crate::outside::world::World;
+use crate::outside::world::{World, basic, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
@@ -22,6 +22,49 @@ async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
         "one tool line in the accounting"
     );
     assert_eq!(world.labels(), ["agentd:done"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_a_program_needs_no_model_besides() {
+    let world = World::new(0).await;
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho fixed\n"));
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+    for (file, from, to) in
+        [("shop/.agent/agentd.toml", "[providers", "[budgets]"), ("overlay.toml", "[providers", "[verify]")]
+    {
+        let text = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+        let (before, rest) = text.split_once(from).unwrap();
+        let at = rest.find(to).unwrap();
+        world.write(file, &format!("{before}{}", &rest[at..]));
+    }
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(4), "{output:#}");
+    assert!(output.to_string().contains("no model is configured"), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d85_what_a_program_reaches_here_is_not_for_a_managed_clone_to_say() {
+    let world = World::new(0).await;
+    fixer(&world, "command", &json!({"argv": ["true"], "sandbox": "off"}));
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let shop = world.shop();
+    world.git(&shop, &["add", "-A", "."]).await;
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let entry = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\nagent = \"fixer\"\n";
+    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}"));
+    let mut command = world.command(&["run", "--issue", "7"]);
+    command.current_dir(world.dir.path().join("elsewhere"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(done.status.code(), Some(4));
+    let told = text(&done.stderr);
+    assert!(told.contains("sets program.sandbox"), "{told}");
     world.finish().await;
 }
 
