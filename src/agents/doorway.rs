@@ -5,13 +5,15 @@
 //! tools of that launch only.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tokio::task::JoinHandle;
 
 use super::tool_server::ToolServer;
 use crate::engine::agent_desk::AgentDesk;
 use crate::sys::paths::AbsPath;
+#[cfg(unix)]
+use crate::sys::socket;
 
 /// Connections that a program may hold at once.
 const MOST: usize = 32;
@@ -47,8 +49,8 @@ impl Doorway {
     pub fn open(folder: &AbsPath, name: &str, desk: &AgentDesk, permissions: bool) -> io::Result<Self> {
         use rmcp::service::serve_server;
 
-        let socket = folder.join(name).as_path().to_owned();
-        let listener = bind(folder.as_path(), name)?;
+        let place = folder.join(name).as_path().to_owned();
+        let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
         let server = ToolServer { desk: desk.clone(), permissions };
         let serving = tokio::spawn(async move {
             let mut talks = tokio::task::JoinSet::new();
@@ -68,7 +70,7 @@ impl Doorway {
                 });
             }
         });
-        Ok(Self { socket, serving })
+        Ok(Self { socket: place, serving })
     }
 
     /// There are no such sockets here.
@@ -84,43 +86,6 @@ impl Drop for Doorway {
         if let Err(error) = crate::sys::files::remove_file(&self.socket) {
             tracing::debug!(%error, "the socket of an agent program stays");
         }
-    }
-}
-
-/// A socket's path may have some hundred bytes; run folders are deeper than that. The folder's descriptor stands for it.
-#[cfg(unix)]
-fn bind(folder: &Path, name: &str) -> io::Result<tokio::net::UnixListener> {
-    let path = folder.join(name);
-    if path.as_os_str().len() < LONGEST_PATH {
-        return tokio::net::UnixListener::bind(path);
-    }
-    let (_open, short) = short(folder, name)?;
-    tokio::net::UnixListener::bind(short)
-}
-
-/// Longest path of a socket that every system takes.
-#[cfg(unix)]
-const LONGEST_PATH: usize = 100;
-
-/// The same path over an open descriptor of its folder; good as long as the descriptor is.
-#[cfg(unix)]
-fn short(folder: &Path, name: &str) -> io::Result<(std::fs::File, PathBuf)> {
-    use std::os::fd::AsRawFd as _;
-    let open = std::fs::File::open(folder)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", open.as_raw_fd()));
-    Ok((open, path))
-}
-
-/// Connects to a socket whatever the length of its path.
-#[cfg(unix)]
-pub fn connect(socket: &Path) -> io::Result<std::os::unix::net::UnixStream> {
-    use std::os::unix::net::UnixStream;
-    match (socket.parent(), socket.file_name().and_then(|name| name.to_str())) {
-        (Some(folder), Some(name)) if socket.as_os_str().len() >= LONGEST_PATH => {
-            let (_open, short) = short(folder, name)?;
-            UnixStream::connect(short)
-        }
-        _ => UnixStream::connect(socket),
     }
 }
 
@@ -146,7 +111,7 @@ mod tests {
         let (desk, arriving) = AgentDesk::new([spec].into());
         drop(arriving);
         let doorway = Doorway::open(&folder, "mcp-1", &desk, true).unwrap();
-        let stream = connect(folder.join("mcp-1").as_path()).unwrap();
+        let stream = socket::connect(folder.join("mcp-1").as_path()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();
         let info = ClientConfig::new(ClientCapabilities::default(), Implementation::new("test", "1"));
@@ -157,6 +122,6 @@ mod tests {
         let answer = client.call_tool(CallToolRequestParams::new("read_file")).await.unwrap();
         assert!(format!("{answer:?}").contains("the run is ending"), "{answer:?}");
         drop(doorway);
-        assert!(connect(folder.join("mcp-1").as_path()).is_err());
+        assert!(socket::connect(folder.join("mcp-1").as_path()).is_err());
     }
 }

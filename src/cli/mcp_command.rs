@@ -27,7 +27,7 @@ fn pass(context: &Context, socket: PathBuf) -> Result<(), CommandError> {
             "a socket is open only while the run's agent program works; start the program with `agentd run`",
         )
     };
-    let to_run = crate::agents::doorway::connect(&socket).map_err(gone)?;
+    let to_run = crate::sys::socket::connect(&socket).map_err(gone)?;
     let from_run = to_run.try_clone().map_err(gone)?;
     let asking = std::thread::Builder::new().name("agentd-mcp".into()).spawn(move || {
         // The run hears of the end by the end of the stream.

@@ -202,10 +202,7 @@ async fn read(
     Path((user_id, conversation)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
-    kept(&shared, &headers, &user_id, move |conversations| {
-        let Ok(id) = Uuid::parse_str(&conversation) else {
-            return Ok(invalid("conversation_id is not a UUID"));
-        };
+    kept_one(&shared, &headers, &user_id, &conversation, |conversations, id| {
         Ok(Json(json!({ "conversation_id": id, "messages": conversations.read(id)? })).into_response())
     })
     .await
@@ -217,10 +214,7 @@ async fn remove(
     Path((user_id, conversation)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
-    kept(&shared, &headers, &user_id, move |conversations| {
-        let Ok(id) = Uuid::parse_str(&conversation) else {
-            return Ok(invalid("conversation_id is not a UUID"));
-        };
+    kept_one(&shared, &headers, &user_id, &conversation, |conversations, id| {
         conversations.remove(id)?;
         Ok(StatusCode::NO_CONTENT.into_response())
     })
@@ -243,6 +237,22 @@ async fn kept(
         Ok(Err(error)) => withheld(&error),
         Err(panic) => internal(&panic.to_string()),
     }
+}
+
+/// The same with one of them, named in the path.
+async fn kept_one(
+    shared: &Shared,
+    headers: &HeaderMap,
+    user_id: &str,
+    named: &str,
+    work: impl FnOnce(Conversations, Uuid) -> Result<Response, ConversationError> + Send + 'static,
+) -> Response {
+    let id = Uuid::parse_str(named);
+    kept(shared, headers, user_id, move |conversations| match id {
+        Ok(id) => work(conversations, id),
+        Err(_) => Ok(invalid("conversation_id is not a UUID")),
+    })
+    .await
 }
 
 fn refused(unanswered: Unanswered) -> Response {

@@ -1,7 +1,6 @@
 //! One proxy at work: its socket, its connections, and the log of what was asked.
 
 use std::convert::Infallible;
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
@@ -18,6 +17,7 @@ use crate::domain::egress::split;
 use crate::sys::cage::PROXY_PORT;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
+use crate::sys::socket;
 
 /// Most connections at a time.
 const MOST_CONNECTIONS: usize = 512;
@@ -43,9 +43,10 @@ struct Shared {
 impl Proxy {
     /// Listens on a socket of that name in a folder that only this user can enter. Needs a tokio runtime.
     pub fn open(folder: &AbsPath, name: &str, rules: Rules) -> Result<Self, ProxyError> {
-        let socket = folder.join(name);
-        let failed = |why: String| ProxyError { path: socket.clone(), why };
-        let listener = listen(folder, name).map_err(|error| failed(error.to_string()))?;
+        let place = folder.join(name);
+        let failed = |why: String| ProxyError { path: place.clone(), why };
+        let listener = socket::listen(folder.as_path(), name).and_then(UnixListener::from_std);
+        let listener = listener.map_err(|error| failed(error.to_string()))?;
         let rules = Arc::new(rules);
         let client = || {
             let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
@@ -60,7 +61,7 @@ impl Proxy {
             rules,
         });
         tokio::spawn(Arc::clone(&shared).serve(listener));
-        Ok(Self { socket, asked: Arc::clone(&shared.asked), ended: shared.ended.clone() })
+        Ok(Self { socket: place, asked: Arc::clone(&shared.asked), ended: shared.ended.clone() })
     }
 
     /// Its socket.
@@ -78,20 +79,6 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.ended.cancel();
     }
-}
-
-/// A socket's path has room for about a hundred bytes: the folder is named by a file that is open.
-fn listen(folder: &AbsPath, name: &str) -> std::io::Result<UnixListener> {
-    let open = std::fs::File::open(folder.as_path())?;
-    let short = std::path::PathBuf::from(format!("/proc/self/fd/{}/{name}", open.as_raw_fd()));
-    let place = if short.parent().is_some_and(std::path::Path::is_dir) {
-        short
-    } else {
-        folder.join(name).as_path().to_owned()
-    };
-    let listener = std::os::unix::net::UnixListener::bind(place)?;
-    listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
 }
 
 impl Shared {

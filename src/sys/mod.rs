@@ -12,4 +12,5 @@ pub mod host;
 pub mod holder_format;
 pub mod lock;
 pub mod paths;
+pub mod socket;
 pub mod worktree_path;
