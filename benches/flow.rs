@@ -152,7 +152,7 @@ async fn run(
             time_limit: Duration::from_secs(1),
             caged: None,
         },
-        agent: None,
+        agents: BTreeMap::new(),
         run_id,
     };
     let mut flow = FlowRun::new(&plan, &world, Vec::new());

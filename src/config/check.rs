@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::config_file::{ConfigFile, RepositoryTable, SessionTable};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
+use super::source_format::Source;
 use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
 use crate::domain::money::Money;
@@ -42,6 +43,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
         checker.rest_tool(tool, name, file);
     }
     checker.sandbox(file);
+    checker.program(file);
     checker.commands(file);
     checker.paths(file);
     checker.texts(file);
@@ -307,6 +309,25 @@ impl Checker<'_> {
             let url = &endpoint.url;
             let fits = url.contains("${") || url.starts_with("https://") || url.starts_with("http://");
             self.require(fits, &format!("{key}.url"), format!("\"{url}\" is not an http(s) address"));
+        }
+    }
+
+    fn program(&mut self, file: &ConfigFile) {
+        for problem in file.program.configured().err().into_iter().flatten() {
+            // Messages are those of definitions, where keys are in camel case.
+            let key = match problem.key {
+                "maxTurns" => "max_turns",
+                "stallLimit" => "stall_limit",
+                other => other,
+            };
+            let message = format!("{}; {}", problem.message.replace(problem.key, key), problem.fix);
+            // What is missing is told where something of the table is written.
+            let is_written = |key: &str| self.tree.source(key) != Source::Default;
+            let keys = [format!("program.{key}"), "program.backend".to_owned()];
+            let further =
+                self.tree.leaves().into_iter().map(|(key, _)| key).filter(|key| key.starts_with("program."));
+            let place = keys.iter().cloned().chain(further).find(|key| is_written(key));
+            self.require(false, &place.unwrap_or_else(|| keys[0].clone()), message);
         }
     }
 

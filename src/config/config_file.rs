@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
+use super::program_file::ProgramTable;
 use super::sandbox_file::SandboxTable;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
@@ -37,6 +38,8 @@ pub struct ConfigFile {
     pub session: SessionTable,
     /// Model providers, by the name that targets use.
     pub providers: BTreeMap<String, ProviderTable>,
+    /// The agent program for agents whose definition names no backend.
+    pub program: ProgramTable,
     /// Servers of the Model Context Protocol.
     pub mcp: McpTable,
     /// Tools made of one HTTP request each.
@@ -69,6 +72,7 @@ impl Default for ConfigFile {
             budgets: BudgetsTable::default(),
             session: SessionTable::default(),
             providers: BTreeMap::new(),
+            program: ProgramTable::default(),
             mcp: McpTable::default(),
             rest: RestTable::default(),
             policy: PolicyTable::default(),

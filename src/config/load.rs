@@ -121,6 +121,7 @@ impl Config {
             record: file.record.clone(),
             worktree: file.worktree.clone(),
             verify: file.verify.clone(),
+            program: file.program.configured().unwrap_or_default(),
             commit: file.commit.clone(),
             chat: file.chat.clone(),
             mcp_servers: file

@@ -12,6 +12,7 @@ pub mod explain_format;
 pub mod layer;
 pub mod load;
 pub mod placeholder;
+pub mod program_file;
 pub mod session;
 pub mod settings;
 pub mod source_format;

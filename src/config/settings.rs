@@ -19,6 +19,7 @@ use super::sandbox_file::SandboxTable;
 use super::source_format::Source;
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
@@ -53,6 +54,8 @@ pub struct Config {
     pub commit: CommitTable,
     /// Chat mode.
     pub chat: ChatTable,
+    /// The agent program for agents whose definition names no backend; `None` = agentd's own session.
+    pub program: Option<AgentProgram>,
     /// MCP servers, by name; their placeholders are resolved when a server is started.
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// REST tools, by name.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::backend_file::{ProgramFile, program};
+use super::backend_file::{self, ProgramFile};
 use super::diagnostic::Severity;
 use super::position::child;
 use super::shape::{self, Codes, Format};
@@ -461,7 +461,13 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
             _ => EvidenceMode::Optional,
         },
         continue_session: file.continue_session,
-        program: program(file.backend.as_deref(), file.program, findings),
+        worker: backend_file::worker(
+            file.backend.as_deref(),
+            file.program,
+            None,
+            ("/runner/agentd", "AC-VALID-001"),
+            findings,
+        ),
         budgets: budgets(file.budgets.unwrap_or_default(), findings),
     }
 }

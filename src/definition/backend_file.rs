@@ -1,4 +1,4 @@
-//! `runner.agentd.backend` and `program` of a definition: which program works on the steps instead of agentd's session.
+//! `backend` and `program` of a definition, below `runner.agentd` of the agent or `agentd` of a step: who works there.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,10 +6,10 @@ use serde::Deserialize;
 use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
-use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT};
-use crate::domain::egress::Egress;
+use crate::config::program_file::{CageWord, PermissionsWord, ProgramTable, ReachFile, Unfit, named};
+use crate::domain::agent_program::{Backend, Worker};
 
-/// `runner.agentd.program`.
+/// `program`: how the program is started and what it may reach.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgramFile {
@@ -46,136 +46,65 @@ pub struct ProgramFile {
     pub max_turns: Option<u32>,
 }
 
-/// `runner.agentd.program.sandbox`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum CageWord {
-    Auto,
-    Off,
+/// `agentd` of a step.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct StepAgentdFile {
+    /// What works on this step; absent = what the agent says.
+    pub backend: Option<String>,
+    /// How that program is started and what it may reach; absent = as the agent or the configuration says.
+    pub program: Option<ProgramFile>,
 }
 
-/// `runner.agentd.program.permissions`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum PermissionsWord {
-    Policy,
-    Cage,
+impl From<ProgramFile> for ProgramTable {
+    fn from(file: ProgramFile) -> Self {
+        Self {
+            argv: file.argv,
+            model: file.model,
+            environment: file.environment,
+            home: file.home,
+            readable: file.readable,
+            sandbox: file.sandbox,
+            network: file.network,
+            endpoints: file.endpoints,
+            permissions: file.permissions,
+            tools: file.tools,
+            time_limit: file.time_limit,
+            stall_limit: file.stall_limit,
+            max_turns: file.max_turns,
+            ..Self::default()
+        }
+    }
 }
 
-/// `runner.agentd.program.network`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum ReachFile {
-    All(bool),
-    Hosts(Vec<String>),
-}
-
-/// The program that works on the steps. What cannot be started as written is an error.
-pub(super) fn program(
+/// Who works, as `backend` and `program` below `at` say; `None` = neither is there, or what is there is wrong. `known` =
+/// the backend whose program stands elsewhere.
+pub(super) fn worker(
     backend: Option<&str>,
     file: Option<ProgramFile>,
+    known: Option<Backend>,
+    (at, code): (&str, &'static str),
     findings: &mut Findings<'_>,
-) -> Option<AgentProgram> {
-    const AT: &str = "/runner/agentd/backend";
-    const CODE: &str = "AC-VALID-001";
-    let word = backend.unwrap_or("session");
-    if word == "session" {
-        if file.is_some() {
-            let message = "\"program\" is set, but the backend is agentd's own session";
-            findings.add(Severity::Error, CODE, AT, message, "name the backend, for example \"command\"");
-        }
-        return None;
-    }
-    let Some(backend) = Backend::parse(word) else {
-        let known: Vec<&str> = Backend::ALL.into_iter().map(Backend::as_str).collect();
-        let message = format!("there is no backend \"{word}\"");
-        let fix = format!("write session, {}", known.join(", "));
-        findings.add(Severity::Error, CODE, AT, message, fix);
-        return None;
-    };
-    let file = file.unwrap_or_default();
-    let mut argv = file.argv;
-    if argv.is_empty() {
-        match backend.usual_program() {
-            Some(usual) => argv.push(usual.to_owned()),
-            None => {
-                let message = format!("the backend \"{word}\" needs program.argv");
-                let fix = "write {\"program\": {\"argv\": [\"name\", \"argument\"]}} beside it";
-                findings.add(Severity::Error, CODE, AT, message, fix);
-                return None;
+) -> Option<Worker> {
+    let is_known = file.is_some() || known.is_some_and(|known| backend == Some(known.as_str()));
+    let read = match (backend, file) {
+        (None, None) => return None,
+        (None | Some("session"), Some(_)) => Err(vec![Unfit {
+            key: "backend",
+            message: "\"program\" is set, but the backend is agentd's own session".to_owned(),
+            fix: "name the backend, for example \"command\"".to_owned(),
+        }]),
+        (Some(word), file) => match (named(word, is_known), file) {
+            (Ok(Worker::Named(backend)), Some(file)) => {
+                ProgramTable::from(file).program(backend).map(|program| Worker::Program(program.into()))
             }
-        }
-    }
-    // What a program cannot be told is refused, not left out.
-    let unknown = [
-        ("model", file.model.is_some() && matches!(backend, Backend::Command | Backend::Acp)),
-        ("maxTurns", file.max_turns.is_some() && backend != Backend::ClaudeCode),
-        ("stallLimit", file.stall_limit.is_some() && backend == Backend::Command),
-        ("permissions", file.permissions.is_some() && !backend.asks()),
-    ];
-    for (key, _) in unknown.into_iter().filter(|(_, given)| *given) {
-        let message = format!("program.{key} means nothing to the backend \"{word}\"");
-        findings.add(
-            Severity::Error,
-            CODE,
-            AT,
-            message,
-            "take it out, or write it as an argument in program.argv",
-        );
-    }
-    let network = match file.network {
-        None | Some(ReachFile::All(false)) => Egress::Nothing,
-        Some(ReachFile::All(true)) => Egress::Everything,
-        Some(ReachFile::Hosts(hosts)) => match Egress::of(hosts.iter().map(String::as_str)) {
-            Ok(network) => network,
-            Err(bad) => {
-                let at = "/runner/agentd/program/network";
-                findings.add(
-                    Severity::Error,
-                    CODE,
-                    at,
-                    bad.to_string(),
-                    "correct the list, or write true or false",
-                );
-                return None;
-            }
+            (read, _) => read.map_err(|problem| vec![problem]),
         },
     };
-    let caged = !matches!(file.sandbox, Some(CageWord::Off));
-    if !caged && (matches!(network, Egress::Hosts(_)) || !file.endpoints.is_empty()) {
-        let message = "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
-        let fix = "take \"sandbox\": \"off\" out, or the lists";
-        findings.add(Severity::Error, CODE, "/runner/agentd/program/sandbox", message, fix);
-        return None;
-    }
-    if file.permissions == Some(PermissionsWord::Cage) && !caged {
-        let message =
-            "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
-        findings.add(Severity::Error, CODE, AT, message, "write \"policy\", or take \"sandbox\" out");
-    }
-    let permissions = match file.permissions {
-        Some(PermissionsWord::Policy) => Permissions::Policy,
-        Some(PermissionsWord::Cage) => Permissions::Cage,
-        None if caged && backend != Backend::Acp => Permissions::Cage,
-        None => Permissions::Policy,
-    };
-    Some(AgentProgram {
-        backend,
-        argv,
-        model: file.model,
-        environment: file.environment,
-        home: file.home,
-        readable: file.readable,
-        endpoints: file.endpoints,
-        caged,
-        permissions,
-        tools: file.tools.unwrap_or(true),
-        network,
-        time_limit: file.time_limit.map(|span| span.0),
-        stall_limit: file.stall_limit.map_or(STALL_LIMIT, |span| span.0),
-        max_turns: file.max_turns,
+    read.map_err(|problems| {
+        for Unfit { key, message, fix } in problems {
+            let below = if key == "backend" { key.to_owned() } else { format!("program/{key}") };
+            findings.add(Severity::Error, code, &format!("{at}/{below}"), message, fix);
+        }
     })
+    .ok()
 }

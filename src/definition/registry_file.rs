@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::agent_file::PermissionWord;
+use super::backend_file::StepAgentdFile;
 
 /// `steps_registry.json`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -95,6 +96,8 @@ pub struct StepFile {
     pub permission_mode: Option<PermissionWord>,
     /// A program in place of a model.
     pub runner: Option<SubprocessFile>,
+    /// Settings of agentd's own.
+    pub agentd: Option<StepAgentdFile>,
     /// Without meaning here.
     pub model: Option<Value>,
     /// Without meaning here.

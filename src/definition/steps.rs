@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::backend_file;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::registry_file::{GateFile, StepFile, StepKindWord};
 use super::schema_file::SchemaFolder;
 use super::source::Findings;
 use super::step_check;
+use crate::domain::agent_program::{Backend, Worker};
 use crate::domain::flow::{Gate, Intent, Step, StepAddress, StepKind, Subprocess, Transition};
 use crate::domain::input_spec::{Input, InputSpec, OnMissing, split_reference};
 use crate::domain::output_schema::{FieldKind, OutputField, OutputSchema, StepSchema};
@@ -21,6 +23,8 @@ pub struct StepReader<'a, 'f> {
     pub schemas: &'a SchemaFolder<'a>,
     /// See `AgentParts::inputs_optional`.
     pub inputs_optional: bool,
+    /// The backend whose program the agent has.
+    pub backend: Option<Backend>,
     /// Where problems go.
     pub findings: &'a mut Findings<'f>,
 }
@@ -77,8 +81,10 @@ impl StepReader<'_, '_> {
         let iterations =
             file.iterations.as_ref().map(|written| step_check::iterations(written, &at, self.findings));
         let check = check.and_then(|check| step_check::read(check, &at, self.findings));
+        let worker = self.worker(id, file, &at);
         let step = Step {
             id: id.to_owned(),
+            worker,
             check,
             iterations: iterations.unwrap_or_default(),
             name: file.name.clone().unwrap_or_else(|| id.to_owned()),
@@ -104,6 +110,24 @@ impl StepReader<'_, '_> {
             }),
         };
         ReadStep { step, at, path: file.path.clone(), broken_schema, intent_schema_ref }
+    }
+
+    fn worker(&mut self, id: &str, file: &StepFile, at: &str) -> Option<Worker> {
+        let file_agentd = file.agentd.clone()?;
+        let at = child(at, "agentd");
+        if file.runner.is_some() {
+            self.findings.add(
+                Severity::Error,
+                "SR-VALID-004",
+                &at,
+                format!("step \"{id}\" has a `runner`: no backend works on it"),
+                "take one of the two out",
+            );
+            return None;
+        }
+        let place = (at.as_str(), "SR-VALID-004");
+        let backend = file_agentd.backend.as_deref();
+        backend_file::worker(backend, file_agentd.program, self.backend, place, self.findings)
     }
 
     fn id(&mut self, id: &str, file: &StepFile, at: &str) {

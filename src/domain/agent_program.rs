@@ -68,6 +68,28 @@ impl Backend {
     }
 }
 
+/// What works on a step, as somebody wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Worker {
+    /// agentd's own session.
+    Session,
+    /// A program by its backend alone: what it may reach is said elsewhere, or nowhere.
+    Named(Backend),
+    /// A program as it stands there.
+    Program(Box<AgentProgram>),
+}
+
+impl Worker {
+    /// The backend; `None` = agentd's own session.
+    pub fn backend(&self) -> Option<Backend> {
+        match self {
+            Self::Session => None,
+            Self::Named(backend) => Some(*backend),
+            Self::Program(program) => Some(program.backend),
+        }
+    }
+}
+
 /// Who answers where the program asks before it does something itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permissions {
@@ -111,6 +133,40 @@ pub struct AgentProgram {
 }
 
 impl AgentProgram {
+    /// A backend's usual program, which reaches nothing but the worktree; `None` = the backend has none.
+    pub fn usual(backend: Backend) -> Option<Self> {
+        Some(Self {
+            backend,
+            argv: vec![backend.usual_program()?.to_owned()],
+            model: None,
+            environment: Vec::new(),
+            home: Vec::new(),
+            readable: Vec::new(),
+            endpoints: Vec::new(),
+            caged: true,
+            permissions: Permissions::Cage,
+            tools: true,
+            network: Egress::Nothing,
+            time_limit: None,
+            stall_limit: STALL_LIMIT,
+            max_turns: None,
+        })
+    }
+
+    /// What it asks to reach beside the worktree and agentd's tools, by its keys in a definition.
+    pub fn reaches(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("sandbox", !self.caged),
+            ("environment", !self.environment.is_empty()),
+            ("home", !self.home.is_empty()),
+            ("readable", !self.readable.is_empty()),
+            ("endpoints", !self.endpoints.is_empty()),
+            ("network", self.network != Egress::Nothing),
+        ]
+        .into_iter()
+        .filter_map(|(key, asked)| asked.then_some(key))
+    }
+
     /// Name of the tool that starts it (C-24).
     pub fn tool_name(&self) -> String {
         format!("exec_agent__{}", self.backend.as_str())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::agent_program::AgentProgram;
+use super::agent_program::Worker;
 use super::budget::BudgetWishes;
 use super::completion::Completion;
 use super::dot_path::at;
@@ -238,8 +238,8 @@ pub struct AgentdSettings {
     pub evidence: EvidenceMode,
     /// Keep the conversation when a step repeats (D4).
     pub continue_session: bool,
-    /// Program that works on the steps instead of the built-in session.
-    pub program: Option<AgentProgram>,
+    /// What works on steps that do not say it themselves; `None` = what the configuration says.
+    pub worker: Option<Worker>,
     /// Caps of its runs, where the configuration's do not fit.
     pub budgets: BudgetWishes,
 }
@@ -313,6 +313,8 @@ pub struct Step {
     pub permission_mode: Option<PermissionMode>,
     /// A program that does the step instead of a model.
     pub runner: Option<Subprocess>,
+    /// What works on it, where the step says so itself.
+    pub worker: Option<Worker>,
     /// A question that decides where a step without gate leads.
     pub check: Option<StepCheck>,
     /// How often in a row a step without gate is visited.

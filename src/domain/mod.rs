@@ -44,5 +44,6 @@ pub mod completion;
 pub mod check_output;
 pub mod step_check;
 pub mod flow;
+pub mod workers;
 pub mod step_context;
 pub mod routing;

@@ -401,6 +401,7 @@ mod tests {
                 .collect(),
             permission_mode: None,
             runner: None,
+            worker: None,
             check: None,
             iterations: Iterations::default(),
         }

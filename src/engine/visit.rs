@@ -63,8 +63,8 @@ pub struct FlowPlan {
     pub scope: Scope,
     /// Where the definition's own programs run.
     pub workplace: Workplace,
-    /// The program that visits are given to; `None` = agentd's own session.
-    pub agent: Option<AgentBackend>,
+    /// The programs that visits of some steps are given to; the others are agentd's own session's.
+    pub agents: BTreeMap<StepId, AgentBackend>,
     /// The run.
     pub run_id: RunId,
 }
@@ -211,7 +211,7 @@ impl FlowWorld {
             Err(stop) => return Ok(Err((Box::default(), stop))),
         };
         let mode = plan.definition().permission_mode(work.step);
-        if let Some(agent) = &plan.agent {
+        if let Some(agent) = plan.agents.get(&work.step.id) {
             let prompts = (system.text, resolved.text);
             let world = Self(self.session_world(plan, mode));
             return world.run_agent(plan, work, agent, shape, prompts, &identity).await;

@@ -15,6 +15,7 @@ use crate::agents::doorway::{Doorway, Entry};
 use crate::agents::launch::{AgentError, Launch};
 use crate::agents::wish;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
+use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
@@ -34,23 +35,40 @@ use crate::sys::paths::AbsPath;
 /// What a program inherits of agentd's environment without being asked; nothing secret is among it.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
 
-/// The backend that the definition asks for; `None` = agentd's own session.
-pub fn backend(
+/// The programs that work on steps, by step; every other step is agentd's own session's.
+pub fn backends(
     run: &Run<'_>,
     site: &Site,
     worktree: &Worktree,
     enclosure: &Arc<Enclosure>,
-) -> Result<Option<AgentBackend>, Stop> {
-    let Some(program) = &run.plan.loaded.definition.agentd.program else { return Ok(None) };
-    if let Err(error) = enclosure.furnish(program, &site.env) {
+) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
+    let opened = Arc::new(AtomicU32::new(0));
+    let mut made = Vec::new();
+    for place in 0..run.plan.workers.programs().len() {
+        made.push(backend(run, site, worktree, enclosure, (place, &opened))?);
+    }
+    let steps = run.plan.workers.steps();
+    Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
+}
+
+/// One program, `place` its own among the run's; `opened` counts the launches of all.
+fn backend(
+    run: &Run<'_>,
+    site: &Site,
+    worktree: &Worktree,
+    enclosure: &Arc<Enclosure>,
+    (place, opened): (usize, &Arc<AtomicU32>),
+) -> Result<AgentBackend, Stop> {
+    let program = &run.plan.workers.programs()[place];
+    if let Err(error) = enclosure.furnish(place, program, &site.env) {
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
     }
-    let (door, caged) = door(run, site, program, enclosure)?;
+    let (door, caged) = door(run, enclosure.caged_agent(place, program, site), program, (site, enclosure))?;
     let launch = Launch {
         cwd: worktree.path().clone(),
-        environment: environment(run, site, program, enclosure),
-        home: enclosure.agent_home(),
+        environment: environment(run, site, program, (enclosure.agent_home(place), caged.is_some())),
+        home: enclosure.agent_home(place),
         caged,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
         program: program.clone(),
@@ -59,12 +77,12 @@ pub fn backend(
         spec: spec(program),
         launch,
         door,
-        opened: AtomicU32::new(0),
+        opened: Arc::clone(opened),
         run_id: run.lease.run_id,
         worktree: worktree.clone(),
         enclosure: Arc::clone(enclosure),
     });
-    Ok(Some(AgentBackend {
+    Ok(AgentBackend {
         name: program.backend.as_str().to_owned(),
         resumes: program.backend.resumes(),
         asks_again: program.backend != Backend::Command,
@@ -72,18 +90,17 @@ pub fn backend(
         time_limit: program.time_limit,
         model: program.model.clone(),
         launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
-    }))
+    })
 }
 
 /// Where agentd's own tools are served to the program, and its cage with a way there. A program that goes without them
 /// is told about.
 fn door(
     run: &Run<'_>,
-    site: &Site,
+    mut caged: Option<Caged>,
     program: &AgentProgram,
-    enclosure: &Enclosure,
+    (site, enclosure): (&Site, &Enclosure),
 ) -> Result<(Option<Door>, Option<Caged>), Stop> {
-    let mut caged = enclosure.caged_agent(program, site);
     if !program.tools {
         return Ok((None, caged));
     }
@@ -117,7 +134,7 @@ fn environment(
     run: &Run<'_>,
     site: &Site,
     program: &AgentProgram,
-    enclosure: &Enclosure,
+    (home, is_caged): (AbsPath, bool),
 ) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = Vec::new();
     let named = program.environment.iter().map(String::as_str);
@@ -127,11 +144,11 @@ fn environment(
         }
     }
     all.extend(super::equipment::tool_homes(&site.env));
-    all.push(("HOME".into(), enclosure.agent_home().as_path().into()));
+    all.push(("HOME".into(), home.as_path().into()));
     all.push(("TERM".into(), "dumb".into()));
     all.push(("NO_COLOR".into(), "1".into()));
     all.push(("CI".into(), "1".into()));
-    if enclosure.caged_agent(program, site).is_some() {
+    if is_caged {
         // Claude Code lets root skip its own questions only where it is told that it stands in a cage.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }
@@ -177,8 +194,8 @@ struct Shared {
     spec: ToolSpec,
     launch: Launch,
     door: Option<Door>,
-    /// Launches so far.
-    opened: AtomicU32,
+    /// Launches of the run so far.
+    opened: Arc<AtomicU32>,
     run_id: RunId,
     worktree: Worktree,
     enclosure: Arc<Enclosure>,

@@ -40,9 +40,9 @@ const MOST_TOLD: usize = 20;
 pub struct Enclosure {
     folder: AbsPath,
     caged: Option<Caged>,
-    /// The ways out of agentd's own commands, and of the agent program.
+    /// The ways out of agentd's own commands, and of each agent program.
     commands: WayOut,
-    agent: WayOut,
+    agents: Vec<WayOut>,
     git: Option<CagedGit>,
     /// What the worktree's `.git` says.
     link: Option<Vec<u8>>,
@@ -86,15 +86,17 @@ impl Enclosure {
         let failed =
             |what: String| Stop::new(StopDetail::Internal, format!("The cage cannot be made: {what}."));
         let folder = AbsPath::new(folder(run.journal().dir())).map_err(|error| failed(error.to_string()))?;
-        for name in ["home", "tmp", "agent-home"] {
-            files::create_private_dir(folder.join(name).as_path())
+        let programs = run.plan.workers.programs();
+        let homes = (0..programs.len()).map(|place| numbered("agent-home", place));
+        for name in ["home", "tmp"].map(str::to_owned).into_iter().chain(homes) {
+            files::create_private_dir(folder.join(&name).as_path())
                 .map_err(|error| failed(error.to_string()))?;
         }
         let mut made = Self {
             folder,
             caged: None,
             commands: WayOut::closed(),
-            agent: WayOut::closed(),
+            agents: Vec::new(),
             git: None,
             link: std::fs::read(worktree.path().join(".git").as_path()).ok(),
             cargo: None,
@@ -105,7 +107,7 @@ impl Enclosure {
         };
         let wanted = definition.boundaries.sandbox.enabled;
         match cage(&site.env, &site.config.sandbox).await {
-            Ok(cage) if wanted || definition.agentd.program.as_ref().is_some_and(|program| program.caged) => {
+            Ok(cage) if wanted || programs.iter().any(|program| program.caged) => {
                 made.open_ways(run, site, &cage)?;
                 made.cargo_home(site).await.map_err(|error| failed(error.to_string()))?;
                 let mut objects = Vec::new();
@@ -144,25 +146,29 @@ impl Enclosure {
         self.caged.as_ref().filter(|_| sandbox.enabled)
     }
 
-    /// The cage of an agent program: a home of its own, and what the definition lets it reach.
-    pub fn caged_agent(&self, program: &AgentProgram, site: &Site) -> Option<Caged> {
+    /// The cage of an agent program: a home of its own, and what it is let reach. `place` = its own among the run's.
+    pub fn caged_agent(&self, place: usize, program: &AgentProgram, site: &Site) -> Option<Caged> {
         let mut caged = self.caged.clone().filter(|_| program.caged)?;
-        caged.walls.network = self.agent.network.clone();
-        caged.asked = self.agent.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
-        caged.walls.writable.push(self.agent_home());
-        caged.walls.readable.extend(program.readable.iter().map(|path| place(site, path)));
-        caged.environment = self.environment(&site.env, "agent-home");
-        caged.environment.extend(self.agent.environment.iter().cloned());
+        let way = self.agents.get(place)?;
+        caged.walls.network = way.network.clone();
+        caged.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
+        caged.walls.writable.push(self.agent_home(place));
+        caged.walls.readable.extend(program.readable.iter().map(|path| named_place(site, path)));
+        caged.environment = self.environment(&site.env, &numbered("agent-home", place));
+        caged.environment.extend(way.environment.iter().cloned());
         Some(caged)
     }
 
     /// What holds the programs, for the record.
-    pub fn facts(&self, definition: &Definition) -> SandboxFacts {
+    pub fn facts(&self, definition: &Definition, programs: &[AgentProgram]) -> SandboxFacts {
         let Some(caged) = &self.caged else {
             let lacks = self.without.iter().cloned().collect();
             return SandboxFacts { name: "none".to_owned(), lacks, ..SandboxFacts::default() };
         };
-        let program = definition.agentd.program.as_ref();
+        let all = |words: fn(&AgentProgram) -> Vec<String>| -> Vec<String> {
+            let words: BTreeSet<String> = programs.iter().flat_map(words).collect();
+            words.into_iter().collect()
+        };
         SandboxFacts {
             name: caged.cage.name().to_owned(),
             lacks: caged.cage.lacks(),
@@ -170,14 +176,15 @@ impl Enclosure {
                 Network::None => Vec::new(),
                 Network::Proxy(_) | Network::All => definition.boundaries.sandbox.network.words(),
             },
-            agent_hosts: program.map(|program| program.network.words()).unwrap_or_default(),
-            agent_endpoints: program.map(|program| program.endpoints.clone()).unwrap_or_default(),
+            agent_hosts: all(|program| program.network.words()),
+            agent_endpoints: all(|program| program.endpoints.clone()),
         }
     }
 
     /// A Cargo home of the run's own, where there is something to download from.
     async fn cargo_home(&mut self, site: &Site) -> Result<(), FileError> {
-        let closed = self.commands.network == Network::None && self.agent.network == Network::None;
+        let mut ways = [&self.commands].into_iter().chain(&self.agents);
+        let closed = ways.all(|way| way.network == Network::None);
         let homes = equipment::tool_homes(&site.env);
         let own = homes.into_iter().find(|(name, _)| name == "CARGO_HOME").map(|(_, place)| place);
         let Some(own) = own.and_then(|own| AbsPath::new(PathBuf::from(own)).ok()).filter(|_| !closed) else {
@@ -204,12 +211,17 @@ impl Enclosure {
                 self.commands = WayOut::open(&self.folder, "out", egress, &[], list).map_err(failed)?;
             }
         }
-        if let Some(program) = definition.agentd.program.as_ref().filter(|program| program.caged) {
-            let endpoints =
-                way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;
-            let list = list("agentd.program.network");
-            self.agent = WayOut::open(&self.folder, "agent-out", &program.network, &endpoints, list)
-                .map_err(failed)?;
+        for (place, program) in run.plan.workers.programs().iter().enumerate() {
+            let way = if program.caged {
+                let endpoints =
+                    way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;
+                let list = list("agentd.program.network");
+                let name = numbered("agent-out", place);
+                WayOut::open(&self.folder, &name, &program.network, &endpoints, list).map_err(failed)?
+            } else {
+                WayOut::closed()
+            };
+            self.agents.push(way);
         }
         Ok(())
     }
@@ -217,11 +229,9 @@ impl Enclosure {
     /// Says in the journal what programs asked of the network since the last time; people are told of each refused
     /// host once.
     pub fn record_asked(&self, run: &Run<'_>) -> Result<(), JournalError> {
-        let ways = [
-            ("commands", &self.commands, "runner.boundaries.sandbox.network.trustedDomains"),
-            ("agent", &self.agent, "runner.agentd.program.network"),
-        ];
-        for (programs, way, key) in ways {
+        let commands = ("commands", &self.commands, "runner.boundaries.sandbox.network.trustedDomains");
+        let agents = self.agents.iter().map(|way| ("agent", way, "program.network"));
+        for (programs, way, key) in [commands].into_iter().chain(agents) {
             let Some(proxy) = &way.proxy else { continue };
             let mut hosts = proxy.asked().take();
             if hosts.is_empty() {
@@ -253,8 +263,8 @@ impl Enclosure {
     }
 
     /// Home of an agent program.
-    pub fn agent_home(&self) -> AbsPath {
-        self.folder.join("agent-home")
+    pub fn agent_home(&self, place: usize) -> AbsPath {
+        self.folder.join(numbered("agent-home", place).as_str())
     }
 
     /// Folder of the sockets over which agentd's own tools are served to an agent program.
@@ -263,13 +273,13 @@ impl Enclosure {
     }
 
     /// Copies what the definition names of the user's home into the program's.
-    pub fn furnish(&self, program: &AgentProgram, env: &Env) -> Result<(), FileError> {
+    pub fn furnish(&self, place: usize, program: &AgentProgram, env: &Env) -> Result<(), FileError> {
         let Some(home) = env.home() else { return Ok(()) };
         let mut left = LARGEST_COPY;
         for named in &program.home {
             let named = named.trim_start_matches("~/").trim_start_matches('/');
-            let (from, to) = (home.join(named), self.agent_home().join(named));
-            if to.as_path().starts_with(self.agent_home().as_path()) {
+            let (from, to) = (home.join(named), self.agent_home(place).join(named));
+            if to.as_path().starts_with(self.agent_home(place).as_path()) {
                 copy(&from, to.as_path(), &mut left)?;
             }
         }
@@ -320,7 +330,7 @@ impl Enclosure {
     fn walls(&self, site: &Site, worktree: &Worktree, objects: Vec<AbsPath>, sandbox: &Sandbox) -> Walls {
         let mut writable = vec![worktree.path().clone(), self.folder.join("home")];
         writable.extend(self.git.as_ref().map(|own| own.dir().clone()));
-        let further = sandbox.allowed_paths.iter().map(|path| place(site, path));
+        let further = sandbox.allowed_paths.iter().map(|path| named_place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
         let mut readable = objects;
         if let Some(own) = &self.cargo {
@@ -355,8 +365,16 @@ impl Enclosure {
     }
 }
 
+/// What belongs to one of the run's agent programs, by its place among them.
+fn numbered(name: &str, place: usize) -> String {
+    match place {
+        0 => name.to_owned(),
+        further => format!("{name}-{}", further + 1),
+    }
+}
+
 /// A path of the definition: `~/` is the user's home, relative ones start at the main checkout (D85).
-fn place(site: &Site, path: &str) -> AbsPath {
+fn named_place(site: &Site, path: &str) -> AbsPath {
     match (path.strip_prefix("~/"), site.env.home().and_then(|home| AbsPath::new(home).ok())) {
         (Some(below), Some(home)) => home.join(below),
         _ => site.checkout.root().join(path),

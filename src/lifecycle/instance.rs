@@ -93,8 +93,8 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         Ok(enclosure) => enclosure,
         Err(stop) => return Ok(Err(stop)),
     };
-    let agent = match agent_backend::backend(run, site, worktree, &enclosure) {
-        Ok(agent) => agent,
+    let agents = match agent_backend::backends(run, site, worktree, &enclosure) {
+        Ok(agents) => agents,
         Err(stop) => return Ok(Err(stop)),
     };
     let toolbox = match Toolbox::open(run, site, &root).await {
@@ -149,7 +149,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             time_limit: site.config.verify.timeout.0,
             caged: run.caged().cloned(),
         },
-        agent,
+        agents,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
@@ -174,7 +174,9 @@ async fn enclose(
         Ok(enclosure) => Arc::new(enclosure),
         Err(stop) => return Ok(Err(stop)),
     };
-    run.record(Event::SandboxChosen(enclosure.facts(&run.plan.loaded.definition)))?;
+    run.record(Event::SandboxChosen(
+        enclosure.facts(&run.plan.loaded.definition, run.plan.workers.programs()),
+    ))?;
     run.has_enclosure(Arc::clone(&enclosure));
     Ok(Ok(enclosure))
 }

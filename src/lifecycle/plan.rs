@@ -17,6 +17,7 @@ use crate::config::config_file::Publish;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
+use crate::domain::agent_program::{AgentProgram, Worker};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
 use crate::domain::issue::Issue;
@@ -24,6 +25,7 @@ use crate::domain::mapping::worktree_of;
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
+use crate::domain::workers::Workers;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
 use crate::llm::Providers;
@@ -44,6 +46,8 @@ pub struct Plan {
     pub lease_record: Option<MappingRecord>,
     /// The agent's definition with its prompts.
     pub loaded: Arc<Loaded>,
+    /// Who works on its steps.
+    pub workers: Workers,
     /// What it may do.
     pub policy: Policy,
     /// Limits and targets of its sessions.
@@ -84,7 +88,9 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let (loaded, policy) = definitions(&request, &agent, site).await?;
-    let session = match asks_a_model(&loaded) {
+    let workers = workers(&loaded, site)?;
+    supported(&loaded, &workers, site).await?;
+    let session = match workers.leave_a_step_to_the_session(&loaded.definition) {
         true => site.config.session()?,
         false => site.config.session_of_programs()?,
     };
@@ -95,7 +101,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         Some(recording) if !recording.asks_models() => equipment::no_providers(&site.config, &site.clock)?,
         _ => equipment::providers(&site.config, &session, &site.clock)?,
     };
-    let redactor = equipment::redactor(&site.config, program_secrets(&loaded, site))?;
+    let redactor = equipment::redactor(&site.config, program_secrets(&workers, site))?;
     let values = values(&loaded, &request)?;
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
@@ -108,6 +114,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         mapped,
         lease_record,
         loaded: Arc::new(loaded),
+        workers,
         policy,
         session,
         providers: Arc::new(providers),
@@ -136,12 +143,10 @@ fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), R
 async fn definitions(request: &RunRequest, agent: &str, site: &Site) -> Result<(Loaded, Policy), Refusal> {
     let read = load_definition(site, agent, &request.parameters).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
-    let (loaded, policy) = match &site.kept {
+    Ok(match &site.kept {
         Some(kept) => (kept.definition(agent, read)?, kept.policy(policy)?),
         None => (read?, policy?),
-    };
-    supported(&loaded, site).await?;
-    Ok((loaded, policy))
+    })
 }
 
 /// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
@@ -226,8 +231,36 @@ async fn load_definition(
     })
 }
 
+/// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
+/// reaches of this machine: that is for `[program]` to say (D85).
+fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
+    let definition = &loaded.definition;
+    let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
+    if site.managed {
+        let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.worker.as_ref()));
+        for (step, worker) in steps.chain([(None, definition.agentd.worker.as_ref())]) {
+            let Some(Worker::Program(program)) = worker else { continue };
+            if let Some(key) = program.reaches().next() {
+                let whose = step.map_or_else(String::new, |step| format!("step \"{step}\" of the "));
+                let message = format!(
+                    "The {whose}agent \"{}\" sets program.{key}, and its definition comes from a clone that agentd manages: \
+                     what a program reaches on this machine is its operator's to say.",
+                    definition.name
+                );
+                return Err(refused(message)
+                    .hint("name the backend alone in the definition, and what it reaches by [program] in agentd.toml")
+                    .hint("or give the repository a `path`: then its definitions are yours"));
+            }
+        }
+    }
+    Workers::of(definition, site.config.program.as_ref()).map_err(|error| {
+        refused(format!("The agent \"{}\" cannot be used: {error}.", definition.name))
+            .hint("write `program` with its argv beside the backend")
+    })
+}
+
 /// What a definition asks for and cannot have is refused, never left out in silence.
-async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
+async fn supported(loaded: &Loaded, workers: &Workers, site: &Site) -> Result<(), Refusal> {
     let definition = &loaded.definition;
     let table = &site.config.sandbox;
     let asked_for = !matches!(table.mode, SandboxMode::Auto | SandboxMode::Off);
@@ -239,30 +272,22 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint("make it possible (agentd doctor says what is missing), or set sandbox.mode = \"auto\""));
     }
-    let Some(program) = &definition.agentd.program else { return Ok(()) };
-    let refused = |message: String| Err(Refusal::new(StopDetail::ConfigInvalid, message));
-    let agent = &definition.name;
-    if site.replay.is_some() {
-        return refused(format!(
-            "The agent \"{agent}\" is a program of its own: its work cannot be replayed."
-        ));
+    if site.replay.is_some() && !workers.programs().is_empty() {
+        let message = format!(
+            "The agent \"{}\" has a program of its own: its work cannot be replayed.",
+            definition.name
+        );
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message));
     }
-    if site.managed {
-        let asked = [
-            ("sandbox", !program.caged),
-            ("environment", !program.environment.is_empty()),
-            ("home", !program.home.is_empty()),
-            ("readable", !program.readable.is_empty()),
-            ("endpoints", !program.endpoints.is_empty()),
-            ("network", program.network != Egress::Nothing),
-        ];
-        if let Some((key, _)) = asked.into_iter().find(|(_, asked)| *asked) {
-            return refused(format!(
-                "The agent \"{agent}\" sets program.{key}, and its definition comes from a clone that agentd manages: what \
-                 a program reaches on this machine is its operator's to say (give the repository a `path`)."
-            ));
-        }
+    for program in workers.programs() {
+        startable(program, &definition.name, site).await?;
     }
+    Ok(())
+}
+
+/// Whether a program gets what it asks for here.
+async fn startable(program: &AgentProgram, agent: &str, site: &Site) -> Result<(), Refusal> {
+    let table = &site.config.sandbox;
     if let Some(missing) = program.environment.iter().find(|name| site.env.get(name).is_none()) {
         let message = format!("The agent \"{agent}\" wants the variable {missing}, which is not set.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
@@ -283,24 +308,16 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
             );
             return Err(Refusal::new(StopDetail::ConfigInvalid, message)
                 .hint("make the cage possible (agentd doctor says what is missing)")
-                .hint("or let it run with your own rights: \"sandbox\": \"off\" in runner.agentd.program"));
+                .hint("or let it run with your own rights: \"sandbox\": \"off\" in its `program`"));
         }
     }
     Ok(())
 }
 
-/// Whether agentd itself asks a model for this agent: somebody who has an agent program need have nothing else.
-fn asks_a_model(loaded: &Loaded) -> bool {
-    let definition = &loaded.definition;
-    definition.agentd.program.is_none() || definition.flow.steps.iter().any(|step| step.check.is_some())
-}
-
-/// The values that the agent's program is given by name: secrets like those of the configuration.
-fn program_secrets(loaded: &Loaded, site: &Site) -> Vec<KnownSecret> {
-    let program = loaded.definition.agentd.program.as_ref();
-    let names = program.map(|program| program.environment.as_slice()).unwrap_or_default();
+/// The values that programs are given by name: secrets like those of the configuration.
+fn program_secrets(workers: &Workers, site: &Site) -> Vec<KnownSecret> {
+    let names = workers.programs().iter().flat_map(|program| &program.environment);
     names
-        .iter()
         .filter_map(|name| {
             let value = site.env.filled(name)?;
             // Words that stand everywhere are no secrets.

@@ -5,6 +5,7 @@
 )]
 
 mod acp;
+mod backends;
 mod bench;
 mod cage;
 mod command;

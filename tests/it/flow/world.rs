@@ -151,7 +151,7 @@ impl Flow {
             verify_commands: self.verify.clone(),
             include_prompt_text: false,
             scope: self.world.scope(),
-            agent: None,
+            agents: BTreeMap::new(),
             run_id: RunId(Uuid::from_u128(7)),
         };
         let world = FlowWorld(self.world.session_world());

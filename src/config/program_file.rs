@@ -1,0 +1,232 @@
+//! `[program]` of `agentd.toml`: the agent program for agents whose definition names no backend; and what makes a program
+//! that is written down, there or in a definition, one that can be started.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::duration::Span;
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT, Worker};
+use crate::domain::egress::Egress;
+
+/// The word for agentd's own session in the place of a backend's.
+const SESSION: &str = "session";
+
+/// `[program]`. The keys are those of `runner.agentd.program` in a definition, and `backend`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProgramTable {
+    /// `session` (agentd's own), `claude-code`, `codex`, `gemini`, `opencode`, `acp` or `command`.
+    pub backend: String,
+    /// Program and first arguments; needed for `command` and `acp`.
+    pub argv: Vec<String>,
+    /// Model to ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Variables of agentd's own environment that the program is given, by name.
+    pub environment: Vec<String>,
+    /// Paths below the user's home that are copied into the program's private home.
+    pub home: Vec<String>,
+    /// Further paths that it may read.
+    pub readable: Vec<String>,
+    /// `auto` (the cage, refused where there is none) or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<CageWord>,
+    /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<ReachFile>,
+    /// Endpoints that it reaches by name, credentials added by agentd: of `sandbox.endpoints` or `providers`.
+    pub endpoints: Vec<String>,
+    /// Who answers where the program asks before it does something: `policy` or `cage`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<PermissionsWord>,
+    /// Whether agentd's own tools are served to it over MCP; absent = true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<bool>,
+    /// Longest time of one visit, such as `10m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<Span>,
+    /// Longest silence, such as `5m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall_limit: Option<Span>,
+    /// Most turns of its own in one visit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_turns: Option<u32>,
+}
+
+impl Default for ProgramTable {
+    fn default() -> Self {
+        Self {
+            backend: SESSION.to_owned(),
+            argv: Vec::new(),
+            model: None,
+            environment: Vec::new(),
+            home: Vec::new(),
+            readable: Vec::new(),
+            sandbox: None,
+            network: None,
+            endpoints: Vec::new(),
+            permissions: None,
+            tools: None,
+            time_limit: None,
+            stall_limit: None,
+            max_turns: None,
+        }
+    }
+}
+
+/// `program.sandbox`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum CageWord {
+    Auto,
+    Off,
+}
+
+/// `program.permissions`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum PermissionsWord {
+    Policy,
+    Cage,
+}
+
+/// `program.network`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "the words of the format")]
+pub enum ReachFile {
+    All(bool),
+    Hosts(Vec<String>),
+}
+
+/// What is wrong with a program as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// Key of [`ProgramTable`].
+    pub key: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub fix: String,
+}
+
+fn unfit(key: &'static str, message: impl Into<String>, fix: impl Into<String>) -> Unfit {
+    Unfit { key, message: message.into(), fix: fix.into() }
+}
+
+/// Who works where a backend is named without further keys. `usual` = somebody else says which program a backend is that
+/// has no usual one.
+///
+/// # Errors
+/// There is no such backend, or it needs to know its program.
+pub fn named(word: &str, is_known: bool) -> Result<Worker, Unfit> {
+    if word == SESSION {
+        return Ok(Worker::Session);
+    }
+    let Some(backend) = Backend::parse(word) else {
+        let known: Vec<&str> = Backend::ALL.into_iter().map(Backend::as_str).collect();
+        let message = format!("there is no backend \"{word}\"");
+        return Err(unfit("backend", message, format!("write {SESSION}, {}", known.join(", "))));
+    };
+    if backend.usual_program().is_none() && !is_known {
+        return Err(without_argv(backend));
+    }
+    Ok(Worker::Named(backend))
+}
+
+fn without_argv(backend: Backend) -> Unfit {
+    let message = format!("the backend \"{}\" needs program.argv", backend.as_str());
+    unfit("argv", message, "write program and arguments as argv: [\"name\", \"argument\"]")
+}
+
+impl ProgramTable {
+    /// The program of `[program]`; `None` = agentd's own session.
+    ///
+    /// # Errors
+    /// What cannot be started as written.
+    pub fn configured(&self) -> Result<Option<AgentProgram>, Vec<Unfit>> {
+        match named(&self.backend, true).map_err(|problem| vec![problem])? {
+            Worker::Session if *self != Self::default() => {
+                let message = "[program] is set, but its backend is agentd's own session";
+                Err(vec![unfit("backend", message, "name the backend, for example \"claude-code\"")])
+            }
+            Worker::Session => Ok(None),
+            Worker::Named(backend) => self.clone().program(backend).map(Some),
+            Worker::Program(program) => Ok(Some(*program)),
+        }
+    }
+
+    /// The program of that backend as it stands here.
+    ///
+    /// # Errors
+    /// What cannot be started as written: a key that means nothing to the backend is refused, not left out.
+    pub fn program(self, backend: Backend) -> Result<AgentProgram, Vec<Unfit>> {
+        let mut problems = Vec::new();
+        let mut argv = self.argv;
+        if argv.is_empty() {
+            match backend.usual_program() {
+                Some(usual) => argv.push(usual.to_owned()),
+                None => problems.push(without_argv(backend)),
+            }
+        }
+        let meaningless = [
+            ("model", self.model.is_some() && matches!(backend, Backend::Command | Backend::Acp)),
+            ("maxTurns", self.max_turns.is_some() && backend != Backend::ClaudeCode),
+            ("stallLimit", self.stall_limit.is_some() && backend == Backend::Command),
+            ("permissions", self.permissions.is_some() && !backend.asks()),
+        ];
+        for (key, _) in meaningless.into_iter().filter(|(_, given)| *given) {
+            let message = format!("program.{key} means nothing to the backend \"{}\"", backend.as_str());
+            problems.push(unfit(key, message, "take it out, or write it as an argument in argv"));
+        }
+        let network = match self.network {
+            None | Some(ReachFile::All(false)) => Egress::Nothing,
+            Some(ReachFile::All(true)) => Egress::Everything,
+            Some(ReachFile::Hosts(hosts)) => {
+                Egress::of(hosts.iter().map(String::as_str)).unwrap_or_else(|bad| {
+                    let fix = "correct the list, or write true or false";
+                    problems.push(unfit("network", bad.to_string(), fix));
+                    Egress::Nothing
+                })
+            }
+        };
+        let caged = !matches!(self.sandbox, Some(CageWord::Off));
+        if !caged && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
+            let message =
+                "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
+            problems.push(unfit("sandbox", message, "take sandbox = \"off\" out, or the lists"));
+        }
+        if self.permissions == Some(PermissionsWord::Cage) && !caged {
+            let message =
+                "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
+            problems.push(unfit("permissions", message, "write \"policy\", or take `sandbox` out"));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let permissions = match self.permissions {
+            Some(PermissionsWord::Policy) => Permissions::Policy,
+            Some(PermissionsWord::Cage) => Permissions::Cage,
+            None if caged && backend != Backend::Acp => Permissions::Cage,
+            None => Permissions::Policy,
+        };
+        Ok(AgentProgram {
+            backend,
+            argv,
+            model: self.model,
+            environment: self.environment,
+            home: self.home,
+            readable: self.readable,
+            endpoints: self.endpoints,
+            caged,
+            permissions,
+            tools: self.tools.unwrap_or(true),
+            network,
+            time_limit: self.time_limit.map(|span| span.0),
+            stall_limit: self.stall_limit.map_or(STALL_LIMIT, |span| span.0),
+            max_turns: self.max_turns,
+        })
+    }
+}

@@ -1,0 +1,232 @@
+//! Who works on which step: the step's own word, the agent's, the configuration's.
+
+use serde_json::{Value, json};
+
+use super::bench::{FIX, events, fixer, script};
+use crate::outside::world::{World, basic, text};
+
+/// A file of the world's checkout as JSON, changed.
+fn changed(world: &World, path: &str, change: impl FnOnce(&mut Value)) {
+    let place = world.shop().join(path);
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&place).unwrap()).unwrap();
+    change(&mut value);
+    world.write(&format!("shop/{path}"), &serde_json::to_string_pretty(&value).unwrap());
+}
+
+/// Lays a table over the world's configuration.
+fn overlaid(world: &World, table: &str) {
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let base = overlay.split("[program]").next().unwrap();
+    world.write("overlay.toml", &format!("{base}[program]\n{table}"));
+}
+
+/// Commits the checkout's agents, and a configuration elsewhere under which agentd manages its clone.
+async fn managed(world: &World, table: &str) -> std::process::Command {
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let shop = world.shop();
+    world.git(&shop, &["add", "-A", "."]).await;
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let entry = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\nagent = \"fixer\"\n";
+    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}{table}"));
+    let mut command = world.command(&["run", "--issue", "7"]);
+    command.current_dir(world.dir.path().join("elsewhere"));
+    command
+}
+
+const RULE: &str = "[[rule]]\nid = \"agent-program\"\nkind = \"tool\"\nname = \"exec_agent__command\"\neffect = \"allow\"\n\
+                    reason = \"the agent program of this repository\"\n\n# --- Handoffs";
+
+/// The demo's agent, whose step "continuation.issue" is a program's.
+async fn with_a_programs_step(backend: Value) -> World {
+    let world = World::of(1, |scenario| {
+        scenario.model.replies.retain(|reply| !format!("{reply:?}").contains("Carry out the plan"));
+    })
+    .await;
+    changed(&world, ".agent/resolver/steps_registry.json", |registry| {
+        registry["steps"]["continuation.issue"]["agentd"] = backend;
+    });
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    world.write("shop/.agent/policy.toml", &policy.replacen("# --- Handoffs", RULE, 1));
+    world
+}
+
+/// A program that makes the change and says so as the step's schema wants it.
+fn changes(world: &World) -> std::path::PathBuf {
+    let said = json!({
+        "summary": "The share is taken.", "changes": "`lib/cart.sh`: the share, not cents.",
+        "next_action": {"action": "next", "reason": "it is to be verified"},
+    });
+    script(world, "change.sh", &format!("#!/bin/sh\ncat >../../../heard; {FIX}\necho '{said}'\n"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_step_is_a_programs_the_others_are_the_sessions_and_the_gate_is_asked_between_them() {
+    let world = with_a_programs_step(Value::Null).await;
+    let program = json!({"argv": [changes(&world)], "sandbox": "off"});
+    changed(&world, ".agent/resolver/steps_registry.json", |registry| {
+        registry["steps"]["continuation.issue"]["agentd"] = json!({"backend": "command", "program": program});
+    });
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_reason"].as_str()), (Some(0), Some("OBJECTIVE_ACHIEVED")), "{output:#}");
+    world.assert_one_of_each();
+    let told = events(&world, &output);
+    let handoff = told.iter().find(|event| {
+        event["data"]["resource"]["kind"] == "handoff"
+            && event["data"]["resource"]["name"] == "verification.issue"
+    });
+    let handoff = handoff.unwrap_or_else(|| panic!("the program's handoff passed no gate: {told:#?}"));
+    assert_eq!(handoff["data"]["decision"], "allow", "{handoff:#}");
+    let launches = told.iter().filter(|event| event["data"]["resource"]["name"] == "exec_agent__command");
+    assert!(launches.count() > 0, "{told:#?}");
+    // It heard what the session's step gave, as any step does.
+    let heard = std::fs::read_to_string(world.dir.path().join("heard")).unwrap();
+    assert!(heard.contains("compute `price * (100 - percent) / 100`"), "{heard}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_022_a_handoff_of_a_program_that_the_policy_denies_leads_nowhere() {
+    let world = with_a_programs_step(Value::Null).await;
+    let program = json!({"argv": [changes(&world)], "sandbox": "off"});
+    changed(&world, ".agent/resolver/steps_registry.json", |registry| {
+        registry["steps"]["continuation.issue"]["agentd"] = json!({"backend": "command", "program": program});
+    });
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let (flow, rest) = policy.split_once("id = \"no-other-handoff\"").unwrap();
+    let denied = rest.replacen("deny_mode = \"tool_result\"", "deny_mode = \"throw\"", 1);
+    let flow = flow.replace("\"verification.issue\", ", "");
+    world.write("shop/.agent/policy.toml", &format!("{flow}id = \"no-other-handoff\"{denied}"));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+    let visited: Vec<_> = output["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+    assert_eq!(visited, ["initial.issue", "continuation.issue"], "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_words_at_a_step_are_told_with_file_and_line() {
+    let world = with_a_programs_step(Value::Null).await;
+    for (backend, words) in [
+        (json!({"backend": "claude"}), "there is no backend \"claude\""),
+        (json!({"backend": "command"}), "the backend \"command\" needs program.argv"),
+        (json!({"backend": "session", "program": {"argv": ["x"]}}), "the backend is agentd's own session"),
+        (json!({"backend": "codex", "program": {"maxTurns": 3}}), "program.maxTurns means nothing"),
+        (json!({"backend": "gemini", "program": {"network": ["https://x/"]}}), "is not a host"),
+        (json!({"backend": 7}), "the value is not of types"),
+    ] {
+        changed(&world, ".agent/resolver/steps_registry.json", |registry| {
+            registry["steps"]["continuation.issue"]["agentd"] = backend.clone();
+        });
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        let expected = if backend["backend"] == 7 { 5 } else { 4 };
+        assert_eq!(code, Some(expected), "{backend}: {output:#}");
+        let told = output["summary"].as_str().unwrap();
+        assert!(told.contains(words), "{words}: {output:#}");
+        let registry =
+            std::fs::read_to_string(world.shop().join(".agent/resolver/steps_registry.json")).unwrap();
+        let begins = registry.lines().position(|line| line.contains("\"agentd\"")).unwrap() + 1;
+        let near = (begins..begins + 6).any(|line| told.contains(&format!("steps_registry.json:{line}")));
+        assert!(near, "line {begins} ff.: {output:#}");
+    }
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configuration_names_the_program_for_agents_that_name_none() {
+    let world = World::new(0).await;
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho configured\n"));
+    fixer(&world, "command", &json!({"argv": ["false"], "sandbox": "off"}));
+    changed(&world, ".agent/fixer/agent.json", |agent| {
+        agent["runner"].as_object_mut().unwrap().remove("agentd");
+    });
+    for (table, key, words) in [
+        ("backend = \"command\"\n", "program.backend", "needs program.argv"),
+        ("backend = \"nobody\"\n", "program.backend", "there is no backend"),
+        ("model = \"m\"\n", "program.model", "its backend is agentd's own session"),
+        ("backend = \"codex\"\nmax_turns = 3\n", "program.max_turns", "program.max_turns means nothing"),
+        ("backend = \"codex\"\nmax_turn = 3\n", "program.max_turn", "max_turns"),
+    ] {
+        overlaid(&world, table);
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(code, Some(4), "{output:#}");
+        let told = output["summary"].as_str().unwrap();
+        assert!(
+            told.contains(key) && told.contains(words) && told.contains("overlay.toml:"),
+            "{key}: {output:#}"
+        );
+    }
+    overlaid(&world, &format!("backend = \"command\"\nsandbox = \"off\"\nargv = [{program:?}]\n"));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    assert!(output.to_string().contains("configured"), "{output:#}");
+    let explained = world.json(&["config", "explain"]).await.1.to_string();
+    assert!(explained.contains("program.backend") && explained.contains("program.argv"), "{explained}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_takes_the_work_back_from_the_agents_program() {
+    let world = World::of(1, |scenario| {
+        scenario.model.replies = serde_json::from_value(json!([
+            {"tool_calls": [{"name": "edit_file", "arguments":
+                {"path": "lib/cart.sh", "old": "$1 - $2", "new": "$1 * (100 - $2) / 100"}}]},
+            {"final_report": {"report_format": "markdown", "content": "By the session.", "outcome": "achieved"}},
+        ]))
+        .unwrap();
+    })
+    .await;
+    fixer(&world, "command", &json!({"argv": ["false"], "sandbox": "off"}));
+    changed(&world, ".agent/fixer/steps_registry.json", |registry| {
+        registry["steps"]["initial.fix"]["agentd"] = json!({"backend": "session"});
+    });
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    assert!(output.to_string().contains("By the session."), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d85_what_a_steps_program_reaches_is_for_the_operator_of_a_managed_clone_to_say() {
+    let world = World::new(0).await;
+    fixer(&world, "command", &json!({"argv": ["true"], "sandbox": "off"}));
+    let program = script(&world, "fix.sh", &format!("#!/bin/sh\ncat >/dev/null; {FIX}\necho operator\n"));
+    changed(&world, ".agent/fixer/agent.json", |agent| {
+        agent["runner"].as_object_mut().unwrap().remove("agentd");
+    });
+    for (key, value) in [
+        ("sandbox", json!("off")),
+        ("environment", json!(["MODEL_KEY"])),
+        ("home", json!([".codex/auth.json"])),
+        ("readable", json!(["/etc/hostname"])),
+        ("endpoints", json!(["anthropic"])),
+        ("network", json!(true)),
+    ] {
+        changed(&world, ".agent/fixer/steps_registry.json", |registry| {
+            registry["steps"]["initial.fix"]["agentd"] =
+                json!({"backend": "command", "program": {"argv": ["true"], key: value}});
+        });
+        let mut command = managed(&world, "").await;
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let told = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{told}");
+        let words = format!("The step \"initial.fix\" of the agent \"fixer\" sets program.{key}");
+        assert!(told.contains(&words), "{told}");
+    }
+    // Who runs the daemon says it, and the definition nothing.
+    changed(&world, ".agent/fixer/steps_registry.json", |registry| {
+        registry["steps"]["initial.fix"].as_object_mut().unwrap().remove("agentd");
+    });
+    let policy = world.shop().join(".agent/policy.toml");
+    let table = format!(
+        "[policy]\nfiles = [{policy:?}]\n[program]\nbackend = \"command\"\nsandbox = \"off\"\nargv = [{program:?}]\n"
+    );
+    let mut command = managed(&world, &table).await;
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    world.assert_one_of_each();
+    world.finish().await;
+}
