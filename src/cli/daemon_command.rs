@@ -33,10 +33,12 @@ use crate::sys::clock::Clock;
 use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::host::Host;
 use crate::sys::lock;
+use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
 /// `agentd daemon [--once]`.
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
+    memory::share_one_arena();
     context.block_on(async {
         let shutdown = listen()?;
         let (mut parts, _watching) = parts(context, &shutdown).await?;

@@ -193,6 +193,7 @@ async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result
         repo: None,
         state: &absolute(folder.state())?,
         needs_github: true,
+        github: None,
         env: &env,
         cancel: shutdown.abort_token().clone(),
     };

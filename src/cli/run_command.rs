@@ -59,6 +59,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
             flags: &flags,
             needs_github: matches!(request.issue, IssueRef::Number(_)),
             fresh: true,
+            github: None,
             cancel: shutdown.abort_token().clone(),
         };
         let site = sites::one(context, &wish).await?;

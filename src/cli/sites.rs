@@ -28,6 +28,8 @@ pub struct Wish<'a> {
     pub needs_github: bool,
     /// Whether a clone that agentd manages is brought to its origin branch first.
     pub fresh: bool,
+    /// A client that is there already; `None` = each repository has its own, as its configuration says.
+    pub github: Option<github::Client>,
     /// Ends git calls.
     pub cancel: CancellationToken,
 }
@@ -35,8 +37,8 @@ pub struct Wish<'a> {
 /// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
 pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
-    // One client for all: one breaker, one count of limits.
-    let client = client(&operator)?;
+    // One client for all: one breaker, one count of limits, one set of root certificates in memory.
+    let wish = &Wish { github: Some(client(&operator)?), ..wish.clone() };
     let mut sites = Vec::new();
     let wanted = |entry: &Repository| match (&context.global.repo, &entry.name) {
         (Some(only), Some(name)) => only == name,
@@ -49,7 +51,6 @@ pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, Comman
         sites.push(here(context, operator, context.global.repo.as_ref(), wish).await?);
     }
     for site in &mut sites {
-        site.github = Some(client.clone());
         site.kept = Some(Arc::default());
     }
     Ok(sites)
@@ -146,7 +147,8 @@ async fn managed(
     let dir = match there.filter(|_| !wish.fresh) {
         Some(dir) => dir,
         None => {
-            managed::prepare(entry, &client(operator)?, &state, &context.env, wish.cancel.clone()).await?
+            let github = wish.github.clone().map_or_else(|| client(operator), Ok)?;
+            managed::prepare(entry, &github, &state, &context.env, wish.cancel.clone()).await?
         }
     };
     let config = managed::configuration(operator, &dir, name, &context.env)?;
@@ -166,6 +168,7 @@ async fn opened(
         repo,
         state: &context.state_dir()?,
         needs_github: wish.needs_github,
+        github: wish.github.clone(),
         env: &context.env,
         cancel: wish.cancel.clone(),
     };

@@ -6,7 +6,6 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::config_file::ConfigFile;
-use super::layer::join;
 
 /// JSON Schema of `agentd.toml`, without references.
 static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
@@ -18,6 +17,11 @@ static SCHEMA: LazyLock<Json> = LazyLock::new(|| {
 /// The JSON Schema of `agentd.toml` (`agentd config schema config`), generated from the types that read it.
 pub fn schema() -> &'static Json {
     &SCHEMA
+}
+
+/// Path of `name` in the table at `path`.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// A key that the schema does not have.

@@ -9,6 +9,7 @@ use toml::{Spanned, Table, Value};
 
 use super::env::Env;
 use super::error::ConfigError;
+use super::known_keys::join;
 use super::placeholder::{ENV_FILE, Scope};
 use super::source_format::Source;
 use super::{known_keys, secret};
@@ -114,11 +115,6 @@ impl Layer {
             _ => {}
         }
     }
-}
-
-/// Path of `name` in the table at `path`.
-pub(super) fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn is_supported(version: &str) -> bool {

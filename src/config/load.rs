@@ -10,8 +10,9 @@ use super::config_file::{ConfigFile, RepositoryTable};
 use super::entry::Entry;
 use super::env::Env;
 use super::error::ConfigError;
+use super::known_keys::join;
 use super::layer::{self, Layer, Places};
-use super::placeholder::{Placeholder, Scope};
+use super::placeholder::{Placeholder, Scope, is_deferred};
 use super::settings::{Config, Daemon, Github, McpServer, McpTransport, Repository, RestTool, Sweep};
 use super::source_format::Source;
 use super::tools_file::{McpServerTable, RestToolTable};
@@ -145,14 +146,6 @@ impl Config {
     }
 }
 
-/// Whether the placeholders of a key are resolved only when it is used.
-pub(super) fn is_deferred(key: &str) -> bool {
-    ["providers.", "mcp.servers.", "rest.tools.", "sandbox.endpoints.", "chat.users["]
-        .iter()
-        .any(|prefix| key.starts_with(prefix))
-        || ["github.token", "github.app.private_key", "daemon.webhook_secret"].contains(&key)
-}
-
 fn read(files: &[PathBuf], env: &Env) -> Result<Vec<Layer>, ConfigError> {
     files.iter().map(|file| Layer::read(file, env)).collect()
 }
@@ -224,7 +217,7 @@ fn resolve(value: &mut Value, path: &str, tree: &Tree) -> Result<(), ConfigError
         }
         Value::Table(table) => {
             for (name, value) in table.iter_mut() {
-                resolve(value, &layer::join(path, name), tree)?;
+                resolve(value, &join(path, name), tree)?;
             }
         }
         Value::Array(array) => {

@@ -167,6 +167,14 @@ pub(super) fn variables_of(text: &str) -> Vec<String> {
     names
 }
 
+/// Whether the placeholders of a key are resolved only when it is used.
+pub(super) fn is_deferred(key: &str) -> bool {
+    ["providers.", "mcp.servers.", "rest.tools.", "sandbox.endpoints.", "chat.users["]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
+        || ["github.token", "github.app.private_key", "daemon.webhook_secret"].contains(&key)
+}
+
 /// `NAME=value` lines; `#` comments, blank lines, a leading `export` and quotes around the value are allowed.
 /// Gives the 1-based number of the first line that is something else.
 fn parse_env_file(text: &str) -> Result<BTreeMap<String, String>, usize> {

@@ -14,7 +14,7 @@ use super::config_file::{
 };
 use super::error::ConfigError;
 use super::layer::Layer;
-use super::placeholder::{Placeholder, variables_of};
+use super::placeholder::{Placeholder, is_deferred, variables_of};
 use super::sandbox_file::SandboxTable;
 use super::source_format::Source;
 use super::tools_file::{BoundParam, HttpMethod};
@@ -411,7 +411,7 @@ impl Config {
             .collect();
         for (key, value) in self.tree.leaves() {
             let Some(text) = value.as_str().filter(|text| text.contains("${")) else { continue };
-            if super::load::is_deferred(&key)
+            if is_deferred(&key)
                 && let Ok(value) = self.tree.placeholder(&key, text).resolve()
             {
                 let kind = variables_of(text).into_iter().next().unwrap_or(key);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::layer::{Layer, join};
+use super::known_keys::join;
+use super::layer::Layer;
 use super::placeholder::{Placeholder, Scope};
 use super::source_format::Source;
 

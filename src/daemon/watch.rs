@@ -27,6 +27,7 @@ use crate::github::{Client, ErrorKind, Fetched, IssueState};
 use crate::sys::files::FileError;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{Lock, LockError};
+use crate::sys::memory;
 
 /// Repositories polled at the same time.
 pub(super) const POLLED_AT_ONCE: usize = 8;
@@ -184,9 +185,15 @@ impl Daemon {
             })
         });
         let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
+        let mut rests = false;
         while !self.parts.shutdown.stopping() {
             let began = Instant::now();
             self.unless_stopped(Self::tick).await;
+            let rested = std::mem::replace(&mut rests, self.supervisor.is_empty());
+            if rests && !rested {
+                // What the start, or the runs that ended, needed is not needed while nothing happens.
+                tokio::task::spawn_blocking(memory::give_back);
+            }
             let earliest = Instant::now() + LEAST_PAUSE;
             // From one poll's start to the next one's, however long the ticks are.
             let next = earliest.max(began + self.parts.poll_interval);

@@ -2,9 +2,8 @@
 
 use super::budget::BudgetKind;
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
-use super::money::Money;
 use super::name::CommitId;
-use super::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact, CostSource};
+use super::record::{AccountingEntry, Artifact, LedgerTotals};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
@@ -91,31 +90,6 @@ pub enum EffectState {
     Done(String),
     /// Not done, with the public reason.
     Failed(String),
-}
-
-/// Sums over the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LedgerTotals {
-    /// Model requests.
-    pub llm_requests: u64,
-    /// Of these, failed.
-    pub llm_failed: u64,
-    /// Tool executions.
-    pub tools_run: u64,
-    /// Of these, failed.
-    pub tools_failed: u64,
-    /// Uncached input tokens.
-    pub tokens_in: u64,
-    /// Output tokens.
-    pub tokens_out: u64,
-    /// Tokens read from cache.
-    pub cache_read: u64,
-    /// Tokens written to cache.
-    pub cache_write: u64,
-    /// Known cost.
-    pub cost: Money,
-    /// Whether a request's cost is unknown.
-    pub cost_unknown: bool,
 }
 
 impl RunFacts {
@@ -212,27 +186,6 @@ impl RunFacts {
 
     /// Sums over the ledger; equal to the sums over `accounting.jsonl` by construction.
     pub fn totals(&self) -> LedgerTotals {
-        let mut totals = LedgerTotals::default();
-        for entry in &self.ledger {
-            let failed = u64::from(entry.status == AccountingStatus::Failed);
-            match &entry.what {
-                AccountingKind::Llm { tokens, cost_usd, cost_source, .. } => {
-                    totals.llm_requests += 1;
-                    totals.llm_failed += failed;
-                    let tokens = tokens.unwrap_or_default();
-                    totals.tokens_in += tokens.input_tokens;
-                    totals.tokens_out += tokens.output_tokens;
-                    totals.cache_read += tokens.cache_read_input_tokens;
-                    totals.cache_write += tokens.cache_write_input_tokens;
-                    totals.cost += cost_usd.unwrap_or_default();
-                    totals.cost_unknown |= *cost_source == CostSource::Unknown && failed == 0;
-                }
-                AccountingKind::Tool { .. } => {
-                    totals.tools_run += 1;
-                    totals.tools_failed += failed;
-                }
-            }
-        }
-        totals
+        LedgerTotals::of(&self.ledger)
     }
 }

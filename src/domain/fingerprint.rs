@@ -1,12 +1,10 @@
 //! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::canonical::{NotCanonical, canonical_json, canonical_sha256, sha256_hex};
-use super::issue::IssueKey;
+use super::canonical::{NotCanonical, canonical_json, sha256_hex};
 use super::message::{Message, ToolSpec};
-use super::policy::ProposalKind;
 
 /// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
 pub const FINGERPRINT_SCHEMA: &str = "agentd.fingerprint.v1";
@@ -186,34 +184,4 @@ fn said(messages: &[Message]) -> Vec<Said<'_>> {
 fn canonical_arguments(raw: &str) -> String {
     let parsed: Result<Value, _> = serde_json::from_str(raw);
     parsed.ok().and_then(|value| canonical_json(&value).ok()).unwrap_or_else(|| raw.to_owned())
-}
-
-/// What a proposal's hash covers: who proposes what, where. Call ids, time, policy and principal are left out, so that
-/// the same proposal has the same hash in a replay; a grant binds the principal itself (P-035, D86).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProposalKey<'a> {
-    /// Kind of proposal.
-    pub kind: ProposalKind,
-    /// `owner/name`.
-    pub repo: &'a str,
-    /// The issue.
-    pub issue: &'a IssueKey,
-    /// The step that proposes.
-    pub step: &'a str,
-    /// Tool, target step or agent.
-    pub name: &'a str,
-    /// RFC 8785 text of the arguments.
-    pub args_canonical_json: &'a str,
-}
-
-/// Lower-case hexadecimal SHA-256 over the canonical `{kind, repo, issue, step, name, argsCanonicalJson}`.
-pub fn proposal_hash(key: &ProposalKey<'_>) -> Result<String, NotCanonical> {
-    canonical_sha256(&json!({
-        "kind": key.kind,
-        "repo": key.repo,
-        "issue": key.issue,
-        "step": key.step,
-        "name": key.name,
-        "argsCanonicalJson": key.args_canonical_json,
-    }))
 }

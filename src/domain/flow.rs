@@ -13,10 +13,8 @@ use super::egress::Egress;
 use super::input_spec::InputSpec;
 pub use super::intent::{ClosureAction, Intent, PermissionMode, StepKind};
 use super::output_schema::StepSchema;
+pub use super::step_address::{StepAddress, StepId};
 use super::step_check::StepCheck;
-
-/// Id of a step: the key in the registry, e.g. `initial.issue`.
-pub type StepId = String;
 
 /// An agent: what it is, when it is done, what it may do, and its steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -346,19 +344,6 @@ impl Iterations {
     pub fn allows_more(self, in_a_row: u32) -> bool {
         self.max.is_none_or(|max| in_a_row < max)
     }
-}
-
-/// Address of a step's prompt below its `c1`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct StepAddress {
-    /// Second level.
-    pub c2: String,
-    /// Third level.
-    pub c3: String,
-    /// Edition, `default` where absent.
-    pub edition: String,
-    /// Adaptation.
-    pub adaptation: Option<String>,
 }
 
 /// How a step's output becomes an intent.

@@ -42,6 +42,7 @@ pub mod output_schema;
 pub mod agent_program;
 pub mod completion;
 pub mod check_output;
+pub mod step_address;
 pub mod step_check;
 pub mod flow;
 pub mod workers;

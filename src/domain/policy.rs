@@ -1,11 +1,10 @@
 //! Proposals, decisions and envelopes: the words of the gate (seed 002, contracts §3.6 and §3.8).
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::canonical::{NotCanonical, canonical_json};
-use super::fingerprint::{ProposalKey, proposal_hash};
+use super::canonical::{NotCanonical, canonical_json, canonical_sha256};
 use super::issue::IssueKey;
 use super::run::{Principal, PrincipalSource};
 
@@ -420,4 +419,34 @@ pub struct ToolResultEnvelope {
     pub public_reason: Option<String>,
     /// What came of it (`success` or `error`) when it ran, else null; a handoff's payload (P-046).
     pub data: Option<Value>,
+}
+
+/// What a proposal's hash covers: who proposes what, where. Call ids, time, policy and principal are left out, so that
+/// the same proposal has the same hash in a replay; a grant binds the principal itself (P-035, D86).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProposalKey<'a> {
+    /// Kind of proposal.
+    pub kind: ProposalKind,
+    /// `owner/name`.
+    pub repo: &'a str,
+    /// The issue.
+    pub issue: &'a IssueKey,
+    /// The step that proposes.
+    pub step: &'a str,
+    /// Tool, target step or agent.
+    pub name: &'a str,
+    /// RFC 8785 text of the arguments.
+    pub args_canonical_json: &'a str,
+}
+
+/// Lower-case hexadecimal SHA-256 over the canonical `{kind, repo, issue, step, name, argsCanonicalJson}`.
+pub fn proposal_hash(key: &ProposalKey<'_>) -> Result<String, NotCanonical> {
+    canonical_sha256(&json!({
+        "kind": key.kind,
+        "repo": key.repo,
+        "issue": key.issue,
+        "step": key.step,
+        "name": key.name,
+        "argsCanonicalJson": key.args_canonical_json,
+    }))
 }

@@ -7,11 +7,10 @@ use uuid::Uuid;
 
 use super::budget::BudgetKind;
 use super::evidence::{Claim, Conflict, EvidenceRecord, VerificationState};
-use super::facts::LedgerTotals;
 use super::issue::{IssueKey, ObjectiveSource};
 use super::money::Money;
 use super::origin::OriginSource;
-use super::record::Artifact;
+use super::record::{Artifact, LedgerTotals};
 use super::report::FinalReport;
 use super::run::{ForcedFinal, Principal, VisitRecord, Warning};
 use super::stop::{LimitType, Stop, StopDetail, StopReason};

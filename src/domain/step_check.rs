@@ -1,6 +1,6 @@
 //! The seed's step check: a question after a step's work, and where its answer leads (seed 001, StepCheck).
 
-use super::flow::{StepAddress, StepId};
+use super::step_address::{StepAddress, StepId};
 
 /// Asked of a reader that cannot change anything; the answer is `ok` or `ng`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub(super) enum Head {
     Branch(String),
     /// On a commit.
     Detached(String),
-    /// Unreadable.
+    /// Unreadable, or not written yet.
     Broken,
 }
 
@@ -140,6 +140,8 @@ fn read(dir: AbsPath) -> Entry {
     let head = match text("HEAD") {
         Some(text) => match text.strip_prefix("ref: ") {
             Some(full) => Head::Branch(full.to_owned()),
+            // What git writes first when it makes a worktree, before it knows better.
+            None if text.bytes().all(|b| b == b'0') => Head::Broken,
             None if text.len() >= 40 && text.bytes().all(|b| b.is_ascii_hexdigit()) => Head::Detached(text),
             None => Head::Broken,
         },

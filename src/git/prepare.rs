@@ -401,6 +401,11 @@ impl Checkout {
         for broken in all.iter().filter(|entry| entry.path.as_ref() == Some(path)) {
             self.retire(broken)?;
         }
+        if holds_only_link(path) {
+            // A git that was killed before it checked anything out.
+            files::remove_file(path.join(".git").as_path())?;
+            return self.create(plan, path, remote_tip).await;
+        }
         let had_branch = self.local_branch(&plan.branch).await?.is_some();
         self.check_not_elsewhere(plan, path).await?;
         let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
@@ -434,11 +439,7 @@ impl Worktree {
     ) -> Result<(), WorktreeError> {
         let marker = self.git_dir().join(PREPARING);
         let index = self.git_dir().join("index");
-        let bare = || {
-            fs::read_dir(self.path().as_path())
-                .is_ok_and(|all| all.flatten().all(|e| e.file_name() == ".git"))
-        };
-        if marker.as_path().exists() || (!index.as_path().exists() && bare()) {
+        if marker.as_path().exists() || (!index.as_path().exists() && holds_only_link(self.path())) {
             files::write_private(marker.as_path(), b"")?;
             let hooks = self.checkout().hooks();
             self.narrow(&population.sparse).await?;
@@ -464,6 +465,11 @@ impl Worktree {
         warnings.push(format!("{} was brought forward to the remote's {}", self.branch(), tip.short()));
         Ok(())
     }
+}
+
+/// Whether nothing is in a worktree's directory but the link to its repository.
+fn holds_only_link(path: &AbsPath) -> bool {
+    fs::read_dir(path.as_path()).is_ok_and(|all| all.flatten().all(|entry| entry.file_name() == ".git"))
 }
 
 fn diverged(branch: &BranchName, local: &CommitId, remote: &CommitId) -> WorktreeError {

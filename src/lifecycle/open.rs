@@ -31,6 +31,8 @@ pub struct Opening<'a> {
     pub state: &'a AbsPath,
     /// Whether the tracker is needed: then missing credentials are an error.
     pub needs_github: bool,
+    /// A client that is there already; `None` = one is made from the configuration.
+    pub github: Option<github::Client>,
     /// The environment.
     pub env: &'a Env,
     /// Ends git calls.
@@ -58,14 +60,10 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         }
         None => local_name(&checkout)?,
     };
-    let credentials = if opening.needs_github {
-        Some(config.github_credentials()?)
-    } else {
-        config.github_credentials_if_any()?
+    let github = match opening.github {
+        Some(github) => Some(github),
+        None => own_client(&config, opening.needs_github)?,
     };
-    let github = credentials
-        .map(|credentials| github::Client::new(github::Settings::of(&config.github, credentials)))
-        .transpose()?;
     Ok(Site {
         config,
         repository,
@@ -81,6 +79,15 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         kept: None,
         managed: false,
     })
+}
+
+fn own_client(config: &Config, is_needed: bool) -> Result<Option<github::Client>, Refusal> {
+    let credentials = match is_needed {
+        true => Some(config.github_credentials()?),
+        false => config.github_credentials_if_any()?,
+    };
+    let made = |credentials| github::Client::new(github::Settings::of(&config.github, credentials));
+    Ok(credentials.map(made).transpose()?)
 }
 
 fn no_checkout(error: GitError) -> Refusal {

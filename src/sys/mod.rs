@@ -11,6 +11,7 @@ pub mod shutdown;
 pub mod host;
 pub mod holder_format;
 pub mod lock;
+pub mod memory;
 pub mod paths;
 pub mod socket;
 pub mod worktree_path;

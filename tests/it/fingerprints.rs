@@ -1,11 +1,10 @@
 //! Hashes that anybody can recompute: vectors shared with a checker in Python that knows no code of agentd.
 
 use agentd::domain::canonical::{canonical_json, canonical_sha256};
-use agentd::domain::fingerprint::{
-    FINGERPRINT_SCHEMA, HashedTools, ProposalKey, proposal_hash, request_hashes,
-};
+use agentd::domain::fingerprint::{FINGERPRINT_SCHEMA, HashedTools, request_hashes};
 use agentd::domain::issue::IssueKey;
 use agentd::domain::message::{Message, ToolSpec};
+use agentd::domain::policy::{ProposalKey, proposal_hash};
 use agentd::sys::paths::AbsPath;
 use agentd::sys::process::{ProcessError, ProcessSpec, run};
 use serde_json::{Value, json};

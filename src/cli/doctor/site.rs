@@ -31,6 +31,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
         repo: context.global.repo.as_ref(),
         state: &state,
         needs_github: false,
+        github: None,
         env: &context.env,
         cancel: CancellationToken::new(),
     };

@@ -101,6 +101,7 @@ pub(super) fn replay(
             repo: Some(&dir.repo),
             state: &state,
             needs_github: false,
+            github: None,
             env: &context.env,
             cancel: shutdown.abort_token().clone(),
         };

@@ -10,6 +10,9 @@ use crate::sys::process::ProcessSpec;
 /// Where agentd's own program and the proxy's socket stand inside.
 const OWN_PROGRAM: &str = "/run/agentd-cage/agentd";
 const OWN_SOCKET: &str = "/run/agentd-cage/proxy";
+/// What the kernel lets root write whatever capabilities it has, the root of a user namespace included; bubblewrap itself
+/// leaves out what it takes to be read-only already.
+const KERNEL_SETTINGS: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 /// What a command in it is made of.
 pub(super) struct Command<'a> {
@@ -43,6 +46,9 @@ pub(super) fn arguments(
     args.words([
         "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", "/var/tmp",
     ]);
+    for place in KERNEL_SETTINGS {
+        args.pair("--ro-bind-try", Path::new(place), Path::new(place));
+    }
     if walls.network == Network::All {
         args.network_files();
     }

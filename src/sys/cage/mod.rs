@@ -245,6 +245,8 @@ impl Cage {
     /// The same process, inside. Its environment is what it was, with the proxy in it; a program that is not found
     /// stays as it is, so that starting it says so.
     pub fn wrap(&self, spec: ProcessSpec, walls: &Walls) -> ProcessSpec {
+        // The system's configuration of git is hidden, and some versions of git fail on a file that they cannot open.
+        let spec = spec.env("GIT_CONFIG_NOSYSTEM", "1");
         let path = variable(&spec, "PATH");
         let named = spec.program.as_os_str();
         let found = if spec.program.components().count() > 1 {

@@ -207,6 +207,7 @@ async fn attack(mode: &str) {
     fixer(&world, "command", &program);
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     snapshot(&home, &mut before);
+    let kernel = kernel_settings();
 
     let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     let all = journal(&world, &output);
@@ -240,8 +241,24 @@ async fn attack(mode: &str) {
             wrong.push(format!("{} was written", place.display()));
         }
     }
+    for (place, was) in kernel {
+        if std::fs::read(&place).ok().as_ref() != Some(&was) {
+            // The machine of whoever runs the tests is theirs.
+            std::fs::write(&place, &was).ok();
+            wrong.push(format!("{} was changed", place.display()));
+        }
+    }
     assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
     world.finish().await;
+}
+
+/// Settings of the machine that the corpus goes for.
+fn kernel_settings() -> Vec<(PathBuf, Vec<u8>)> {
+    ["kernel/core_pattern", "net/ipv4/ip_forward", "kernel/hostname"]
+        .iter()
+        .map(|name| Path::new("/proc/sys").join(name))
+        .filter_map(|place| Some((place.clone(), std::fs::read(&place).ok()?)))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

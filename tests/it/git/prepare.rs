@@ -235,6 +235,30 @@ async fn a_checkout_that_was_killed_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_git_that_was_killed_before_it_wrote_head_is_no_other_branch() {
+    let ground = Ground::new().await;
+    for (issue, branch_is_there) in [(3, false), (4, true)] {
+        let ready = ground.prepare(issue).await.unwrap();
+        let path = ready.worktree.path().clone();
+        // What older versions of git leave behind: no files but the link, and a HEAD of noughts.
+        std::fs::remove_file(path.join("a.txt").as_path()).unwrap();
+        let entry = format!(".git/worktrees/issue-{issue}");
+        ground.write(&format!("{entry}/HEAD"), &format!("{}\n", "0".repeat(40)));
+        ground.write(&format!("{entry}/locked"), "initializing");
+        std::fs::remove_file(ground.at(&format!("{entry}/index")).as_path()).unwrap();
+        if !branch_is_there {
+            ground.git(&["update-ref", "-d", &format!("refs/heads/feature/issue-{issue}")]).await;
+        }
+        let ready = ground.prepare(issue).await.unwrap();
+        assert_eq!(ground.read(&format!(".worktrees/issue-{issue}/a.txt")), "one\ntwo\nthree\nfour\n");
+        assert_eq!(ready.worktree.status().await.unwrap(), []);
+        let beside = std::fs::read_dir(path.parent().unwrap().as_path()).unwrap().flatten();
+        let set_aside = beside.filter(|entry| entry.file_name().to_string_lossy().contains("aside"));
+        assert_eq!(set_aside.count(), 0, "there was nothing to set aside");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_preparation_that_is_killed_at_any_moment_can_be_done_again() {
     let ground = Ground::new().await;
     for n in 0..300 {
