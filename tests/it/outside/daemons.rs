@@ -66,12 +66,18 @@ impl Drop for Running {
 
 /// Waits for something that a person would wait for, on a busy machine for some minutes.
 pub async fn until(what: &str, so: impl Fn() -> bool) {
+    until_or(what, so, String::new).await;
+}
+
+/// The same; what is the case instead is told where it never comes so.
+pub async fn until_or(what: &str, so: impl Fn() -> bool, instead: impl Fn() -> String) {
     let waiting = async {
         while !so() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(180), waiting).await.is_ok(), "never: {what}");
+    let came = tokio::time::timeout(Duration::from_secs(180), waiting).await.is_ok();
+    assert!(came, "never: {what}; {}", instead());
 }
 
 /// Answers of the model after the first `skip` take this long.
