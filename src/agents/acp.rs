@@ -27,6 +27,7 @@ const VERSION: u64 = 1;
 const INITIALIZE: u64 = 1;
 const NEW_SESSION: u64 = 2;
 const PROMPT: u64 = 3;
+const LOAD_SESSION: u64 = 4;
 /// Messages that may wait for a program that does not read.
 const WAITING: usize = 64;
 
@@ -44,6 +45,8 @@ struct Talk<'a> {
     out: mpsc::Sender<String>,
     /// The request that waits for its answer; the talk has one at a time.
     waiting: u64,
+    /// Whether the session is one that it has loaded: then it has heard the task.
+    loaded: bool,
     session: String,
     after_tool: bool,
 }
@@ -68,6 +71,7 @@ impl Launch {
             entry,
             out,
             waiting: INITIALIZE,
+            loaded: false,
             session: String::new(),
             after_tool: false,
         };
@@ -146,7 +150,8 @@ impl Talk<'_> {
         match (text(&message, "/method"), id) {
             (Some(method), Some(id)) => self.asked(&method, id.clone(), &message).await.map(|()| Next::More),
             (Some(method), None) => {
-                if method == "session/update" {
+                // What is told before the prompt is the past of a session that was loaded.
+                if method == "session/update" && self.waiting == PROMPT {
                     self.update(&message);
                 }
                 Ok(Next::More)
@@ -175,6 +180,13 @@ impl Talk<'_> {
                     )));
                 }
                 let servers: Vec<Value> = self.entry.iter().map(|entry| server(entry)).collect();
+                let loads = result.pointer("/agentCapabilities/loadSession").and_then(Value::as_bool);
+                if let (Some(session), Some(true)) = (self.task.resume.clone(), loads) {
+                    let params = json!({"sessionId": session, "cwd": self.launch.cwd.to_string(), "mcpServers": servers});
+                    self.session = session;
+                    self.loaded = true;
+                    return self.ask(LOAD_SESSION, "session/load", params);
+                }
                 self.ask(
                     NEW_SESSION,
                     "session/new",
@@ -187,11 +199,10 @@ impl Talk<'_> {
                         "it broke the protocol: a new session has no id".to_owned(),
                     ));
                 };
-                self.session.clone_from(&session);
-                self.task.progress.tell(|said| said.conversation = Some(session));
-                let prompt = json!([{"type": "text", "text": self.task.prompt}]);
-                self.ask(PROMPT, "session/prompt", json!({"sessionId": self.session, "prompt": prompt}))
+                self.session = session;
+                self.prompt()
             }
+            LOAD_SESSION => self.prompt(),
             _ => {
                 self.usage(result);
                 match text(result, "/stopReason").as_deref() {
@@ -203,6 +214,17 @@ impl Talk<'_> {
                 }
             }
         }
+    }
+
+    fn prompt(&mut self) -> Result<Next, AgentError> {
+        let session = self.session.clone();
+        self.task.progress.tell(|said| said.conversation = Some(session.clone()));
+        let words = match &self.task.anew {
+            Some(anew) if !self.loaded => anew,
+            _ => &self.task.prompt,
+        };
+        let prompt = json!([{"type": "text", "text": words}]);
+        self.ask(PROMPT, "session/prompt", json!({"sessionId": session, "prompt": prompt}))
     }
 
     fn ask(&mut self, id: u64, method: &str, params: Value) -> Result<Next, AgentError> {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::events::{Heard, count, kind, sum, text};
+use super::events::{Heard, count, kind, text};
 use super::tool_server::SERVER;
 use super::wish;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_desk::AgentWish;
-use crate::engine::agent_visit::AgentProgress;
+use crate::engine::agent_said::AgentProgress;
 
 /// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
 /// event gives the sum.
@@ -29,7 +29,7 @@ impl Reader {
             "assistant" => {
                 let id = text(event, "/message/id").unwrap_or_default();
                 self.messages.insert(id, usage(event, "/message/usage"));
-                let whole = self.messages.values().fold(TokenUsage::default(), |all, one| sum(all, *one));
+                let whole = self.messages.values().fold(TokenUsage::default(), |all, one| all.plus(*one));
                 let spoken: String = event
                     .pointer("/message/content")
                     .and_then(Value::as_array)

@@ -1,13 +1,16 @@
-//! The way of an agent program to the tools of its run: a socket in a private folder, served while the program runs.
+//! The way of an agent program to the tools of its run: a socket in a private folder, or pipes where the cage lets nobody
+//! make sockets, served while the program runs.
 //!
-//! `agentd mcp` is the other end: it passes lines between the socket and its own standard streams. Who reaches the
-//! folder is the run's user, or stands in the run's cage; nothing else authorises, and the socket of one launch knows the
-//! tools of that launch only.
+//! `agentd mcp` is the other end: it passes lines between that and its own standard streams. Who reaches the folder is the
+//! run's user, or stands in the run's cage; nothing else authorises, and the way of one launch knows the tools of that
+//! launch only.
 
 use std::io;
 use std::path::PathBuf;
 
 use tokio::task::JoinHandle;
+#[cfg(unix)]
+use tokio::task::JoinSet;
 
 use super::tool_server::ToolServer;
 use crate::engine::agent_desk::AgentDesk;
@@ -18,10 +21,19 @@ use crate::sys::socket;
 /// Connections that a program may hold at once.
 const MOST: usize = 32;
 
+/// What a program can open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A socket.
+    Socket,
+    /// Named pipes, in a folder that it may write.
+    Pipes,
+}
+
 /// An open way; closed when dropped.
 #[derive(Debug)]
 pub struct Doorway {
-    socket: PathBuf,
+    place: PathBuf,
     serving: JoinHandle<()>,
 }
 
@@ -30,7 +42,7 @@ pub struct Doorway {
 pub struct Entry {
     /// The `agentd` program.
     pub agentd: String,
-    /// The socket, as the program sees it.
+    /// The socket, or the folder of the pipes, as the program sees it.
     pub socket: String,
     /// Where files for the program stand, as it sees them: its private home.
     pub home: AbsPath,
@@ -46,45 +58,93 @@ impl Entry {
 impl Doorway {
     /// Opens `name` in a private folder that exists, and serves the desk to all that connect. Needs a tokio runtime.
     #[cfg(unix)]
-    pub fn open(folder: &AbsPath, name: &str, desk: &AgentDesk, permissions: bool) -> io::Result<Self> {
-        use rmcp::service::serve_server;
-
+    pub fn open(
+        folder: &AbsPath,
+        (name, way): (&str, Way),
+        desk: &AgentDesk,
+        permissions: bool,
+    ) -> io::Result<Self> {
         let place = folder.join(name).as_path().to_owned();
-        let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
         let server = ToolServer { desk: desk.clone(), permissions };
-        let serving = tokio::spawn(async move {
-            let mut talks = tokio::task::JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                while talks.try_join_next().is_some() {}
-                if talks.len() >= MOST {
-                    tracing::warn!("an agent program opened too many connections; one is refused");
-                    continue;
-                }
-                let server = server.clone();
-                talks.spawn(async move {
-                    let (read, write) = stream.into_split();
-                    match serve_server(server, (read, write)).await {
-                        Ok(talk) => drop(talk.waiting().await),
-                        Err(error) => tracing::debug!(%error, "an agent program left before it spoke"),
+        let serving = match way {
+            Way::Socket => {
+                let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
+                tokio::spawn(async move {
+                    let mut talks = Talks { server, under_way: JoinSet::new() };
+                    while let Ok((stream, _)) = listener.accept().await {
+                        talks.begin(stream.into_split());
                     }
-                });
+                })
             }
-        });
-        Ok(Self { socket: place, serving })
+            #[cfg(target_os = "linux")]
+            Way::Pipes => {
+                crate::sys::files::create_private_dir(&place).map_err(io::Error::other)?;
+                let mut bell = crate::sys::pipes::Bell::listen(&place)?;
+                tokio::spawn(async move {
+                    let mut talks = Talks { server, under_way: JoinSet::new() };
+                    while let Ok(talk) = bell.accept().await {
+                        talks.begin(talk);
+                    }
+                })
+            }
+            #[cfg(not(target_os = "linux"))]
+            Way::Pipes => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Self { place, serving })
     }
 
-    /// There are no such sockets here.
+    /// There is no such way here.
     #[cfg(not(unix))]
-    pub fn open(_folder: &AbsPath, _name: &str, _desk: &AgentDesk, _permissions: bool) -> io::Result<Self> {
+    pub fn open(
+        _folder: &AbsPath,
+        _name: (&str, Way),
+        _desk: &AgentDesk,
+        _permissions: bool,
+    ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The conversations of one launch; they end with it.
+#[cfg(unix)]
+struct Talks {
+    server: ToolServer,
+    under_way: JoinSet<()>,
+}
+
+#[cfg(unix)]
+impl Talks {
+    fn begin<R, W>(&mut self, streams: (R, W))
+    where
+        R: tokio::io::AsyncRead + Send + Sync + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Sync + Unpin + 'static,
+    {
+        while self.under_way.try_join_next().is_some() {}
+        if self.under_way.len() >= MOST {
+            tracing::warn!("an agent program opened too many connections; one is refused");
+            return;
+        }
+        let server = self.server.clone();
+        self.under_way.spawn(async move {
+            match rmcp::service::serve_server(server, streams).await {
+                Ok(talk) => drop(talk.waiting().await),
+                Err(error) => tracing::debug!(%error, "an agent program left before it spoke"),
+            }
+        });
     }
 }
 
 impl Drop for Doorway {
     fn drop(&mut self) {
         self.serving.abort();
-        if let Err(error) = crate::sys::files::remove_file(&self.socket) {
-            tracing::debug!(%error, "the socket of an agent program stays");
+        let is_folder = self.place.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let removed = if is_folder {
+            crate::sys::files::remove_dir(&self.place).map(drop)
+        } else {
+            crate::sys::files::remove_file(&self.place).map(drop)
+        };
+        if let Err(error) = removed {
+            tracing::debug!(%error, "the way of an agent program to its tools stays");
         }
     }
 }
@@ -110,7 +170,7 @@ mod tests {
         };
         let (desk, arriving) = AgentDesk::new([spec].into());
         drop(arriving);
-        let doorway = Doorway::open(&folder, "mcp-1", &desk, true).unwrap();
+        let doorway = Doorway::open(&folder, ("mcp-1", Way::Socket), &desk, true).unwrap();
         let stream = socket::connect(folder.join("mcp-1").as_path()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{claude_code, codex, gemini, opencode};
 use crate::domain::agent_program::Backend;
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_visit::AgentProgress;
+use crate::engine::agent_said::AgentProgress;
 
 /// What an event says of the launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,14 +71,4 @@ pub(super) fn text(event: &Value, at: &str) -> Option<String> {
 /// The kind of an event.
 pub(super) fn kind(event: &Value) -> &str {
     event.get("type").and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Sum of two counts.
-pub(super) fn sum(one: TokenUsage, other: TokenUsage) -> TokenUsage {
-    TokenUsage::new(
-        one.input_tokens.saturating_add(other.input_tokens),
-        one.output_tokens.saturating_add(other.output_tokens),
-        one.cache_read_input_tokens.saturating_add(other.cache_read_input_tokens),
-        one.cache_write_input_tokens.saturating_add(other.cache_write_input_tokens),
-    )
 }

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use super::command_line::{self, CommandLine};
 use super::doorway::Entry;
-use super::events::{Heard, Reader, sum};
+use super::events::{Heard, Reader};
 use super::lines::{Line, Lines};
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_visit::{AgentProgress, AgentTask};
+use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_visit::AgentTask;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -128,7 +129,7 @@ impl Launch {
         {
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
             let all = counted.entry(id).or_default();
-            *all = sum(*all, usage);
+            *all = all.plus(usage);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::events::{Heard, count, kind, sum, text};
+use super::events::{Heard, count, kind, text};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_visit::AgentProgress;
+use crate::engine::agent_said::AgentProgress;
 
 /// Reads its events. Each step tells its own tokens and money; the program ends by itself.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Reader {
                     of("cache/read"),
                     of("cache/write"),
                 );
-                self.used = sum(self.used, step);
+                self.used = self.used.plus(step);
                 // A model without a price counts as free there: that says nothing.
                 let dollars = event.pointer("/part/cost").and_then(Value::as_f64).filter(|cost| *cost > 0.0);
                 if let Some(cost) = dollars.and_then(Money::from_dollars) {

@@ -27,16 +27,61 @@ fn pass(context: &Context, socket: PathBuf) -> Result<(), CommandError> {
             "a socket is open only while the run's agent program works; start the program with `agentd run`",
         )
     };
-    let to_run = crate::sys::socket::connect(&socket).map_err(gone)?;
-    let from_run = to_run.try_clone().map_err(gone)?;
+    let (mut to_run, from_run) = ends(&socket).map_err(gone)?;
     let asking = std::thread::Builder::new().name("agentd-mcp".into()).spawn(move || {
-        // The run hears of the end by the end of the stream.
-        let _ = io::copy(&mut io::stdin().lock(), &mut &to_run);
-        let _ = to_run.shutdown(std::net::Shutdown::Write);
+        // The run hears of the end by the end of what is said.
+        let _ = io::copy(&mut io::stdin().lock(), &mut to_run);
+        to_run.end();
     });
     asking.map_err(|error| CommandError::failed(format!("no thread can be started: {error}")))?;
     // It ends with what it says, or when nobody listens any more.
     context.output.stream(from_run)
+}
+
+/// What the run is told by.
+#[cfg(unix)]
+enum ToRun {
+    Socket(std::os::unix::net::UnixStream),
+    #[cfg(target_os = "linux")]
+    Pipe(std::fs::File),
+}
+
+#[cfg(unix)]
+impl ToRun {
+    fn end(self) {
+        match self {
+            Self::Socket(stream) => drop(stream.shutdown(std::net::Shutdown::Write)),
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => drop(pipe),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl io::Write for ToRun {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Socket(stream) => stream.write(data),
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => pipe.write(data),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Both ends of a talk with the run: of a socket, or of pipes where the place is a folder.
+#[cfg(unix)]
+fn ends(place: &std::path::Path) -> io::Result<(ToRun, Box<dyn io::Read>)> {
+    #[cfg(target_os = "linux")]
+    if place.is_dir() {
+        let (says, hears) = crate::sys::pipes::ring(place)?;
+        return Ok((ToRun::Pipe(says), Box::new(hears)));
+    }
+    let stream = crate::sys::socket::connect(place)?;
+    Ok((ToRun::Socket(stream.try_clone()?), Box::new(stream)))
 }
 
 #[cfg(not(unix))]

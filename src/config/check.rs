@@ -318,6 +318,8 @@ impl Checker<'_> {
             let key = match problem.key {
                 "maxTurns" => "max_turns",
                 "stallLimit" => "stall_limit",
+                "maxRequests" => "max_requests",
+                "maxTokens" => "max_tokens",
                 other => other,
             };
             let message = format!("{}; {}", problem.message.replace(problem.key, key), problem.fix);

@@ -51,6 +51,12 @@ pub struct ProgramTable {
     /// Most turns of its own in one visit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_turns: Option<u32>,
+    /// Most requests to models by its endpoints in one visit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_requests: Option<u32>,
+    /// Most tokens in one visit, as its endpoints' replies or the program tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
 }
 
 impl Default for ProgramTable {
@@ -70,6 +76,8 @@ impl Default for ProgramTable {
             time_limit: None,
             stall_limit: None,
             max_turns: None,
+            max_requests: None,
+            max_tokens: None,
         }
     }
 }
@@ -181,6 +189,23 @@ impl ProgramTable {
             let message = format!("program.{key} means nothing to the backend \"{}\"", backend.as_str());
             problems.push(unfit(key, message, "take it out, or write it as an argument in argv"));
         }
+        // Without endpoints agentd sees no request.
+        let unseen = self.endpoints.is_empty();
+        let silent = matches!(backend, Backend::Command);
+        for (key, given) in [
+            ("maxRequests", self.max_requests.is_some() && unseen),
+            ("maxTokens", self.max_tokens.is_some() && unseen && silent),
+        ] {
+            if given {
+                let message =
+                    format!("program.{key} counts what goes by program.endpoints, and there are none");
+                problems.push(unfit(
+                    key,
+                    message,
+                    "name the model's provider in `endpoints`, or take it out",
+                ));
+            }
+        }
         let network = match self.network {
             None | Some(ReachFile::All(false)) => Egress::Nothing,
             Some(ReachFile::All(true)) => Egress::Everything,
@@ -227,6 +252,8 @@ impl ProgramTable {
             time_limit: self.time_limit.map(|span| span.0),
             stall_limit: self.stall_limit.map_or(STALL_LIMIT, |span| span.0),
             max_turns: self.max_turns,
+            max_requests: self.max_requests,
+            max_tokens: self.max_tokens,
         })
     }
 }

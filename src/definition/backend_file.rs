@@ -44,6 +44,10 @@ pub struct ProgramFile {
     pub stall_limit: Option<Span>,
     /// Most turns of its own in one visit.
     pub max_turns: Option<u32>,
+    /// Most requests to models by its endpoints in one visit.
+    pub max_requests: Option<u32>,
+    /// Most tokens in one visit, as its endpoints' replies or the program tell them.
+    pub max_tokens: Option<u64>,
 }
 
 /// `agentd` of a step.
@@ -71,6 +75,8 @@ impl From<ProgramFile> for ProgramTable {
             time_limit: file.time_limit,
             stall_limit: file.stall_limit,
             max_turns: file.max_turns,
+            max_requests: file.max_requests,
+            max_tokens: file.max_tokens,
             ..Self::default()
         }
     }

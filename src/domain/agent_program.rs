@@ -64,7 +64,7 @@ impl Backend {
 
     /// Whether a visit may go on where an earlier one of the same program ended.
     pub fn resumes(self) -> bool {
-        !matches!(self, Self::Command | Self::Acp)
+        !matches!(self, Self::Command)
     }
 }
 
@@ -130,6 +130,10 @@ pub struct AgentProgram {
     pub stall_limit: Duration,
     /// Most turns of its own in one visit, where it knows such a limit.
     pub max_turns: Option<u32>,
+    /// Most requests to models by its endpoints in one launch.
+    pub max_requests: Option<u32>,
+    /// Most tokens of one launch.
+    pub max_tokens: Option<u64>,
 }
 
 impl AgentProgram {
@@ -150,6 +154,8 @@ impl AgentProgram {
             time_limit: None,
             stall_limit: STALL_LIMIT,
             max_turns: None,
+            max_requests: None,
+            max_tokens: None,
         })
     }
 

@@ -87,4 +87,14 @@ impl TokenUsage {
             total_tokens: [output, cache_read, cache_write].into_iter().fold(input, u64::saturating_add),
         }
     }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self::new(
+            self.input_tokens.saturating_add(other.input_tokens),
+            self.output_tokens.saturating_add(other.output_tokens),
+            self.cache_read_input_tokens.saturating_add(other.cache_read_input_tokens),
+            self.cache_write_input_tokens.saturating_add(other.cache_write_input_tokens),
+        )
+    }
 }

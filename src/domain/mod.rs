@@ -5,6 +5,7 @@ pub mod canonical;
 pub mod issue;
 pub mod mapping;
 pub mod message;
+pub mod model_traffic;
 pub mod money;
 pub mod name;
 pub mod origin;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::agent_visit::AgentProgress;
+use super::agent_said::AgentProgress;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::{Answer, Refusal};

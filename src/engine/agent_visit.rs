@@ -3,14 +3,17 @@
 //! Launching it is one tool call, `exec_agent__<backend>`, through the gate; what it says is a report whose claims are
 //! candidates like every other; its tokens and money are the run's. agentd cannot see inside: git tells what it did.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_desk::{self, AgentDesk, Desk, Launched, Request, TURN};
+use super::agent_said::{AgentProgress, AgentSaid};
+use super::day_cap::Reservation;
 use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{LedgerLine, Record, prompt_mark};
@@ -23,14 +26,14 @@ use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
+use crate::domain::flow::StepId;
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::output_schema::extract;
 use crate::domain::policy::EnvelopeStatus;
-use crate::domain::record::{AccountingKind, CostSource};
+use crate::domain::record::AccountingKind;
 use crate::domain::report::ReportSource;
-use crate::domain::stop::StopDetail;
-use crate::domain::target::SessionSettings;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::{
     Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened,
 };
@@ -59,9 +62,14 @@ pub struct AgentBackend {
     pub time_limit: Option<Duration>,
     /// The model that is asked for, where the definition names one.
     pub model: Option<String>,
+    /// Where the last visit of a step ended, for one that goes on from there (D4).
+    pub conversations: Conversations,
     /// Makes the tool of one launch.
     pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
 }
+
+/// Ids of a program's own conversations, by the step whose visit they were.
+pub type Conversations = Arc<Mutex<BTreeMap<StepId, String>>>;
 
 /// What a program is asked in one launch.
 #[derive(Clone)]
@@ -70,6 +78,8 @@ pub struct AgentTask {
     pub prompt: String,
     /// The conversation of the program's own that it goes on from.
     pub resume: Option<String>,
+    /// The prompt for one that was to go on and cannot.
+    pub anew: Option<String>,
     /// Schema of the output, where the step has one.
     pub schema: Option<Value>,
     /// Where the launch tells how far it is.
@@ -78,49 +88,6 @@ pub struct AgentTask {
     pub desk: AgentDesk,
     /// Ends it.
     pub cancel: CancellationToken,
-}
-
-/// What a program said so far.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct AgentSaid {
-    /// Its last words.
-    pub text: String,
-    /// Its output, where it gives one apart from the words.
-    pub structured: Option<Map<String, Value>>,
-    /// A report that it gave through agentd's own tool.
-    pub report: Option<Map<String, Value>>,
-    /// Id of its conversation.
-    pub conversation: Option<String>,
-    /// The model that answered.
-    pub model: Option<String>,
-    /// Tokens of this launch.
-    pub usage: Option<TokenUsage>,
-    /// Money of this launch, as it says.
-    pub cost: Option<Money>,
-    /// Turns of its own.
-    pub turns: u32,
-}
-
-/// How a launch tells what it hears; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct AgentProgress(watch::Sender<AgentSaid>);
-
-impl Default for AgentProgress {
-    fn default() -> Self {
-        Self(watch::Sender::new(AgentSaid::default()))
-    }
-}
-
-impl AgentProgress {
-    /// Adds to what is known.
-    pub fn tell(&self, change: impl FnOnce(&mut AgentSaid)) {
-        self.0.send_modify(change);
-    }
-
-    /// What is known.
-    pub fn so_far(&self) -> AgentSaid {
-        self.0.borrow().clone()
-    }
 }
 
 /// One agent visit under way.
@@ -255,6 +222,7 @@ impl AgentVisit<'_> {
             desk,
             prompt,
             resume,
+            anew: None,
             schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
             progress: AgentProgress::default(),
             cancel: CancellationToken::new(),
@@ -264,7 +232,10 @@ impl AgentVisit<'_> {
     /// Launches the program until its report fits, at most `max_retries` times.
     async fn ask(&mut self, asked: String) -> Result<ModelReport, Halt> {
         let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
-        let mut task = self.task(asked.clone(), None);
+        // A visit that goes on from the one before has heard its words (D4).
+        let before = Some(self.work.history).filter(|history| !history.is_empty() && self.agent.resumes);
+        let before = before.and_then(|_| self.conversations().get(&self.work.step.id).cloned());
+        let mut task = self.task(asked.clone(), before);
         loop {
             self.world.0.meter.check()?;
             if let Some(stop) = self.world.asked_to_stop() {
@@ -272,7 +243,12 @@ impl AgentVisit<'_> {
             }
             let said = self.launch(task).await?;
             let problem = match self.read(&said) {
-                Ok(report) => return Ok(report),
+                Ok(report) => {
+                    if let Some(conversation) = said.conversation {
+                        self.conversations().insert(self.work.step.id.clone(), conversation);
+                    }
+                    return Ok(report);
+                }
                 Err(problem) => problem,
             };
             if self.launches >= most {
@@ -290,9 +266,16 @@ impl AgentVisit<'_> {
             }
             let again = format!("Your report cannot be used: {}. {}", problem.message, self.closing_words());
             let resume = said.conversation.filter(|_| self.agent.resumes);
-            let prompt = if resume.is_some() { again } else { format!("{asked}\n\n{again}") };
-            task = self.task(prompt, resume);
+            let anew = format!("{asked}\n\n{again}");
+            task = match resume {
+                Some(resume) => AgentTask { anew: Some(anew), ..self.task(again, Some(resume)) },
+                None => self.task(anew, None),
+            };
         }
+    }
+
+    fn conversations(&self) -> MutexGuard<'_, BTreeMap<StepId, String>> {
+        self.agent.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One launch: through the gate, watched by the budgets, on the ledger.
@@ -317,7 +300,7 @@ impl AgentVisit<'_> {
             max_inline_bytes: LONGEST_ANSWER,
         };
         let (started, timestamp) = (Instant::now(), world.clock.now_ms());
-        let mut heard = task.progress.0.subscribe();
+        let mut heard = task.progress.changes();
         let tools = [tool];
         let ids = self.record.ids().clone();
         let launched =
@@ -331,6 +314,7 @@ impl AgentVisit<'_> {
             launched,
         )?;
         let (mut over, mut ended_at_desk) = (None, None);
+        let of_day = self.open_day().await?;
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
             let requests = self.requests.take().ok_or_else(|| Halt::internal("a launch without its desk"))?;
@@ -348,8 +332,12 @@ impl AgentVisit<'_> {
                         if changed.is_err() {
                             continue;
                         }
-                        let (_, cost, _) = self.cost_of(&heard.borrow_and_update());
-                        if let Err(stop) = world.meter.check_with(cost.unwrap_or_default()) {
+                        let model = self.agent.model.as_deref();
+                        let used = heard.borrow_and_update().used(&self.plan.settings, model);
+                        let cost: Money = used.iter().filter_map(|used| used.cost).sum();
+                        let of_day = of_day.as_ref().filter(|(_, left)| cost > *left);
+                        let spent = of_day.map_or(Ok(()), |_| Err(day_is_spent()));
+                        if let Err(stop) = world.meter.check_with(cost).and(spent) {
                             over = Some(stop);
                             task.cancel.cancel();
                         }
@@ -372,7 +360,10 @@ impl AgentVisit<'_> {
             Ok(other) => Some(other.answer().text().to_owned()),
             Err(halt) => Some(halt.failure().error_message.clone()),
         };
-        self.account(&said, &task.prompt, (started, timestamp), failed.clone())?;
+        let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
+        if let (Some(day), Some((held, _))) = (&world.day_cap, of_day) {
+            day.settle_with(held, cost).await?;
+        }
         if let Some(stop) = over {
             return Err(stop.into());
         }
@@ -419,66 +410,62 @@ impl AgentVisit<'_> {
         }
     }
 
-    /// Tokens, money and where the figure is from: the program's own word, else a price of the configuration.
-    fn cost_of(&self, said: &AgentSaid) -> (Option<TokenUsage>, Option<Money>, CostSource) {
-        if said.cost.is_some() {
-            return (said.usage, said.cost, CostSource::Reported);
-        }
-        let model = said.model.as_deref().or(self.agent.model.as_deref());
-        let priced = said.usage.as_ref().and_then(|usage| price(&self.plan.settings, model?, usage));
-        let source = if priced.is_some() { CostSource::Table } else { CostSource::Unknown };
-        (said.usage, priced, source)
-    }
-
-    /// The ledger line of what the program's own model used, where the program says it.
+    /// The ledger lines of what the program's own models used, where anything says it.
     fn account(
         &mut self,
         said: &AgentSaid,
         prompt: &str,
         (started, timestamp): (Instant, i64),
-        error: Option<String>,
-    ) -> Result<(), Halt> {
+        error: Option<&str>,
+    ) -> Result<Money, Halt> {
         self.turns += said.turns;
-        let (tokens, cost_usd, cost_source) = self.cost_of(said);
-        let Some(tokens) = tokens.or_else(|| said.cost.map(|_| TokenUsage::default())) else { return Ok(()) };
-        let model = said.model.clone().or_else(|| self.agent.model.clone());
-        let entry = self.record.ledger_entry(LedgerLine {
-            what: AccountingKind::Llm {
-                provider: self.agent.name.clone(),
-                model: model.unwrap_or_else(|| "unknown".to_owned()),
-                actual_provider: None,
-                actual_model: None,
-                tokens: Some(tokens),
-                estimated: None,
-                cost_usd,
-                cost_source,
-                stop_reason: None,
-                http_status: None,
-                fingerprint: sha256_hex(prompt.as_bytes()),
-            },
-            turn: TURN,
-            attempt: Some(self.launches),
-            timestamp,
-            latency: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            error,
-        });
-        self.record.note(Event::LlmAttempted { entry })?;
-        self.usage = TokenUsage::new(
-            self.usage.input_tokens + tokens.input_tokens,
-            self.usage.output_tokens + tokens.output_tokens,
-            self.usage.cache_read_input_tokens + tokens.cache_read_input_tokens,
-            self.usage.cache_write_input_tokens + tokens.cache_write_input_tokens,
-        );
-        self.cost += cost_usd.unwrap_or_default();
-        self.cost_unknown |= cost_usd.is_none();
-        if self.world.0.meter.charge(cost_usd) {
-            let text = format!(
-                "What {} costs is unknown: it does not say so, and no target has a price for its model.",
-                self.agent.name
-            );
-            self.record.warn("cost_unknown", &text)?;
+        let before = self.cost;
+        for used in said.used(&self.plan.settings, self.agent.model.as_deref()) {
+            let entry = self.record.ledger_entry(LedgerLine {
+                what: AccountingKind::Llm {
+                    provider: self.agent.name.clone(),
+                    model: used.model.unwrap_or_else(|| "unknown".to_owned()),
+                    actual_provider: None,
+                    actual_model: None,
+                    tokens: Some(used.tokens),
+                    estimated: None,
+                    cost_usd: used.cost,
+                    cost_source: used.source,
+                    stop_reason: None,
+                    http_status: None,
+                    fingerprint: sha256_hex(prompt.as_bytes()),
+                },
+                turn: TURN,
+                attempt: Some(self.launches),
+                timestamp,
+                latency: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+                error: error.map(str::to_owned),
+            });
+            self.record.note(Event::LlmAttempted { entry })?;
+            self.usage = self.usage.plus(used.tokens);
+            self.cost += used.cost.unwrap_or_default();
+            self.cost_unknown |= used.cost.is_none();
+            if self.world.0.meter.charge(used.cost) {
+                let text = format!(
+                    "What {} costs is unknown: it does not say so, and no target has a price for its model.",
+                    self.agent.name
+                );
+                self.record.warn("cost_unknown", &text)?;
+            }
         }
-        Ok(())
+        Ok(self.cost.saturating_sub(before))
+    }
+
+    /// A place in the day's spending, and what is left of the day, where one has a cap (D87). What a launch will cost
+    /// nobody knows before: it is ended when the rest is used up.
+    async fn open_day(&self) -> Result<Option<(Reservation, Money)>, Halt> {
+        let Some(day) = &self.world.0.day_cap else { return Ok(None) };
+        let now = self.world.0.clock.now();
+        let left = day.left_for(now).await?;
+        if left == Money::ZERO {
+            return Err(day_is_spent().into());
+        }
+        Ok(Some((day.reserve_for(Money::ZERO, now).await?, left)))
     }
 
     /// The report: what it gave through agentd's own tool, else its structured output, else its last words.
@@ -596,16 +583,14 @@ impl AgentVisit<'_> {
     }
 }
 
+fn day_is_spent() -> Stop {
+    Stop::new(StopDetail::MaxCost, "The budget of the day (budgets.max_cost_per_day) is used up.")
+}
+
 fn error_type(called: &SingleCall) -> Option<&str> {
     called.answer().envelope().data.as_ref()?.get("error_type")?.as_str()
 }
 
 fn succeeded(data: Option<&Value>) -> bool {
     data.and_then(|data| data.get("status")).and_then(Value::as_str) == Some("success")
-}
-
-/// What a target of the configuration would charge for that model.
-fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<Money> {
-    let target = settings.targets.iter().find(|target| target.model == model)?;
-    Some(target.price?.cost(usage))
 }

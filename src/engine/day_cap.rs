@@ -105,6 +105,12 @@ impl DayCap {
         Ok(read(&self.file(now.date_naive()))?.total())
     }
 
+    /// What is left of the day of `now`, off the runtime's threads.
+    pub async fn left_for(self: &Arc<Self>, now: DateTime<Utc>) -> Result<Money, DayCapError> {
+        let day = Arc::clone(self);
+        off_thread(move || Ok(day.cap.saturating_sub(day.used(now)?))).await
+    }
+
     /// [`DayCap::reserve`] off the runtime's threads.
     pub async fn reserve_for(
         self: &Arc<Self>,

@@ -40,6 +40,7 @@ pub mod variables;
 pub mod workplace;
 pub mod visit;
 mod reader;
+pub mod agent_said;
 pub mod agent_desk;
 pub mod agent_visit;
 mod checks;

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::enclosure::Enclosure;
 use super::run::Run;
 use super::site::Site;
-use crate::agents::doorway::{Doorway, Entry};
+use crate::agents::doorway::{Doorway, Entry, Way};
 use crate::agents::launch::{AgentError, Launch};
 use crate::agents::wish;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
+use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
 use crate::domain::run::RunId;
@@ -28,6 +31,7 @@ use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::git::GitError;
 use crate::git::caged::Taken;
 use crate::git::worktree::Worktree;
+use crate::proxy::meter::Meter;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -78,6 +82,7 @@ fn backend(
         launch,
         door,
         opened: Arc::clone(opened),
+        meter: enclosure.meter(place),
         run_id: run.lease.run_id,
         worktree: worktree.clone(),
         enclosure: Arc::clone(enclosure),
@@ -89,6 +94,7 @@ fn backend(
         serves_tools: shared.door.is_some(),
         time_limit: program.time_limit,
         model: program.model.clone(),
+        conversations: Arc::default(),
         launch: Arc::new(move |task| Arc::new(ExecAgent { shared: Arc::clone(&shared), task })),
     })
 }
@@ -104,10 +110,8 @@ fn door(
     if !program.tools {
         return Ok((None, caged));
     }
-    // Landlock's cage has no sockets that are files.
-    let reachable = caged.as_ref().is_none_or(|caged| caged.cage.can_show_otherwise());
     let agentd = site.env.program().and_then(|path| AbsPath::new(path).ok());
-    let (true, Some(agentd)) = (cfg!(unix) && reachable, agentd) else {
+    let (true, Some(agentd)) = (cfg!(unix), agentd) else {
         run.warn(
             "no_tools_for_agent",
             "agentd's own tools cannot be served to the agent program here.".to_owned(),
@@ -120,13 +124,19 @@ fn door(
     };
     let folder = enclosure.door();
     files::create_private_dir(folder.as_path()).map_err(|error| unusable(error.to_string()))?;
-    let mut shown = folder.clone();
+    let (mut shown, mut way) = (folder.clone(), Way::Socket);
     if let Some(caged) = &mut caged {
-        shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
-        caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         caged.walls.readable.push(agentd.clone());
+        if caged.cage.can_show_otherwise() {
+            shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
+            caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
+        } else {
+            // Landlock cannot tell one socket from another, so that there are none: pipes are files like others.
+            way = Way::Pipes;
+            caged.walls.writable.push(folder.clone());
+        }
     }
-    Ok((Some(Door { folder, shown, agentd }), caged))
+    Ok((Some(Door { folder, shown, way, agentd }), caged))
 }
 
 /// What the program is given: an allow-list, its own home, and the variables that the definition names.
@@ -173,6 +183,9 @@ fn spec(program: &AgentProgram) -> ToolSpec {
     }
 }
 
+/// Longest time of one launch where nothing else says: the run's wall time comes first.
+const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// Refused paths that people are told.
 const LONGEST_LIST: usize = 10;
 
@@ -185,6 +198,8 @@ struct Door {
     folder: AbsPath,
     /// The folder as the program sees it.
     shown: AbsPath,
+    /// What the program can open there.
+    way: Way,
     /// agentd itself, whose `mcp` command is the other end.
     agentd: AbsPath,
 }
@@ -196,6 +211,8 @@ struct Shared {
     door: Option<Door>,
     /// Launches of the run so far.
     opened: Arc<AtomicU32>,
+    /// What it asks of models, where agentd sees it.
+    meter: Option<Meter>,
     run_id: RunId,
     worktree: Worktree,
     enclosure: Arc<Enclosure>,
@@ -253,17 +270,16 @@ impl ExecAgent {
             .await
             .map_err(|error| git_failed(&error))?;
         let open = self.open_door(number)?;
+        let traffic = shared.meter.as_ref().map(Meter::begin);
         let running = shared.launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
-        let ended = match shared.launch.program.time_limit {
-            None => running.await,
-            Some(limit) => match tokio::time::timeout(limit, running).await {
-                Ok(ended) => ended,
-                Err(_) => Err(AgentError::Itself(format!(
-                    "it took longer than its {} s and was ended",
-                    limit.as_secs()
-                ))),
-            },
+        let ended = tokio::select! {
+            biased;
+            ended = running => ended,
+            why = self.beyond_its_limits(traffic.clone()) => Err(AgentError::Itself(why)),
         };
+        if let Some(traffic) = traffic {
+            self.task.progress.tell(|said| said.seen = traffic.borrow().clone());
+        }
         let refused = self.refused_edits(&base).await.map_err(|error| git_failed(&error))?;
         if !refused.is_empty() {
             return Err(self.put_aside(&base, number, &refused).await);
@@ -295,6 +311,47 @@ impl ExecAgent {
         }
     }
 
+    /// Passes on what the program asks of models, and ends with the limit of its own that it passed.
+    async fn beyond_its_limits(&self, mut traffic: Option<watch::Receiver<ModelTraffic>>) -> String {
+        let program = &self.shared.launch.program;
+        let mut said = self.task.progress.changes();
+        let over = tokio::time::sleep(program.time_limit.unwrap_or(FAR));
+        tokio::pin!(over);
+        loop {
+            let seen = traffic.as_mut().map(|traffic| traffic.borrow_and_update().clone());
+            if let Some(seen) = seen.filter(|seen| *seen != self.task.progress.so_far().seen) {
+                if seen.refused > 0 {
+                    let most = program.max_requests.unwrap_or_default();
+                    return format!(
+                        "it made the {most} requests to models that program.maxRequests lets it, and was ended"
+                    );
+                }
+                self.task.progress.tell(|said| said.seen = seen);
+            }
+            let used = said.borrow_and_update().tokens().map_or(0, |used| used.total_tokens);
+            if let Some(most) = program.max_tokens.filter(|most| used > *most) {
+                return format!(
+                    "it used {used} tokens, more than the {most} of program.maxTokens, and was ended"
+                );
+            }
+            let asked = async {
+                match traffic.as_mut().map(watch::Receiver::changed) {
+                    Some(changed) => changed.await.is_ok(),
+                    None => false,
+                }
+            };
+            tokio::select! {
+                () = &mut over => {
+                    let limit = program.time_limit.unwrap_or_default().as_secs();
+                    return format!("it took longer than its {limit} s and was ended");
+                }
+                true = asked => {}
+                Ok(()) = said.changed() => {}
+                else => return std::future::pending().await,
+            }
+        }
+    }
+
     /// A way to agentd's tools for this launch, open until it is dropped.
     fn open_door(&self, launch: u32) -> Result<Option<(Entry, Doorway)>, ToolError> {
         let Some(door) = &self.shared.door else { return Ok(None) };
@@ -302,9 +359,9 @@ impl ExecAgent {
         let program = &self.shared.launch.program;
         let permissions =
             program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
-        let doorway = Doorway::open(&door.folder, &name, &self.task.desk, permissions).map_err(|error| {
-            ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))
-        })?;
+        let doorway = Doorway::open(&door.folder, (&name, door.way), &self.task.desk, permissions).map_err(
+            |error| ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}")),
+        )?;
         let entry = Entry {
             agentd: door.agentd.to_string(),
             socket: door.shown.join(&name).to_string(),

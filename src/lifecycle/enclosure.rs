@@ -24,6 +24,7 @@ use crate::git::GitError;
 use crate::git::caged::{CagedGit, Taken};
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
+use crate::proxy::meter::Meter;
 use crate::store::run_dir::RunDir;
 use crate::sys::cage::order_format::Limits;
 use crate::sys::cage::{Cage, Caged, Choice, Network, Walls};
@@ -159,6 +160,11 @@ impl Enclosure {
         Some(caged)
     }
 
+    /// The meter on what an agent program asks of models by its endpoints.
+    pub fn meter(&self, place: usize) -> Option<Meter> {
+        Some(self.agents.get(place)?.proxy.as_ref()?.meter().clone())
+    }
+
     /// What holds the programs, for the record.
     pub fn facts(&self, definition: &Definition, programs: &[AgentProgram]) -> SandboxFacts {
         let Some(caged) = &self.caged else {
@@ -208,7 +214,8 @@ impl Enclosure {
             }
             _ => {
                 let list = list("boundaries.sandbox.network.trustedDomains");
-                self.commands = WayOut::open(&self.folder, "out", egress, &[], list).map_err(failed)?;
+                self.commands =
+                    WayOut::open(&self.folder, "out", egress, (&[], None), list).map_err(failed)?;
             }
         }
         for (place, program) in run.plan.workers.programs().iter().enumerate() {
@@ -217,7 +224,8 @@ impl Enclosure {
                     way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;
                 let list = list("agentd.program.network");
                 let name = numbered("agent-out", place);
-                WayOut::open(&self.folder, &name, &program.network, &endpoints, list).map_err(failed)?
+                let endpoints = (endpoints.as_slice(), program.max_requests);
+                WayOut::open(&self.folder, &name, &program.network, endpoints, list).map_err(failed)?
             } else {
                 WayOut::closed()
             };

@@ -88,8 +88,13 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let (loaded, policy) = definitions(&request, &agent, site).await?;
-    let workers = workers(&loaded, site)?;
-    supported(&loaded, &workers, site).await?;
+    supported(&loaded, site).await?;
+    let workers = workers_here(&loaded, site).await?;
+    if site.replay.is_some() && !workers.programs().is_empty() {
+        let name = &loaded.definition.name;
+        let message = format!("The agent \"{name}\" has a program of its own: its work cannot be replayed.");
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message));
+    }
     let session = match workers.leave_a_step_to_the_session(&loaded.definition) {
         true => site.config.session()?,
         false => site.config.session_of_programs()?,
@@ -231,6 +236,15 @@ async fn load_definition(
     })
 }
 
+/// Who works on the steps of a definition here; programs that cannot be started as they are wanted are refused.
+pub async fn workers_here(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
+    let workers = workers(loaded, site)?;
+    for program in workers.programs() {
+        startable(program, &loaded.definition.name, site).await?;
+    }
+    Ok(workers)
+}
+
 /// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
 /// reaches of this machine: that is for `[program]` to say (D85).
 fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
@@ -260,7 +274,7 @@ fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
 }
 
 /// What a definition asks for and cannot have is refused, never left out in silence.
-async fn supported(loaded: &Loaded, workers: &Workers, site: &Site) -> Result<(), Refusal> {
+async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let definition = &loaded.definition;
     let table = &site.config.sandbox;
     let asked_for = !matches!(table.mode, SandboxMode::Auto | SandboxMode::Off);
@@ -271,16 +285,6 @@ async fn supported(loaded: &Loaded, workers: &Workers, site: &Site) -> Result<()
         let message = format!("There is no cage as sandbox.mode asks for: {why}.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint("make it possible (agentd doctor says what is missing), or set sandbox.mode = \"auto\""));
-    }
-    if site.replay.is_some() && !workers.programs().is_empty() {
-        let message = format!(
-            "The agent \"{}\" has a program of its own: its work cannot be replayed.",
-            definition.name
-        );
-        return Err(Refusal::new(StopDetail::ConfigInvalid, message));
-    }
-    for program in workers.programs() {
-        startable(program, &definition.name, site).await?;
     }
     Ok(())
 }

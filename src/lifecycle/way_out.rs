@@ -47,7 +47,7 @@ impl WayOut {
         folder: &AbsPath,
         name: &str,
         egress: &Egress,
-        endpoints: &[NamedEndpoint],
+        (endpoints, max_requests): (&[NamedEndpoint], Option<u32>),
         list: String,
     ) -> Result<Self, ProxyError> {
         let hosts = match egress {
@@ -60,7 +60,7 @@ impl WayOut {
         };
         let environment = environment(&hosts, endpoints);
         let endpoints = endpoints.iter().map(|named| named.endpoint.clone()).collect();
-        let proxy = Proxy::open(folder, name, Rules { hosts, endpoints, list })?;
+        let proxy = Proxy::open(folder, name, Rules { hosts, endpoints, max_requests, list })?;
         Ok(Self { network: Network::Proxy(proxy.socket().clone()), environment, proxy: Some(proxy) })
     }
 }

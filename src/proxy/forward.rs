@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
@@ -96,6 +96,8 @@ where
         for (name, value) in added {
             headers.insert(name, value.clone());
         }
+        // What replies say of tokens is read as they pass.
+        headers.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
     }
     let mut sent = client.request(parts.method, url).headers(headers);
     if !body.is_end_stream() {

@@ -4,9 +4,11 @@
 //! what begins with an endpoint's name goes to that endpoint with agentd's credentials.
 
 mod forward;
+pub mod meter;
 pub mod rules;
 #[cfg(unix)]
 mod server;
+mod usage_wire;
 
 #[cfg(unix)]
 pub use server::Proxy;
@@ -17,6 +19,7 @@ pub use server::Proxy;
 pub struct Proxy {
     socket: AbsPath,
     asked: std::sync::Arc<crate::sys::egress_log::EgressLog>,
+    meter: meter::Meter,
 }
 
 #[cfg(not(unix))]
@@ -32,6 +35,10 @@ impl Proxy {
 
     pub fn asked(&self) -> &std::sync::Arc<crate::sys::egress_log::EgressLog> {
         &self.asked
+    }
+
+    pub fn meter(&self) -> &meter::Meter {
+        &self.meter
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Rules {
     pub hosts: Vec<HostRule>,
     /// Endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// Most requests to models by the endpoints in one launch.
+    pub max_requests: Option<u32>,
     /// The key of the list of hosts, with its place, for people.
     pub list: String,
 }

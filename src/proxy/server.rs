@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::ProxyError;
 use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, send, told};
+use super::meter::Meter;
 use super::rules::{Rules, resolve};
+use super::usage_wire::asks_a_model;
 use crate::domain::egress::split;
 use crate::sys::cage::PROXY_PORT;
 use crate::sys::egress_log::EgressLog;
@@ -27,12 +29,14 @@ const MOST_CONNECTIONS: usize = 512;
 pub struct Proxy {
     socket: AbsPath,
     asked: Arc<EgressLog>,
+    meter: Meter,
     ended: CancellationToken,
 }
 
 struct Shared {
     rules: Arc<Rules>,
     asked: Arc<EgressLog>,
+    meter: Meter,
     ended: CancellationToken,
     /// For hosts of the list: names lead where they may.
     guarded: reqwest::Client,
@@ -55,13 +59,20 @@ impl Proxy {
         let guarded = client().no_proxy().dns_resolver(Arc::new(Guarded(Arc::clone(&rules)))).build();
         let shared = Arc::new(Shared {
             asked: Arc::default(),
+            meter: Meter::default(),
             ended: CancellationToken::new(),
             guarded: guarded.map_err(|error| failed(error.to_string()))?,
             trusted: client().build().map_err(|error| failed(error.to_string()))?,
             rules,
         });
         tokio::spawn(Arc::clone(&shared).serve(listener));
-        Ok(Self { socket: place, asked: Arc::clone(&shared.asked), ended: shared.ended.clone() })
+        let (asked, meter) = (Arc::clone(&shared.asked), shared.meter.clone());
+        Ok(Self { socket: place, asked, meter, ended: shared.ended.clone() })
+    }
+
+    /// What goes to models through it.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Its socket.
@@ -226,10 +237,17 @@ impl Shared {
         let Some(url) = address(endpoint, rest) else {
             return told(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
         };
+        let path = rest.split('?').next().unwrap_or_default();
+        let asks = asks_a_model(request.method(), path);
+        if asks && !self.meter.admit(self.rules.max_requests) {
+            let text =
+                "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
+            return told(StatusCode::FORBIDDEN, text);
+        }
         match send(&self.trusted, url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
-                response
+                if asks { self.meter.watch(response, path) } else { response }
             }
             Err(error) => self.unreached(host, port, Some(&endpoint.name), &cause(&error)),
         }

@@ -14,4 +14,5 @@ pub mod lock;
 pub mod memory;
 pub mod paths;
 pub mod socket;
+pub mod pipes;
 pub mod worktree_path;

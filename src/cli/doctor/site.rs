@@ -2,6 +2,8 @@
 //! models; and the agent that all of it is for. Only reads, and nothing that costs.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -10,23 +12,30 @@ use super::Finding;
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
-use crate::definition;
+use crate::definition::{self, Loaded};
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
 use crate::github;
 use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::plan::workers_here;
 use crate::lifecycle::site::Site;
 use crate::llm::Providers;
 use crate::llm::reach::Reach;
+use crate::sys::cage;
 use crate::sys::clock::Clock;
+
+/// What programs are called among the findings.
+const PROGRAM: &str = "program";
 
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     let config = Arc::new(config);
-    let mut findings = models(&config).await;
-    let (Ok(base), Ok(state)) = (context.base_path(), context.state_dir()) else { return findings };
+    let (Ok(base), Ok(state)) = (context.base_path(), context.state_dir()) else {
+        return models(&config, None).await;
+    };
     let opening = Opening {
-        config,
+        config: Arc::clone(&config),
         base: &base,
         repo: context.global.repo.as_ref(),
         state: &state,
@@ -37,48 +46,104 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     };
     match open(opening).await {
         Ok(site) => {
-            findings.push(agent(&site).await);
+            let (agent, programs, only_programs) = agent(&site).await;
+            let mut findings = models(&config, only_programs.as_deref()).await;
+            findings.push(agent);
+            findings.extend(programs);
             if let Some(github) = &site.github {
                 findings.extend(tracker(&site, github).await);
             }
             findings.extend(origin(&site).await);
+            findings
         }
-        // Where the repository is the problem, it was said before.
-        Err(refusal) => tracing::debug!(%refusal, "the repository cannot be opened"),
+        Err(refusal) => {
+            // Where the repository is the problem, it was said before.
+            tracing::debug!(%refusal, "the repository cannot be opened");
+            models(&config, None).await
+        }
     }
-    findings
 }
 
-async fn agent(site: &Site) -> Finding {
+/// The agent, the programs that work on its steps, and its name where nothing is left to agentd's own session.
+async fn agent(site: &Site) -> (Finding, Vec<Finding>, Option<String>) {
+    let (finding, loaded) = definition_of(site).await;
+    let Some(loaded) = loaded else { return (finding, Vec::new(), None) };
+    match workers_here(&loaded, site).await {
+        Ok(workers) => {
+            let alone = !workers.leave_a_step_to_the_session(&loaded.definition);
+            let programs = workers.programs().iter().map(|program| program_found(program, site)).collect();
+            (finding, programs, alone.then(|| loaded.definition.name.clone()))
+        }
+        Err(refusal) => {
+            let remedy = refusal.hints.first().cloned();
+            let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
+            (finding, vec![Finding::problem(PROGRAM, refusal.stop.message, remedy)], None)
+        }
+    }
+}
+
+/// Whether a program is where it is looked for.
+fn program_found(program: &AgentProgram, site: &Site) -> Finding {
+    let word = program.backend.as_str();
+    let named = program.argv.first().map(String::as_str).unwrap_or_default();
+    let path = OsString::from(site.env.get("PATH").unwrap_or_default());
+    let below = Path::new(named).components().count() > 1 && Path::new(named).is_relative();
+    let found = if below { Some(named.into()) } else { cage::which(named.as_ref(), &path) };
+    match found {
+        Some(found) if program.caged => {
+            Finding::ok(PROGRAM, format!("{word}: {}, in the cage", found.display()))
+        }
+        Some(found) => Finding::warning(
+            PROGRAM,
+            format!("{word}: {}, with your own rights", found.display()),
+            "take `sandbox` out of its `program`: then it runs in the cage",
+        ),
+        None => Finding::problem(
+            PROGRAM,
+            format!("{word}: there is no program {named} in the PATH"),
+            "install it, or name it in argv of its `program`",
+        ),
+    }
+}
+
+/// The definition, and what is to be said of it.
+async fn definition_of(site: &Site) -> (Finding, Option<Loaded>) {
     let name = site.repository.agent.clone();
     let project = site.checkout.root().as_path().to_owned();
     let folder = project.join(".agent").join(&name);
     if !folder.is_dir() {
-        return Finding::problem(
+        let none = Finding::problem(
             "agent",
             format!("there is no agent \"{name}\" in .agent/"),
             format!("agentd init writes one, agentd agents new {name} an empty one"),
         );
+        return (none, None);
     }
     let loaded = tokio::task::spawn_blocking(move || definition::load(&project, &folder, &BTreeSet::new()));
     match loaded.await {
         Ok(Ok(loaded)) => {
             let steps = loaded.definition.flow.steps.len();
-            match loaded.diagnostics.len() {
+            let finding = match loaded.diagnostics.len() {
                 0 => Finding::ok("agent", format!("{name}, {steps} steps")),
                 found => Finding::warning(
                     "agent",
                     format!("{name}, {steps} steps, {found} warnings"),
                     format!("agentd agents check {name} shows them"),
                 ),
-            }
+            };
+            (finding, Some(loaded))
         }
-        Ok(Err(refused)) => Finding::problem(
-            "agent",
-            format!("{name} cannot be used: {refused}"),
-            format!("correct it; agentd agents check {name} says when it is right"),
-        ),
-        Err(panic) => Finding::problem("agent", panic.to_string(), "this is a defect of agentd; report it"),
+        Ok(Err(refused)) => {
+            let finding = Finding::problem(
+                "agent",
+                format!("{name} cannot be used: {refused}"),
+                format!("correct it; agentd agents check {name} says when it is right"),
+            );
+            (finding, None)
+        }
+        Err(panic) => {
+            (Finding::problem("agent", panic.to_string(), "this is a defect of agentd; report it"), None)
+        }
     }
 }
 
@@ -173,14 +238,19 @@ async fn origin(site: &Site) -> Option<Finding> {
     })
 }
 
-async fn models(config: &Config) -> Vec<Finding> {
+/// `only_programs` = the agent whose steps are programs' alone: it needs no model.
+async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
     let what = "models";
-    let session = match config.session() {
+    let read = if only_programs.is_some() { config.session_of_programs() } else { config.session() };
+    let session = match read {
         Ok(session) => session,
         Err(error) => {
             return vec![Finding::problem(what, error.to_string(), "see [[session.targets]] in README.md")];
         }
     };
+    if let Some(agent) = only_programs.filter(|_| session.settings.targets.is_empty()) {
+        return vec![Finding::ok(what, format!("none is needed: programs work on every step of {agent}"))];
+    }
     let names: BTreeSet<&str> =
         session.settings.targets.iter().map(|target| target.provider.as_str()).collect();
     let used = names.iter().map(|name| config.provider(name)).collect::<Result<Vec<_>, _>>();

@@ -20,10 +20,16 @@ case $mode in
   floods) tr '\0' x </dev/zero ;;
   ignores-signals) trap '' TERM INT HUP; sleep 31.9 & sleep 31.9; sleep 31.9 ;;
 esac
-say '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
-read -r line; say '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+say '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":LOADS}}}'
+read -r line
+case $line in *session/load*)
+  words "old words"; say '{"jsonrpc":"2.0","id":4,"result":null}'; read -r prompt
+  FIXED; words "loaded: $(printf %s "$line" | grep -o '"sessionId":"[a-z]*"' | tr -d '"'), $(printf %s "$prompt" | grep -c 'You fix issues')"; finish ;;
+esac
+say '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
 read -r line
 case $mode in
+  speaks-late) case $line in *'cannot be used'*) FIXED; words "anew: $(printf %s "$line" | grep -c 'You fix issues')";; esac; finish ;;
   never-ends) words "thinking"; sleep 600 ;;
   costs) update '{"sessionUpdate":"usage_update","used":1,"size":2,"cost":{"amount":99.5,"currency":"USD"}}'; sleep 600 ;;
   lies-about-usage) FIXED; words "done"; update '{"sessionUpdate":"usage_update","used":-1,"size":0,"cost":{"amount":-3,"currency":"USD"}}'
@@ -37,7 +43,7 @@ esac
 "##;
 
 async fn run(world: &World, mode: &str, caged: bool) -> (Option<i32>, Value) {
-    let agent = script(world, "agent.sh", &AGENT.replace("FIXED", FIX));
+    let agent = script(world, "agent.sh", &AGENT.replace("FIXED", FIX).replace("LOADS", "false"));
     let outside = world.dir.path().join("outside.txt");
     let program = json!({
         "argv": [agent, mode, outside], "stallLimit": "2s", "environment": ["MODEL_KEY"],
@@ -93,6 +99,21 @@ async fn x_018_a_hard_cap_ends_it_while_it_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn asked_again_it_goes_on_with_its_session_where_it_can_load_one() {
+    let world = World::new(0).await;
+    for (loads, words) in [("true", "loaded: sessionId:s, 0"), ("false", "anew: 1")] {
+        let agent = AGENT.replace("FIXED", FIX).replace("LOADS", loads);
+        let agent = script(&world, "agent.sh", &agent);
+        fixer(&world, "acp", &json!({"argv": [agent, "speaks-late"], "sandbox": "off"}));
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        assert!(message(&output).contains(words), "{words}: {output:#}");
+        assert!(!message(&output).contains("old words"), "{output:#}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lies_about_usage_and_forks_do_not_matter() {
     let world = World::new(0).await;
     let (code, output) = run(&world, "lies-about-usage", false).await;
@@ -121,7 +142,11 @@ async fn in_the_cage_it_writes_nothing_outside() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_it_prints_is_in_no_record() {
     let world = World::new(0).await;
-    let agent = script(&world, "agent.sh", &AGENT.replace("FIXED", FIX).replace("A_SECRET", "MODEL_KEY"));
+    let agent = script(
+        &world,
+        "agent.sh",
+        &AGENT.replace("FIXED", FIX).replace("LOADS", "false").replace("A_SECRET", "MODEL_KEY"),
+    );
     fixer(
         &world,
         "acp",

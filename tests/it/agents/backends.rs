@@ -87,6 +87,46 @@ async fn one_step_is_a_programs_the_others_are_the_sessions_and_the_gate_is_aske
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d4_a_step_that_repeats_goes_on_with_the_programs_own_conversation_only_where_the_agent_says_so() {
+    for goes_on in [true, false] {
+        let world = with_a_programs_step(Value::Null).await;
+        let said = |action: &str| {
+            json!({
+                "summary": "The share is taken.", "changes": "`lib/cart.sh`: the share, not cents.",
+                "next_action": {"action": action, "reason": "so"},
+            })
+        };
+        // It speaks as Claude Code does, and remembers how it was called.
+        let text = format!(
+            "#!/bin/bash\ncat >/dev/null\necho \"$*\" >> ../../../called\n{FIX}\n\
+             if [ $(wc -l < ../../../called) = 1 ]; then said='{}'; else said='{}'; fi\n\
+             echo '{{\"type\":\"system\",\"session_id\":\"talk-1\"}}'\n\
+             echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"session_id\":\"talk-1\",\"result\":\"\",\
+             \"structured_output\":'\"$said\"'}}'\n",
+            said("repeat"),
+            said("next"),
+        );
+        let program = json!({"argv": [script(&world, "claude.sh", &text)], "sandbox": "off"});
+        changed(&world, ".agent/resolver/steps_registry.json", |registry| {
+            registry["steps"]["continuation.issue"]["agentd"] =
+                json!({"backend": "claude-code", "program": program});
+        });
+        changed(&world, ".agent/resolver/agent.json", |agent| {
+            agent["runner"]["agentd"] = json!({"continueSession": goes_on});
+        });
+        let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+        let policy = policy.replace("exec_agent__command", "exec_agent__claude-code");
+        world.write("shop/.agent/policy.toml", &policy);
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let called = std::fs::read_to_string(world.dir.path().join("called")).unwrap();
+        let resumed: Vec<bool> = called.lines().map(|line| line.contains("--resume talk-1")).collect();
+        assert_eq!(resumed, [false, goes_on], "{called}");
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn p_022_a_handoff_of_a_program_that_the_policy_denies_leads_nowhere() {
     let world = with_a_programs_step(Value::Null).await;
     let program = json!({"argv": [changes(&world)], "sandbox": "off"});
@@ -228,5 +268,48 @@ async fn d85_what_a_steps_program_reaches_is_for_the_operator_of_a_managed_clone
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_looks_for_programs_and_wants_no_model_where_they_do_all_the_work() {
+    let world = World::new(0).await;
+    let program = script(&world, "fix.sh", "#!/bin/sh\n");
+    fixer(&world, "command", &json!({"argv": [program], "sandbox": "off"}));
+    let config = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    assert!(config.contains("agent = \"resolver\""), "{config}");
+    world.write("shop/.agent/agentd.toml", &config.replace("agent = \"resolver\"", "agent = \"fixer\""));
+    for (file, from, to) in
+        [("shop/.agent/agentd.toml", "[providers", "[budgets]"), ("overlay.toml", "[providers", "[verify]")]
+    {
+        let text = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+        let (before, rest) = text.split_once(from).unwrap();
+        let at = rest.find(to).unwrap();
+        world.write(file, &format!("{before}{}", &rest[at..]));
+    }
+    let of = |told: &Value, what: &str| {
+        let findings = told["findings"].as_array().unwrap();
+        let finding = findings.iter().find(|finding| finding["what"] == what);
+        let finding = finding.unwrap_or_else(|| panic!("{what}: {told:#}"));
+        (finding["state"].as_str().unwrap().to_owned(), finding["told"].as_str().unwrap().to_owned())
+    };
+    let told = world.json(&["doctor"]).await.1;
+    let (state, words) = of(&told, "models");
+    assert!(state == "ok" && words.contains("none is needed"), "{told:#}");
+    let (state, words) = of(&told, "program");
+    assert!(state == "warning" && words.contains("fix.sh, with your own rights"), "{told:#}");
+    // A step that is the session's needs a model again.
+    changed(&world, ".agent/fixer/steps_registry.json", |registry| {
+        registry["steps"]["initial.fix"]["agentd"] = json!({"backend": "session"});
+    });
+    let told = world.json(&["doctor"]).await.1;
+    assert_eq!(of(&told, "models").0, "problem", "{told:#}");
+    changed(&world, ".agent/fixer/steps_registry.json", |registry| {
+        registry["steps"]["initial.fix"]["agentd"] =
+            json!({"backend": "acp", "program": {"argv": ["no-such-agent"]}});
+    });
+    let told = world.json(&["doctor"]).await.1;
+    let (state, words) = of(&told, "program");
+    assert!(state == "problem" && words.contains("no-such-agent"), "{told:#}");
     world.finish().await;
 }

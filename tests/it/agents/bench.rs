@@ -21,6 +21,23 @@ pub fn no_cage() -> Option<String> {
     }
 }
 
+/// Whether the kernel has Landlock, as `agentd doctor` says.
+pub fn no_landlock() -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("agentd.toml"), "[sandbox]\nmode = \"landlock\"\n").unwrap();
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_agentd"))
+        .args(["--json", "doctor"])
+        .current_dir(dir.path())
+        .env("AGENTD_STATE_DIR", dir.path())
+        .output()
+        .unwrap();
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let findings = told["findings"].as_array().unwrap();
+    let cage = findings.iter().find(|finding| finding["what"] == "cage").unwrap();
+    let told = cage["told"].as_str().unwrap();
+    (!told.starts_with("landlock works")).then(|| told.to_owned())
+}
+
 /// Gives the world an agent "fixer" of one step that the program works on, and lets the policy start it.
 pub fn fixer(world: &World, backend: &str, program: &Value) {
     let agent = json!({

@@ -40,6 +40,109 @@ fn report(output: &Value) -> String {
     output["final_report"]["content"].as_str().unwrap_or_default().chars().map(turn).collect()
 }
 
+/// An HTTPS server with a certificate of an authority that nobody knows; ends when dropped.
+struct Secure {
+    server: std::process::Child,
+    port: u16,
+}
+
+impl Drop for Secure {
+    fn drop(&mut self) {
+        drop(self.server.kill());
+        drop(self.server.wait());
+    }
+}
+
+impl Secure {
+    /// Serves the folder's `hello.txt`, and writes the authority's certificate to `authority.pem`. The error says why it
+    /// cannot.
+    fn open(folder: &std::path::Path) -> Result<Self, String> {
+        use std::io::BufRead as _;
+        use std::process::{Command, Stdio};
+        let openssl = |args: &str| {
+            let done = Command::new("openssl").args(args.split(' ')).current_dir(folder).output();
+            let done = done.map_err(|error| format!("openssl: {error}"))?;
+            done.status
+                .success()
+                .then_some(())
+                .ok_or_else(|| String::from_utf8_lossy(&done.stderr).into_owned())
+        };
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(folder.join("hello.txt"), "hello over TLS\n").unwrap();
+        std::fs::write(
+            folder.join("names.cnf"),
+            "subjectAltName=DNS:localhost\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\n",
+        )
+        .unwrap();
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        openssl(&format!(
+            "req -x509 {key} -keyout authority.key -out authority.pem -days 2 -subj /CN=authority"
+        ))?;
+        openssl(&format!("req -new {key} -keyout server.key -out server.csr -subj /CN=localhost"))?;
+        openssl(
+            "x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -out server.pem -days 2 \
+             -extfile names.cnf",
+        )?;
+        let mut server = Command::new("openssl")
+            .args(["s_server", "-WWW", "-accept", "127.0.0.1:0", "-cert", "server.pem", "-key", "server.key"])
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let mut lines = std::io::BufReader::new(server.stdout.take().unwrap()).lines();
+        let port = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("ACCEPT ")?.rsplit(':').next()?.parse().ok());
+        // It goes on talking.
+        std::thread::spawn(move || lines.for_each(drop));
+        match port {
+            Some(port) => Ok(Self { server, port }),
+            None => {
+                drop(server.kill());
+                Err("openssl s_server does not say where it listens".to_owned())
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_over_tls_is_reached_where_its_authority_is_known_and_only_there() {
+    if let Some(why) = skipped() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    let secure = match Secure::open(&world.dir.path().join("tls")) {
+        Ok(secure) => secure,
+        Err(why) => {
+            eprintln!("skipped, there is no HTTPS server here: {why}");
+            return;
+        }
+    };
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let endpoint = format!("[sandbox.endpoints.secure]\nurl = \"https://localhost:{}\"\n", secure.port);
+    world.write("overlay.toml", &format!("{overlay}{endpoint}"));
+    let text = format!("{TRY}try secure curl -sS http://127.0.0.1:3128/secure/hello.txt\n");
+    fixer(&world, "command", &json!({"argv": [script(&world, "tls.sh", &text)], "endpoints": ["secure"]}));
+    for (authority, words) in [(Some("tls/authority.pem"), "hello over TLS"), (None, "was not reached: ")] {
+        let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
+        if let Some(authority) = authority {
+            command.env("SSL_CERT_FILE", world.dir.path().join(authority));
+        }
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let output: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let report = report(&output);
+        assert!(said(&report, "secure").contains(words), "{words}: {report}");
+        let told = output["warnings"].to_string();
+        assert_eq!(told.contains("host_not_reached"), authority.is_none(), "{told}");
+        assert!(authority.is_some() || told.to_lowercase().contains("certificate"), "{told}");
+    }
+    world.finish().await;
+}
+
 /// Every event of a kind, its data.
 fn events(world: &World, output: &Value, kind: &str) -> Vec<Value> {
     let lines = journal(world, output);

@@ -54,6 +54,50 @@ async fn processes_memory_and_files_end_where_the_configuration_says() {
     world.finish().await;
 }
 
+/// Why agentd cannot make control groups of the newer kind here.
+fn no_delegated_group() -> Option<String> {
+    let root = Path::new("/sys/fs/cgroup");
+    if !root.join("cgroup.controllers").exists() {
+        return Some("control groups are of the older kind here".to_owned());
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let place = root.join(own);
+    let has = |file: &str| {
+        let told = std::fs::read_to_string(place.join(file)).unwrap_or_default();
+        told.split_whitespace().any(|word| word == "pids")
+    };
+    let trial = place.join("agentd-test-trial");
+    let made = std::fs::create_dir(&trial).and_then(|()| std::fs::remove_dir(&trial));
+    match made {
+        Err(error) => Some(format!("the control group {} is not delegated: {error}", place.display())),
+        Ok(()) if !has("cgroup.controllers") => {
+            Some("the own control group does not count processes".to_owned())
+        }
+        Ok(()) => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_group_of_the_newer_kind_is_delegated_it_counts_the_processes() {
+    if let Some(why) = no_cage().or_else(no_delegated_group) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let world = World::new(0).await;
+    overlaid(&world, "[verify]", "[sandbox]\nmax_processes = 60\n\n[verify]");
+    let attack = "#!/bin/bash\ncat >/dev/null\n\
+        PATH=/usr/bin:$PATH perl -e '$n = 0; for (1..150) { my $p = fork(); last if !defined $p; if (!$p) { sleep 20; exit } $n++ } print \"processes $n\\n\"'\n";
+    fixer(&world, "command", &json!({"argv": [script(&world, "use.sh", attack)]}));
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let said = output["final_report"]["content"].as_str().unwrap_or_default();
+    let number = said.trim().rsplit(' ').next().and_then(|number| number.parse::<u32>().ok());
+    assert!(number.is_some_and(|number| (5..60).contains(&number)), "{output:#}");
+    let sandbox = &record(&world, &output)["sandbox"];
+    assert!(!sandbox["lacks"].to_string().contains("number of processes"), "{sandbox}");
+    world.finish().await;
+}
+
 /// Whether a command works, and what it says.
 fn done(command: &mut Command) -> Result<(), String> {
     let done = command.output().map_err(|error| error.to_string())?;

@@ -11,5 +11,6 @@ mod cage;
 mod command;
 mod egress;
 mod limits;
+mod metering;
 mod programs;
 mod tools;

@@ -141,11 +141,101 @@ impl Real {
     async fn run(&self, world: &World, change: impl FnOnce(&mut Value)) -> (Option<i32>, Value) {
         let (mut program, variables) = self.setup(world);
         change(&mut program);
-        fixer(world, self.backend, &program);
+        self.started(world, &program, variables).await
+    }
+
+    async fn started(
+        &self,
+        world: &World,
+        program: &Value,
+        variables: Vec<(&'static str, String)>,
+    ) -> (Option<i32>, Value) {
+        fixer(world, self.backend, program);
         let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "fixer"]);
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
         let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+    }
+
+    /// The definition's program and agentd's further variables where its model is an endpoint: it holds no key, and has
+    /// no other network.
+    fn by_endpoint(&self, world: &World) -> (Value, Vec<(&'static str, String)>) {
+        let api = world.sim.api_url();
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        let (url, header, variables) = match self.backend {
+            "claude-code" => (
+                world.sim.model_url_anthropic(),
+                "x-api-key = \"${MODEL_KEY}\"",
+                "url_variable = \"ANTHROPIC_BASE_URL\"\nkey_variable = \"ANTHROPIC_API_KEY\"\n",
+            ),
+            "codex" => (
+                format!("{api}/model/openai-responses/v1"),
+                "authorization = \"Bearer ${MODEL_KEY}\"",
+                "key_variable = \"SIM_KEY\"\n",
+            ),
+            "gemini" => (
+                format!("{api}/model/gemini"),
+                "x-goog-api-key = \"${MODEL_KEY}\"",
+                "url_variable = \"GOOGLE_GEMINI_BASE_URL\"\nkey_variable = \"GEMINI_API_KEY\"\n",
+            ),
+            _ => (format!("{api}/model/openai/v1"), "authorization = \"Bearer ${MODEL_KEY}\"", ""),
+        };
+        world.write(
+            "overlay.toml",
+            &format!(
+                "{overlay}[[session.targets]]\nprovider = \"anthropic\"\nmodel = \"gemini-2.5-pro\"\n\
+                 price = {{ input = 3.0, output = 15.0 }}\n\
+                 [sandbox.endpoints.sim]\nurl = \"{url}\"\nheaders = {{ {header} }}\n{variables}"
+            ),
+        );
+        let (mut program, mut variables) = self.setup(world);
+        program["network"] = json!(false);
+        program["endpoints"] = json!(["sim"]);
+        let inside = "http://127.0.0.1:3128/sim";
+        match self.backend {
+            "claude-code" | "gemini" => program["environment"] = json!([]),
+            "codex" => {
+                program["environment"] = json!([]);
+                let path = world.dir.path().join(".codex/config.toml");
+                let config = std::fs::read_to_string(path).unwrap();
+                let outside = format!("{api}/model/openai-responses/v1");
+                world.write(".codex/config.toml", &config.replace(&outside, inside));
+            }
+            _ => {
+                for (_, value) in &mut variables {
+                    *value = value.replace(&format!("{api}/model/openai/v1"), inside);
+                    *value = value.replace("a-key-of-the-simulator", "held-by-agentd");
+                }
+            }
+        }
+        (program, variables)
+    }
+
+    /// A reply that costs more than the run may, and then a tool that takes long: it ends before that does.
+    async fn ends_at_the_cap(&self) {
+        if self.is_missing() {
+            return;
+        }
+        let model = self.model.rsplit('/').next().unwrap_or_default();
+        let (tool, arguments) = (self.shell.0, self.line("sleep 60"));
+        let world = World::of(1, |scenario| {
+            scenario.model.names.clear();
+            scenario.model.replies = serde_json::from_value(json!([
+                {"model": model, "when": {"turn": 1, "offers": tool}, "usage": {"input": 100, "output": 1_000_000},
+                 "tool_calls": [{"name": tool, "arguments": arguments}]},
+                {"times": 0, "text": "A cart", "usage": {"input": 1, "output": 1}},
+            ]))
+            .unwrap();
+        })
+        .await;
+        let (program, variables) = self.by_endpoint(&world);
+        let began = std::time::Instant::now();
+        let (code, output) = self.started(&world, &program, variables).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+        assert!(began.elapsed().as_secs() < 55, "it was ended while its tool ran");
+        let out = output["totals"]["tokens_out"].as_u64().unwrap();
+        assert!((1_000_000..1_000_100).contains(&out), "counted once: {output:#}");
+        world.sim.shutdown().await;
     }
 
     /// From issue to pull request with its own tools.
@@ -203,6 +293,26 @@ async fn gemini_goes_from_issue_to_pull_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn opencode_goes_from_issue_to_pull_request() {
     OPENCODE.fixes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_cap_ends_claude_code_while_it_works() {
+    CLAUDE.ends_at_the_cap().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_cap_ends_codex_while_it_works() {
+    CODEX.ends_at_the_cap().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_cap_ends_gemini_while_it_works() {
+    GEMINI.ends_at_the_cap().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_a_cap_ends_opencode_while_it_works() {
+    OPENCODE.ends_at_the_cap().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

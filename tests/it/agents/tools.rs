@@ -8,7 +8,7 @@ use rmcp::service::{RoleClient, RunningService, serve_client};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
 
-use super::bench::{events, fixer, journal, no_cage, rules, script};
+use super::bench::{events, fixer, journal, no_cage, no_landlock, rules, script};
 use crate::outside::world::World;
 
 /// A program that tells where its tools are, and waits until somebody says that its work is done.
@@ -148,7 +148,23 @@ async fn c_24_in_the_cage_the_tools_are_reached_and_nothing_else_of_the_host_is(
         eprintln!("skipped, there is no cage here: {why}");
         return;
     }
+    tools_are_reached("bubblewrap").await;
+}
+
+/// There are no sockets: the way is one of pipes.
+#[tokio::test(flavor = "multi_thread")]
+async fn c_24_under_landlock_the_tools_are_reached_and_nothing_else_of_the_host_is() {
+    if let Some(why) = no_landlock() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    tools_are_reached("landlock").await;
+}
+
+async fn tools_are_reached(cage: &str) {
     let world = World::new(0).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[sandbox]\nmode = \"{cage}\"\n"));
     let text = format!(
         "#!/bin/bash\ncat >/dev/null\n\
          ask() {{ printf '%s\\n' \"$1\" >&\"${{MCP[1]}}\"; }}\n\
@@ -168,6 +184,8 @@ async fn c_24_in_the_cage_the_tools_are_reached_and_nothing_else_of_the_host_is(
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
+    assert!(journal(&world, &output).contains(&format!("\"sandbox\":\"{cage}\"")));
+    assert!(!output["warnings"].to_string().contains("no_tools_for_agent"), "{output:#}");
     let words = output.to_string();
     assert!(words.contains("heard: ") && words.contains("No such file"), "{output:#}");
     world.finish().await;

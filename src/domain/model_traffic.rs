@@ -1,0 +1,23 @@
+//! What an agent program asked of models on a way that agentd sees: requests, and the tokens that the replies tell of.
+
+use std::collections::BTreeMap;
+
+use super::message::TokenUsage;
+
+/// The traffic of one launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelTraffic {
+    /// Requests that were sent on.
+    pub requests: u32,
+    /// Requests that were not, since there were enough.
+    pub refused: u32,
+    /// Tokens by the model that answered.
+    pub by_model: BTreeMap<String, TokenUsage>,
+}
+
+impl ModelTraffic {
+    /// Tokens of all models together.
+    pub fn usage(&self) -> TokenUsage {
+        self.by_model.values().fold(TokenUsage::default(), |all, one| all.plus(*one))
+    }
+}

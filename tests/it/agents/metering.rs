@@ -1,0 +1,134 @@
+//! What agentd sees of a program's requests to models: counted, priced, and ended at a cap while the program works.
+
+use serde_json::{Value, json};
+
+use super::bench::{events, fixer, no_cage, script};
+use crate::outside::world::World;
+
+/// Why these tests cannot run here.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn skipped() -> bool {
+    let curl = agentd::sys::cage::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
+    let why = no_cage().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()));
+    if let Some(why) = &why {
+        eprintln!("skipped: {why}");
+    }
+    why.is_some()
+}
+
+/// A world whose model gives the same answer to everything: 100 tokens in, 200 000 out, 3.0003 dollars.
+async fn world() -> World {
+    World::of(1, |scenario| {
+        scenario.model.replies = serde_json::from_value(json!([
+            {"times": 0, "text": "hello", "usage": {"input": 100, "output": 200_000}},
+        ]))
+        .unwrap();
+    })
+    .await
+}
+
+/// A program that asks the model four times, whole and as events in turn, and says after each answer that it has one.
+fn asking(world: &World, further: &str) -> Value {
+    let text = format!(
+        "#!/bin/bash\ncat >/dev/null\n\
+         ask() {{ curl -sS -H 'anthropic-version: 2023-06-01' -H 'accept-encoding: gzip' -H 'content-type: application/json' \
+         -d '{{\"model\":\"recorded-model\",\"max_tokens\":9,\"stream\":'$1',\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}' \
+         $ANTHROPIC_BASE_URL/v1/messages >> answers; echo x >> asked; }}\n\
+         {further}\n\
+         for streamed in false true false true; do ask $streamed; sleep 1; done\nsleep 600\n"
+    );
+    json!({"argv": [script(world, "asking.sh", &text)], "endpoints": ["anthropic"], "timeLimit": "60s"})
+}
+
+/// What its model used, by the record.
+fn counted(output: &Value) -> (u64, u64) {
+    let used = |of: &str| output["totals"][of].as_u64().unwrap_or_default();
+    (used("tokens_in"), used("tokens_out"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_018_what_goes_by_an_endpoint_is_priced_and_a_cap_ends_the_program_while_it_works() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    fixer(&world, "command", &asking(&world, ""));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(counted(&output), (200, 400_000), "{output:#}");
+    let cost = output["totals"]["cost_usd"].as_f64().unwrap();
+    assert!((cost - 6.0006).abs() < 1e-9, "{cost}");
+    let line = events(&world, &output).into_iter().find(|event| event["kind"] == "llm_attempted").unwrap();
+    let told = line.to_string();
+    assert!(
+        told.contains("\"model\":\"recorded-model\"") && told.contains("\"provider\":\"command\""),
+        "{told}"
+    );
+    let (code, checked) = world.json(&["runs", "verify", "latest"]).await;
+    assert_eq!(code, Some(0), "{checked:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d87_the_days_cap_counts_a_programs_requests_and_lets_no_further_one_start() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    fixer(&world, "command", &asking(&world, ""));
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}[budgets]\nmax_cost_per_day = 2.0\n"));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(counted(&output), (100, 200_000), "{output:#}");
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_cost")), "{output:#}");
+    assert_eq!(output["totals"]["tokens_out"], 0, "{output:#}");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_tokens_of_one_visit_end_where_the_definition_says() {
+    if skipped() {
+        return;
+    }
+    for (key, most, words, answers) in [
+        ("maxRequests", 3, "it made the 3 requests to models that program.maxRequests lets it", 3),
+        ("maxTokens", 300_000, "it used 400200 tokens, more than the 300000 of program.maxTokens", 2),
+    ] {
+        let world = world().await;
+        let mut program = asking(&world, "");
+        program[key] = json!(most);
+        fixer(&world, "command", &program);
+        let (code, output) =
+            world.json(&["run", "--issue", "7", "--agent", "fixer", "--max-cost", "1000"]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+        assert!(output.to_string().contains(words), "{key}: {output:#}");
+        assert_eq!(counted(&output).1, answers * 200_000, "{key}: {output:#}");
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_agentd_saw_and_the_program_tells_too_counts_once() {
+    if skipped() {
+        return;
+    }
+    let world = world().await;
+    let fix = super::bench::FIX;
+    // It speaks as Claude Code does, asks once, and tells of what it used.
+    let further = format!(
+        "{fix}\nask true; rm -f answers asked\n\
+         echo '{{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"done\",\"session_id\":\"s\",\
+         \"num_turns\":1,\"total_cost_usd\":7.5,\"usage\":{{\"input_tokens\":90,\"output_tokens\":200000}}}}'\nexit 0\n"
+    );
+    fixer(&world, "claude-code", &asking(&world, &further));
+    let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    assert_eq!(counted(&output), (100, 200_000), "{output:#}");
+    // At the configuration's price: what agentd saw has one.
+    let cost = output["totals"]["cost_usd"].as_f64().unwrap();
+    assert!((cost - 3.0003).abs() < 1e-9, "{cost}");
+    world.sim.shutdown().await;
+}
