@@ -1,6 +1,7 @@
 //! Declarative policy rules: what each may look at, which one decides, and that nothing is allowed by silence (P-038, D44).
 
 use std::path::Path;
+use std::sync::Arc;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Map, Value};
@@ -286,8 +287,8 @@ fn base_name(program: &str) -> String {
 /// A list of globs, in exact case and in any case.
 #[derive(Debug, Clone)]
 pub struct Globs {
-    exact: GlobSet,
-    any_case: GlobSet,
+    exact: Arc<GlobSet>,
+    any_case: Arc<GlobSet>,
 }
 
 impl Globs {
@@ -331,7 +332,7 @@ impl Globs {
                 .build()
                 .map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
         };
-        Ok(Self { exact: built(&exact)?, any_case: built(&any_case)? })
+        Ok(Self { exact: Arc::new(built(&exact)?), any_case: Arc::new(built(&any_case)?) })
     }
 
     fn exact(&self, text: &str) -> bool {

@@ -241,7 +241,14 @@ async fn a_git_that_was_killed_before_it_wrote_head_is_no_other_branch() {
         let ready = ground.prepare(issue).await.unwrap();
         let path = ready.worktree.path().clone();
         // What older versions of git leave behind: no files but the link, and a HEAD of noughts.
-        std::fs::remove_file(path.join("a.txt").as_path()).unwrap();
+        for left in std::fs::read_dir(path.as_path()).unwrap().flatten() {
+            let gone = match left.file_type().unwrap().is_dir() {
+                true => std::fs::remove_dir_all(left.path()),
+                false if left.file_name() == ".git" => Ok(()),
+                false => std::fs::remove_file(left.path()),
+            };
+            gone.unwrap();
+        }
         let entry = format!(".git/worktrees/issue-{issue}");
         ground.write(&format!("{entry}/HEAD"), &format!("{}\n", "0".repeat(40)));
         ground.write(&format!("{entry}/locked"), "initializing");
