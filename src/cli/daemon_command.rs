@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use secrecy::SecretString;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::context::Context;
 use super::error::CommandError;
@@ -36,12 +36,16 @@ use crate::sys::lock;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
+/// The chat endpoint of the moment: each reload makes another.
+type Chats = Arc<watch::Sender<Option<Arc<Chat>>>>;
+
 /// `agentd daemon [--once]`.
 pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     memory::share_one_arena();
     context.block_on(async {
         let shutdown = listen()?;
-        let (mut parts, _watching) = parts(context, &shutdown).await?;
+        let chats: Chats = Arc::new(watch::channel(None).0);
+        let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
         let front = if once { None } else { front(context).await? };
         parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
         for watched in &parts.repositories {
@@ -50,15 +54,17 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
                 .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
         }
         let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
-        let chat = if front.is_some() { chat(context).await? } else { None };
+        if front.is_some() {
+            chats.send_replace(chat(context).await?);
+        }
         let front = front.map(|(mut listening, secret)| {
             context.output.note(format!("listening on http://{}/", listening.address));
-            listening.serve(daemon_front(context, &daemon, secret, chat.clone())?);
+            listening.serve(daemon_front(context, &daemon, secret, chats.subscribe())?);
             Ok::<_, CommandError>(listening)
         });
         let _listening = front.transpose()?;
         let report = if once { daemon.once().await } else { daemon.run().await };
-        if let Some(chat) = chat {
+        if let Some(chat) = chats.send_replace(None) {
             chat.close().await;
         }
         tell(context, &report)?;
@@ -110,7 +116,7 @@ fn daemon_front(
     context: &Context,
     daemon: &Daemon,
     webhook_secret: Option<SecretString>,
-    chat: Option<Arc<Chat>>,
+    chat: watch::Receiver<Option<Arc<Chat>>>,
 ) -> Result<Front, CommandError> {
     Ok(Front {
         status: daemon.statuses(),
@@ -126,7 +132,7 @@ fn daemon_front(
 pub fn sweep(context: &Context) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
-        let (parts, _) = parts(context, &shutdown).await?;
+        let (parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;
         let report =
             Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
         tell(context, &report)?;
@@ -249,7 +255,11 @@ fn listen() -> Result<Shutdown, CommandError> {
 }
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
-async fn parts(context: &Context, shutdown: &Shutdown) -> Result<(Parts, Option<FileWatch>), CommandError> {
+async fn parts(
+    context: &Context,
+    shutdown: &Shutdown,
+    chats: &Chats,
+) -> Result<(Parts, Option<FileWatch>), CommandError> {
     let sites = sites::all(context, &wish(shutdown)).await?;
     if let Err(error) = usable(&sites).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -259,18 +269,28 @@ async fn parts(context: &Context, shutdown: &Shutdown) -> Result<(Parts, Option<
     let bell = Arc::new(Notify::new());
     let watching = watching(context, &sites, &bell);
     let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
-    let reload = (reload(context.clone(), shutdown.clone(), progress), bell);
+    let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), bell);
     Ok((Parts { unfinished, reload: Some(reload), ..parts }, watching))
 }
 
 /// Reads everything again as at the start; what cannot be used is the error.
-fn reload(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
+fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats) -> Reload {
     Arc::new(move || {
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
+        let chats = Arc::clone(&chats);
         async move {
             let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
             usable(&sites).await?;
-            parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)
+            let parts =
+                parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)?;
+            // Nobody receives where the daemon does not listen.
+            if chats.receiver_count() > 0 {
+                let new = chat(&context).await.map_err(|error| error.message)?;
+                if let Some(old) = chats.send_replace(new) {
+                    tokio::spawn(async move { old.retire().await });
+                }
+            }
+            Ok(parts)
         }
         .boxed()
     })

@@ -60,6 +60,13 @@ impl Chat {
         self.service.close().await;
     }
 
+    /// Takes nothing new and closes the service when what is under way has ended: another one is in its place.
+    pub async fn retire(&self) {
+        self.under_way.close();
+        self.under_way.wait().await;
+        self.service.close().await;
+    }
+
     fn authenticated(&self, headers: &HeaderMap) -> Option<&Principal> {
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, token) = value.split_once(' ')?;
@@ -77,16 +84,16 @@ pub(super) fn router() -> Router<Arc<Shared>> {
 }
 
 /// The chat and the user that the token is, if that is the user of the path.
-fn admitted<'a>(
-    shared: &'a Shared,
+fn admitted(
+    shared: &Shared,
     headers: &HeaderMap,
     path_user: &str,
-) -> Result<(&'a Arc<Chat>, &'a Principal), Box<Response>> {
-    let Some(chat) = &shared.front.chat else {
+) -> Result<(Arc<Chat>, Principal), Box<Response>> {
+    let Some(chat) = shared.front.chat.borrow().clone() else {
         let words = "set [[chat.users]] with id and token to use the chat endpoint";
         return Err(Box::new(failure(StatusCode::NOT_FOUND, "not_configured", words)));
     };
-    let Some(user) = chat.authenticated(headers) else {
+    let Some(user) = chat.authenticated(headers).cloned() else {
         let words = "send Authorization: Bearer with the token of a user";
         let mut response = failure(StatusCode::UNAUTHORIZED, "unauthorized", words);
         let challenge = header::HeaderValue::from_static("Bearer realm=\"agentd\"");
@@ -120,7 +127,7 @@ async fn chat(
     body: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Response {
     let (chat, user) = match admitted(&shared, &headers, &user_id) {
-        Ok((chat, user)) => (Arc::clone(chat), user.clone()),
+        Ok(admitted) => admitted,
         Err(refused) => return *refused,
     };
     let Ok(body) = body else { return too_long() };
@@ -229,7 +236,7 @@ async fn kept(
     work: impl FnOnce(Conversations) -> Result<Response, ConversationError> + Send + 'static,
 ) -> Response {
     let conversations = match admitted(shared, headers, user_id) {
-        Ok((chat, user)) => chat.service.conversations(user),
+        Ok((chat, user)) => chat.service.conversations(&user),
         Err(refused) => return *refused,
     };
     match tokio::task::spawn_blocking(move || work(conversations)).await {

@@ -38,8 +38,8 @@ pub struct Front {
     pub bell: Arc<Notify>,
     /// Secret of the webhooks; `None` = there are none.
     pub webhook_secret: Option<SecretString>,
-    /// The chat endpoint; `None` = there is none.
-    pub chat: Option<Arc<Chat>>,
+    /// The chat endpoint of the moment; `None` = there is none.
+    pub chat: watch::Receiver<Option<Arc<Chat>>>,
 }
 
 /// What the handlers share.

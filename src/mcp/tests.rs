@@ -372,17 +372,22 @@ async fn shelf(
     Some(folder)
 }
 
-#[tokio::test]
-async fn real_servers_from_npm_work() {
-    let Some(place) = Place::with(&["node", "npm"]).await else { return };
+/// The folder of programs of the public servers from npm.
+async fn npm_servers(place: &Place) -> Option<PathBuf> {
     let npm = |folder: String| {
         let packages = ["@modelcontextprotocol/server-filesystem", "@modelcontextprotocol/server-everything"];
         let args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", &folder];
         vec![("npm".to_owned(), args.into_iter().chain(packages).map(str::to_owned).collect())]
     };
-    let Some(packages) = shelf(&place, "npm", npm).await else { return };
+    Some(shelf(place, "npm", npm).await?.join("node_modules/.bin"))
+}
+
+#[tokio::test]
+async fn real_servers_from_npm_work() {
+    let Some(place) = Place::with(&["node", "npm"]).await else { return };
+    let Some(programs) = npm_servers(&place).await else { return };
     let bin = |name: &str| ServerTransport::Stdio {
-        command: packages.join("node_modules/.bin").join(name).to_str().unwrap().to_owned(),
+        command: programs.join(name).to_str().unwrap().to_owned(),
         args: if name == "mcp-server-filesystem" { vec![".".to_owned()] } else { vec!["stdio".to_owned()] },
         env: BTreeMap::new(),
     };
@@ -405,6 +410,31 @@ async fn real_servers_from_npm_work() {
     let echoed = said(every, "echo", json!({ "message": "hello" })).await.unwrap();
     assert!(echoed.contains("hello"), "{echoed}");
     assert!(said(every, "no-such-tool", json!({})).await.is_err());
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_real_server_from_npm_works_over_http() {
+    let Some(place) = Place::with(&["node", "npm"]).await else { return };
+    let Some(programs) = npm_servers(&place).await else { return };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let spec = ProcessSpec::new(programs.join("mcp-server-everything"), &place.path())
+        .arg("streamableHttp")
+        .envs(place.env.clone())
+        .env("PORT", port.to_string());
+    let Piped { stdin: _open, stdout: _quiet, stderr, guard: _alive } = spawn_piped(spec).await.unwrap();
+    let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(stderr));
+    while !lines.next_line().await.unwrap().expect("it listens before it ends").contains("listening on port")
+    {
+    }
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let config = ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() });
+    let servers = place.connect(&[("web", config)]).await.unwrap();
+    assert!(names(&servers).contains(&"web__echo".to_owned()), "{:?}", names(&servers));
+    let web = servers.connections().next().unwrap();
+    let echoed = said(web, "echo", json!({ "message": "over HTTP" })).await.unwrap();
+    assert!(echoed.contains("over HTTP"), "{echoed}");
+    assert!(said(web, "no-such-tool", json!({})).await.is_err());
     servers.close().await;
 }
 

@@ -1,10 +1,12 @@
 //! The chat endpoint over HTTP: who may ask, what is kept, and what errors say (S-043, S-045, S-052, D52).
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agentd::sim::ReplyFile;
 use serde_json::{Value, json};
 
+use super::daemons::until;
 use super::desk::ALLOW_ALL;
 use super::front::{ADA_TOKEN, BOB_TOKEN, Front};
 use super::solo::{calls, solo_of};
@@ -263,4 +265,46 @@ async fn s_046_tokens_that_anybody_could_guess_or_share_are_refused_at_the_start
         assert!(done.status.code() == Some(4) && told.contains(words), "{words}: {told}");
     }
     world.sim.shutdown().await;
+}
+
+impl Front {
+    /// Asks as Bob until the answer has this status.
+    async fn becomes(&self, wanted: u16) {
+        let asking = async {
+            while self.send("GET", &format!("/api/{BOB}/conversations"), Some(BOB_TOKEN), None).await.0
+                != wanted
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), asking).await.is_ok(), "never {wanted}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s10_who_may_chat_changes_without_a_restart_and_a_broken_change_changes_nothing() {
+    let (world, front) = endpoint(vec![says("before"), says("after")], "").await;
+    let (status, before) = front.says("hello").await;
+    assert_eq!(status, 200, "{before:#}");
+    let file = "front.toml";
+    let good = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    let bob = format!("[[chat.users]]\nid = \"{BOB}\"\ntoken = \"${{BOB_TOKEN}}\"\n");
+    assert!(good.contains(&bob), "{good}");
+    world.write(file, &good.replace(&bob, ""));
+    front.becomes(401).await;
+    world.write(file, &good.replace(&bob, &bob.replace("BOB_TOKEN", "NOT_THERE")));
+    until("it is said", || {
+        let file =
+            std::fs::read_to_string(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        file.contains("NOT_THERE")
+    })
+    .await;
+    // The one before counts: Ada goes on with her conversation, Bob is out.
+    let (status, after) = front.says("again").await;
+    assert_eq!((status, &after["conversation_id"]), (200, &before["conversation_id"]), "{after:#}");
+    front.becomes(401).await;
+    world.write(file, &good);
+    front.becomes(200).await;
+    drop(front);
+    world.finish().await;
 }
