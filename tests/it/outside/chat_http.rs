@@ -226,11 +226,11 @@ async fn two_requests_at_a_time_in_one_conversation_are_not_mixed() {
     // A client that goes away finds its answer in the conversation.
     let path = format!("{}/api/{ADA}/chat", front.base);
     let impatient =
-        front.http.post(path).bearer_auth(ADA_TOKEN).timeout(std::time::Duration::from_millis(50));
+        front.http.post(path).bearer_auth(ADA_TOKEN).timeout(Duration::from_millis(50));
     let _ = impatient.body(json!({ "message": "c" }).to_string()).send().await;
     let mut said = Vec::new();
     while said.len() < 4 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         said = front.said(&first.1["conversation_id"]).await;
     }
     assert_eq!(said[3], ("assistant".to_owned(), "next".to_owned()));
