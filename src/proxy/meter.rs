@@ -24,14 +24,8 @@ const MOST_MODELS: usize = 32;
 const UNNAMED: &str = "unknown";
 
 /// Counts for one program; cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Meter(watch::Sender<ModelTraffic>);
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self(watch::Sender::default())
-    }
-}
 
 impl Meter {
     /// Begins to count anew, for one launch.

@@ -163,11 +163,11 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let mut bell = Bell::listen(temp.path()).unwrap();
         let secret = temp.path().join("secret");
-        std::fs::write(&secret, "untouched").unwrap();
+        crate::sys::files::write_public(&secret, b"untouched").unwrap();
         let (linked, plain) = ("a".repeat(NAME), "b".repeat(NAME));
         for end in [SAYS, HEARS] {
             std::os::unix::fs::symlink(&secret, temp.path().join(format!("{linked}{end}"))).unwrap();
-            std::fs::write(temp.path().join(format!("{plain}{end}")), "a file").unwrap();
+            crate::sys::files::write_public(&temp.path().join(format!("{plain}{end}")), b"a file").unwrap();
         }
         let mut ringing = std::fs::OpenOptions::new().write(true).open(temp.path().join(BELL)).unwrap();
         let noise = "x".repeat(5000);
