@@ -35,7 +35,7 @@ fn asking(world: &World, further: &str) -> Value {
          -d '{{\"model\":\"recorded-model\",\"max_tokens\":9,\"stream\":'$1',\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}' \
          $ANTHROPIC_BASE_URL/v1/messages >> answers; echo x >> asked; }}\n\
          {further}\n\
-         for streamed in false true false true; do ask $streamed; sleep 1; done\nsleep 600\n"
+         for streamed in false true false true; do ask $streamed; sleep 4; done\nsleep 600\n"
     );
     json!({"argv": [script(world, "asking.sh", &text)], "endpoints": ["anthropic"], "timeLimit": "60s"})
 }
