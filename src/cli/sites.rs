@@ -143,16 +143,19 @@ async fn managed(
 ) -> Result<Site, CommandError> {
     let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
     let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let mut wish = wish.clone();
     let there = AbsPath::new(managed::place(&state, name)).ok().filter(|dir| dir.as_path().exists());
     let dir = match there.filter(|_| !wish.fresh) {
         Some(dir) => dir,
         None => {
-            let github = wish.github.clone().map_or_else(|| client(operator), Ok)?;
-            managed::prepare(entry, &github, &state, &context.env, wish.cancel.clone()).await?
+            let github = wish.github.take().map_or_else(|| client(operator), Ok)?;
+            let prepared = managed::prepare(entry, &github, &state, &context.env, wish.cancel.clone()).await;
+            wish.github = Some(github);
+            prepared?
         }
     };
     let config = managed::configuration(operator, &dir, name, &context.env)?;
-    Ok(Site { managed: true, ..opened(context, config, &dir, Some(name), wish).await? })
+    Ok(Site { managed: true, ..opened(context, config, &dir, Some(name), &wish).await? })
 }
 
 async fn opened(

@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ProxyError;
@@ -39,9 +39,37 @@ struct Shared {
     meter: Meter,
     ended: CancellationToken,
     /// For hosts of the list: names lead where they may.
-    guarded: reqwest::Client,
+    guarded: Sender,
     /// For endpoints: where the operator says.
-    trusted: reqwest::Client,
+    trusted: Sender,
+}
+
+/// A client that is made when it is first needed: reading the system's certificates takes its time, and most runs send
+/// nothing on but tunnels.
+struct Sender {
+    made: OnceCell<reqwest::Client>,
+    make: Box<dyn Fn() -> reqwest::ClientBuilder + Send + Sync>,
+}
+
+impl Sender {
+    fn new(make: impl Fn() -> reqwest::ClientBuilder + Send + Sync + 'static) -> Self {
+        Self { made: OnceCell::new(), make: Box::new(make) }
+    }
+
+    /// Sends a request on. The error is a cause, in words.
+    async fn send(
+        &self,
+        url: reqwest::Url,
+        request: Request<Incoming>,
+        added: Option<&HeaderMap>,
+    ) -> Result<Response<Body>, String> {
+        let made = self.made.get_or_try_init(|| async {
+            let builder = (self.make)();
+            let built = tokio::task::spawn_blocking(|| builder.build()).await;
+            built.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+        });
+        send(made.await?, url, request, added).await.map_err(|error| cause(&error))
+    }
 }
 
 impl Proxy {
@@ -56,13 +84,15 @@ impl Proxy {
             let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
             plain.connect_timeout(CONNECT_TIMEOUT)
         };
-        let guarded = client().no_proxy().dns_resolver(Arc::new(Guarded(Arc::clone(&rules)))).build();
+        let listed = Arc::clone(&rules);
         let shared = Arc::new(Shared {
             asked: Arc::default(),
             meter: Meter::default(),
             ended: CancellationToken::new(),
-            guarded: guarded.map_err(|error| failed(error.to_string()))?,
-            trusted: client().build().map_err(|error| failed(error.to_string()))?,
+            guarded: Sender::new(move || {
+                client().no_proxy().dns_resolver(Arc::new(Guarded(Arc::clone(&listed))))
+            }),
+            trusted: Sender::new(client),
             rules,
         });
         tokio::spawn(Arc::clone(&shared).serve(listener));
@@ -207,12 +237,12 @@ impl Shared {
         if self.rules.rule(&host, port).is_none() {
             return self.refuse(&host, port);
         }
-        match send(&self.guarded, url, request, None).await {
+        match self.guarded.send(url, request, None).await {
             Ok(response) => {
                 self.asked.note(&host, port, None, None);
                 response
             }
-            Err(error) => self.unreached(&host, port, None, &cause(&error)),
+            Err(why) => self.unreached(&host, port, None, &why),
         }
     }
 
@@ -244,12 +274,12 @@ impl Shared {
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
             return told(StatusCode::FORBIDDEN, text);
         }
-        match send(&self.trusted, url, request, Some(&endpoint.headers)).await {
+        match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
                 self.asked.note(host, port, Some(name), None);
                 if asks { self.meter.watch(response, path) } else { response }
             }
-            Err(error) => self.unreached(host, port, Some(&endpoint.name), &cause(&error)),
+            Err(why) => self.unreached(host, port, Some(&endpoint.name), &why),
         }
     }
 }

@@ -218,15 +218,14 @@ async fn two_requests_at_a_time_in_one_conversation_are_not_mixed() {
     let slow = reply(json!({ "text": "slow", "delay_ms": 1500 }));
     let (world, front) = endpoint(vec![slow, says("next")], "").await;
     let (first, second) = tokio::join!(front.says("a"), async {
-        super::daemons::until("a request", || !world.sim.model_requests().is_empty()).await;
+        until("a request", || !world.sim.model_requests().is_empty()).await;
         front.says("b").await
     });
     assert_eq!((first.0, second.0), (200, 409), "{first:?} {second:?}");
     assert_eq!(second.1["error"]["code"], "conversation_busy");
     // A client that goes away finds its answer in the conversation.
     let path = format!("{}/api/{ADA}/chat", front.base);
-    let impatient =
-        front.http.post(path).bearer_auth(ADA_TOKEN).timeout(Duration::from_millis(50));
+    let impatient = front.http.post(path).bearer_auth(ADA_TOKEN).timeout(Duration::from_millis(50));
     let _ = impatient.body(json!({ "message": "c" }).to_string()).send().await;
     let mut said = Vec::new();
     while said.len() < 4 {
