@@ -1,6 +1,6 @@
 """An MCP server for tests, in plain Python: tools/list and tools/call over stdio, or over HTTP with --http.
 
-Tools: echo, big{bytes}, sleep{ms}, fail{class}, refuse, whoami, count, environment, exit, child.
+Tools: echo, big{bytes} (in lines of 40 with lines{true}), sleep{ms}, fail{class}, refuse, whoami, count, environment, exit, child.
 Flags: --http (prints its port), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
 (appends what happens: start, call NAME, cancelled), --name WORD (only tools whose name begins with it).
 """
@@ -34,7 +34,7 @@ def tools():
         tool("whoami", {"user_id": {"type": "string"}, "issue": {"type": "integer"}, "repo": {"type": "string"},
                         "text": {"type": "string"}}, ["user_id"]),
         tool("echo", {"text": {"type": "string"}}, ["text"], annotations={"readOnlyHint": True}),
-        tool("big", {"bytes": {"type": "integer"}}, ["bytes"]),
+        tool("big", {"bytes": {"type": "integer"}, "lines": {"type": "boolean"}}, ["bytes"]),
         tool("sleep", {"ms": {"type": "integer"}}, ["ms"]),
         tool("fail", {"class": {"type": "string"}}),
         tool("refuse", {}),
@@ -56,6 +56,8 @@ def call(name, arguments):
     note(f"call {name}")
     if name == "echo":
         return text(arguments.get("text", ""))
+    if name == "big" and arguments.get("lines"):
+        return text(("x" * 39 + "\n") * (arguments["bytes"] // 40))
     if name == "big":
         return text("x" * arguments["bytes"])
     if name == "sleep":

@@ -5,6 +5,8 @@ mod context;
 mod ends;
 mod gate;
 mod ledger;
+#[cfg(target_os = "linux")]
+mod memory;
 mod money;
 mod odd_scripts;
 mod parts;

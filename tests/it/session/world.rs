@@ -243,9 +243,8 @@ impl World {
         }
     }
 
-    pub async fn run(self) -> Ran {
-        let world = self.session_world();
-        let request = SessionRequest {
+    pub fn request(&self) -> SessionRequest {
+        SessionRequest {
             ids: self.ids(),
             scope: self.scope(),
             mode: self.mode,
@@ -262,7 +261,11 @@ impl World {
                 include_text: self.include_text,
             },
             turn_timeout: self.turn_timeout,
-        };
+        }
+    }
+
+    pub async fn run(self) -> Ran {
+        let (request, world) = (self.request(), self.session_world());
         let started = Instant::now();
         let outcome = run_session(request, &world).await;
         let took = started.elapsed();
