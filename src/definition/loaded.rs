@@ -19,7 +19,7 @@ use crate::prompt::PromptError;
 use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, PromptLibrary, ResolvedPrompt};
-use crate::prompt::template::{Template, Values};
+use crate::prompt::template::{Placeholder, Template, Values};
 
 /// A loaded definition. Nothing of it is read again: a run keeps what it started with.
 #[derive(Debug, Clone)]
@@ -133,12 +133,13 @@ impl Loaded {
                 format!("step \"{}\" takes {{input_text}}, but none was given", step.id),
             ));
         }
-        if values.schema_file.is_some() {
-            return self.library.resolve(&address, absent, values);
+        let found = self.library.find(&address, absent)?;
+        if values.schema_file.is_some() || !found.template.uses(&Placeholder::SchemaFile) {
+            return self.library.render(&found, values);
         }
         let mut values = values.clone();
         values.schema_file = self.schema_file(step);
-        self.library.resolve(&address, absent, &values)
+        self.library.render(&found, &values)
     }
 
     /// A prompt of the registry's `c1` by address, as `agentd prompt` shows it.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
-use super::canonical::{NotCanonical, canonical_json, sha256_hex};
+use super::canonical::{NotCanonical, canonical_json, finished, sha256_hex};
 use super::message::{Message, ToolSpec};
 
 /// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
@@ -101,20 +102,16 @@ pub fn request_hashes(
     let settings = canonical_json(settings)?;
     // The parts in the order of their names: what the canonical form of the whole is.
     let whole = [
-        r#"{"messages":"#,
-        &conversation,
-        r#","model":"#,
-        &model,
-        r#","modelSettings":"#,
-        &settings,
-        r#","systemPrompt":"#,
-        &system,
-        r#","tools":"#,
-        &tools.canonical,
-        "}",
+        (r#"{"messages":"#, &conversation),
+        (r#","model":"#, &model),
+        (r#","modelSettings":"#, &settings),
+        (r#","systemPrompt":"#, &system),
+        (r#","tools":"#, &tools.canonical),
     ];
+    let request =
+        whole.iter().fold(Sha256::new(), |hash, (name, text)| hash.chain_update(name).chain_update(text));
     Ok(RequestHashes {
-        request: sha256_hex(whole.concat().as_bytes()),
+        request: finished(request.chain_update("}")),
         system_prompt: sha256_hex(system.as_bytes()),
         messages: sha256_hex(conversation.as_bytes()),
         tools: tools.sha256.clone(),

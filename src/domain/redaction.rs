@@ -1,10 +1,10 @@
 //! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (contracts §3.10).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, packed};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hmac::{Hmac, Mac as _};
@@ -76,8 +76,9 @@ impl std::fmt::Debug for Redactor {
 }
 
 /// Shapes of keys: kind, words and expression. Every match of the expression holds one of the words, in any case: a text
-/// without them is not searched. Where the expression ignores case, its words have no `k` and no `s` (they have a third
-/// case), and no word has a character that JSON escapes. Where a group is named `s`, only it is replaced.
+/// without them is not searched. Where the expression ignores case, its words have no `s` (it has a third case), a word with
+/// a `k` stands beside the one with that letter's third case, and no word has a character that JSON escapes. Where a group
+/// is named `s`, only it is replaced.
 const SHAPES: [(&str, &[&str], &str); 15] = [
     (
         "github_token",
@@ -93,7 +94,8 @@ const SHAPES: [(&str, &[&str], &str); 15] = [
     ("aws_key_id", &["AKIA", "ASIA", "ABIA", "ACCA"], r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
     (
         "aws_secret_key",
-        &["ecret"],
+        // More of it than "secret": that word alone is in what every session records.
+        &["ecret_a", "ecreta", "ecret_k", "ecretk", "ecret_\u{212a}", "ecret\u{212a}"],
         r#"(?i)aws_?(?:secret_?)(?:access_?)?key(?:_?id)?["'\s]*[:=]["'\s]*(?P<s>[A-Za-z0-9/+]{40})"#,
     ),
     (
@@ -124,6 +126,9 @@ const SHAPES: [(&str, &[&str], &str); 15] = [
 
 /// Finds in one pass over a text which of a redactor's expressions can match in it at all.
 struct Scout {
+    /// A text without any of these has none of the words; many bytes of it are looked at in a step. `None`: there are too
+    /// many, or the processor has no such steps.
+    hints: Option<packed::Searcher>,
     words: AhoCorasick,
     /// By word: the places of the expressions that need it.
     owners: Vec<u32>,
@@ -140,10 +145,15 @@ impl Scout {
     fn new(needles: &[&String], configured: bool) -> Result<Self, PatternError> {
         let mut words = Vec::new();
         let mut owners = Vec::new();
-        for (index, (_, needed, _)) in SHAPES.iter().enumerate() {
+        let mut hints = BTreeSet::new();
+        for (index, (_, needed, expression)) in SHAPES.iter().enumerate() {
             for word in *needed {
                 words.push((*word).to_owned());
                 owners.push(1 << index);
+                match expression.starts_with("(?i)") {
+                    true => hints.extend(any_case(rarest(word.as_bytes()))),
+                    false => hints.extend([word.as_bytes().to_vec()]),
+                }
             }
         }
         for needle in needles {
@@ -156,18 +166,49 @@ impl Scout {
                 owners.push(KNOWN);
             }
         }
+        // Known secrets are as they are, in every form.
+        hints.extend(
+            words
+                .iter()
+                .zip(&owners)
+                .filter(|(_, owner)| **owner == KNOWN)
+                .map(|(word, _)| word.as_bytes().to_vec()),
+        );
+        let hints = packed::Config::new().builder().extend(hints).build();
         let words = AhoCorasickBuilder::new().ascii_case_insensitive(true).build(words).map_err(|error| {
             PatternError::Malformed { pattern: "known secrets".to_owned(), message: error.to_string() }
         })?;
-        Ok(Self { words, owners, anywhere: if configured { CONFIGURED } else { 0 } })
+        Ok(Self { hints, words, owners, anywhere: if configured { CONFIGURED } else { 0 } })
     }
 
     /// The expressions worth trying on a text.
     fn look(&self, text: impl AsRef<[u8]>) -> u32 {
+        let text = text.as_ref();
+        if self.hints.as_ref().is_some_and(|hints| hints.find(text).is_none()) {
+            return self.anywhere;
+        }
         self.words
-            .find_overlapping_iter(text.as_ref())
+            .find_overlapping_iter(text)
             .fold(self.anywhere, |seen, word| seen | self.owners[word.pattern().as_usize()])
     }
+}
+
+/// The three bytes of a word that stand least often in ordinary text.
+fn rarest(word: &[u8]) -> &[u8] {
+    let rank =
+        |byte: &u8| b"etaoinshrdlcumwfgypbvkjxqz".iter().position(|common| common == byte).unwrap_or(26);
+    word.windows(3).rev().max_by_key(|window| window.iter().map(rank).sum::<usize>()).unwrap_or(word)
+}
+
+/// Bytes with each letter in both cases.
+fn any_case(bytes: &[u8]) -> Vec<Vec<u8>> {
+    bytes.iter().fold(vec![Vec::new()], |begun, byte| {
+        let both = BTreeSet::from([byte.to_ascii_lowercase(), byte.to_ascii_uppercase()]);
+        begun
+            .iter()
+            .flat_map(|start| both.iter().map(move |byte| [start.as_slice(), &[*byte]].concat()))
+            .collect()
+    })
 }
 
 impl Redactor {
@@ -559,8 +600,9 @@ mod tests {
         }
         for (_, words, expression) in SHAPES {
             let third_case =
-                expression.starts_with("(?i)") && words.iter().any(|word| word.contains(['k', 's']));
-            assert!(!third_case && !words.concat().contains(['"', '\\']), "{words:?}");
+                |word: &&str| word.contains('s') || !words.contains(&word.replace('k', "\u{212a}").as_str());
+            assert!(!expression.starts_with("(?i)") || !words.iter().any(third_case), "{words:?}");
+            assert!(!words.concat().contains(['"', '\\']), "{words:?}");
         }
     }
 
@@ -585,6 +627,27 @@ mod tests {
         assert!(redactor.is_clean_json(clean.as_bytes()));
         let own = Redactor::new([7; 32], Vec::new(), &["x+y".to_owned()]).unwrap();
         assert!(!own.is_clean_json(b"{}"), "a pattern of the configuration may match anywhere");
+    }
+
+    #[test]
+    fn p_031_a_hint_of_every_word_is_found_in_any_case_that_counts() {
+        assert_eq!(any_case(b"x-a"), [b"X-A", b"X-a", b"x-A", b"x-a"]);
+        assert_eq!((rarest(b"authorization"), rarest(b"ecret")), (&b"riz"[..], &b"ecr"[..]));
+        let redactor = redactor();
+        let hints = redactor.scout.hints.as_ref();
+        let found = |text: &str| hints.is_none_or(|hints| hints.find(text).is_some());
+        for (_, words, expression) in SHAPES {
+            for word in words {
+                assert!(found(word), "{word}");
+                let shouted = word.to_ascii_uppercase();
+                assert!(!expression.starts_with("(?i)") || found(&shouted), "{shouted}");
+            }
+        }
+        let kelvin = format!("AWS_SECRET_{}EY={}", '\u{212a}', "a1B2".repeat(10));
+        assert_ne!(redactor.redact(&kelvin).unwrap(), kelvin);
+        let shapes = Redactor::new([7; 32], Vec::new(), &[]).unwrap();
+        assert!(shapes.is_clean_json(b"{\"guardrailName\":\"secret_leak\"}"), "it is in every session");
+        assert!(hints.is_none() || !found("a text of no interest"), "or every text would be looked at twice");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{LedgerLine, Record, prompt_mark};
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
-use super::session::{PromptIdentity, SessionOutcome};
+use super::session::{PromptIdentity, SessionOutcome, text_of};
 use super::single_call::{SingleCall, call_tool};
 use super::tool::{CallLimits, Tool};
 use super::tool_output::StoredOutputs;
@@ -206,7 +206,7 @@ impl AgentVisit<'_> {
                 .sha256()
                 .to_owned(),
         })))?;
-        let text = if include_text { asked.to_owned() } else { prompt_mark(asked) };
+        let text = if include_text { asked.to_owned() } else { prompt_mark(&sha256_hex(asked.as_bytes())) };
         self.record.message_item(0, ItemRole::User, &text).await
     }
 
@@ -557,7 +557,9 @@ impl AgentVisit<'_> {
     ) -> Result<(), Halt> {
         let ids = self.record.ids();
         outcome.capture(&self.record, TURN, leaked).await?;
-        outcome.conversation = Some(self.record.conversation(&outcome.messages, 1, include).await?);
+        let mark = |asked: &Message| prompt_mark(&sha256_hex(text_of(asked).as_bytes()));
+        let marks: Vec<String> = outcome.messages.iter().take(usize::from(!include)).map(mark).collect();
+        outcome.conversation = Some(self.record.conversation(&outcome.messages, &marks).await?);
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {
             fault: None,
             session: ids.session,

@@ -4,6 +4,8 @@
 //! one program), keeps the validated output in StepContext, and says where the flow goes. Completion is asked at its
 //! end, budgets before the next (D8).
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
@@ -49,6 +51,30 @@ enum Position {
     Ended(FlowEnd),
 }
 
+/// What later visits have to know of the visits made.
+#[derive(Debug, Default)]
+struct Made {
+    visits: u32,
+    /// Visits by step.
+    of: BTreeMap<StepId, u32>,
+    /// The last visit's step.
+    last: Option<StepId>,
+    /// How often it was visited in a row.
+    in_a_row: u32,
+    /// The last visit's summary.
+    summary: String,
+}
+
+impl Made {
+    fn add(&mut self, visit: &VisitRecord) {
+        self.visits += 1;
+        self.in_a_row = if self.last.as_ref() == Some(&visit.step_id) { self.in_a_row + 1 } else { 1 };
+        *self.of.entry(visit.step_id.clone()).or_default() += 1;
+        self.last = Some(visit.step_id.clone());
+        self.summary.clone_from(&visit.summary);
+    }
+}
+
 /// One move of a flow.
 #[derive(Debug)]
 pub enum Progress {
@@ -64,7 +90,7 @@ pub struct FlowRun<'a> {
     world: &'a FlowWorld,
     context: StepContext,
     position: Position,
-    visits: Vec<VisitRecord>,
+    made: Made,
     forced_final: bool,
     /// What goes from visit to visit beside the outputs.
     carried: Carried,
@@ -75,9 +101,10 @@ pub struct FlowRun<'a> {
 impl<'a> FlowRun<'a> {
     /// Starts at the entry, or goes on after the visits that a killed predecessor finished (D61).
     pub fn new(plan: &'a FlowPlan, world: &'a FlowWorld, finished: Vec<VisitRecord>) -> Self {
-        let mut context = StepContext::default();
+        let (mut context, mut made) = (StepContext::default(), Made::default());
         for visit in &finished {
             context.set(&visit.step_id, visit.output.clone());
+            made.add(visit);
         }
         let forced_final = finished.iter().any(|visit| visit.forced_final.is_some());
         let position = match finished.last() {
@@ -88,7 +115,7 @@ impl<'a> FlowRun<'a> {
             },
         };
         let carried = finished.last().map(|last| last.carried.clone()).unwrap_or_default();
-        Self { plan, world, context, position, visits: finished, forced_final, carried, history: None }
+        Self { plan, world, context, position, made, forced_final, carried, history: None }
     }
 
     /// Outputs by step, so far.
@@ -110,9 +137,11 @@ impl<'a> FlowRun<'a> {
             let message = format!("The flow leads to the step \"{step_id}\", which does not exist.");
             return Ok(self.end(FlowEnd::failed(Stop::new(StopDetail::ConfigInvalid, message))));
         };
-        let visit = self.visits.len() as u32 + 1;
+        let visit = self.made.visits + 1;
         let started_at = self.world.now();
-        self.world.record(Event::VisitStarted { visit, step_id: step_id.clone() })?;
+        let runs_programs = step.runner.is_some() || self.validation(step).is_some();
+        let started = Event::VisitStarted { visit, step_id: step_id.clone() };
+        self.world.record_before(started, runs_programs)?;
         let worked = match self.checked_before(step, visit).await? {
             Ok(retry) => self.work(step, visit, retry.as_deref()).await?,
             Err(stop) => Err((Box::default(), stop)),
@@ -142,7 +171,7 @@ impl<'a> FlowRun<'a> {
             return Ok(Err(stop));
         }
         if let Some(max) = self.plan.definition().max_iterations
-            && self.visits.len() as u32 >= max
+            && self.made.visits >= max
         {
             let message = format!("The agent's own limit of {max} iterations is reached.");
             return Ok(Err(Stop::new(StopDetail::MaxIterations, message)));
@@ -168,8 +197,8 @@ impl<'a> FlowRun<'a> {
 
     /// The variables of a visit.
     fn values(&self, step: &Step, visit: u32) -> Result<Values, Stop> {
-        let step_visit = 1 + self.visits.iter().filter(|done| done.step_id == step.id).count() as u32;
-        let previous = self.visits.last().map(|done| done.summary.as_str());
+        let step_visit = 1 + self.made.of.get(&step.id).copied().unwrap_or_default();
+        let previous = self.made.last.is_some().then_some(self.made.summary.as_str());
         let max_steps = self.world.max_steps();
         let facts = VisitFacts { visit, step_visit, max_steps, previous_summary: previous };
         of_visit(self.plan.definition(), step, &self.plan.values, &self.context, facts).map_err(|missing| {
@@ -210,7 +239,7 @@ impl<'a> FlowRun<'a> {
 
     /// How often the step was visited in a row, the visit under way included.
     fn in_a_row(&self, step: &Step) -> u32 {
-        1 + self.visits.iter().rev().take_while(|visit| visit.step_id == step.id).count() as u32
+        1 + if self.made.last.as_ref() == Some(&step.id) { self.made.in_a_row } else { 0 }
     }
 
     /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails (seed 001).
@@ -521,7 +550,7 @@ impl<'a> FlowRun<'a> {
             conversation: result.conversation,
             carried: self.carried.clone(),
         };
-        self.visits.push(record.clone());
+        self.made.add(&record);
         Ok(record)
     }
 }

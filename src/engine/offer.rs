@@ -37,6 +37,8 @@ pub struct Offered {
     pub open: Arc<Offer>,
     /// Only the report, where there is one.
     pub last: Arc<Offer>,
+    /// The reader of stored outputs, as it stands in the open one.
+    pub reader: Arc<ToolSpec>,
 }
 
 /// What sessions offered so far: the next session with the same tools offers the same.
@@ -83,11 +85,13 @@ impl Offers {
         {
             return Ok(known.offered.clone());
         }
-        let own = tools.iter().map(|tool| tool.spec().clone()).chain([tool_output::spec(page_lines)]);
+        let reader = Arc::new(tool_output::spec(page_lines));
+        let own = tools.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
         let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
         let offered = Offered {
             open: Arc::new(Offer::new(own.chain(protocol).collect())?),
             last: Arc::new(Offer::new(report.iter().map(|report| ToolSpec::clone(report)).collect())?),
+            reader,
         };
         if kept.len() == MOST_KEPT {
             kept.remove(0);

@@ -245,26 +245,16 @@ impl Record {
         })
     }
 
-    /// Keeps the conversation (D42). Texts made from prompt templates, the first `prompts` messages, are named by hash
-    /// unless `include_prompt_text` (P-027).
-    pub async fn conversation(
-        &self,
-        messages: &[Message],
-        prompts: usize,
-        include_prompt_text: bool,
-    ) -> Result<Artifact, Halt> {
-        let hidden = if include_prompt_text { 0 } else { prompts };
+    /// Keeps the conversation (D42). `marks` stand for the texts of its first messages that were made from prompt templates,
+    /// where these are not kept (P-027).
+    pub async fn conversation(&self, messages: &[Message], marks: &[String]) -> Result<Artifact, Halt> {
         let shown: Vec<Cow<'_, Message>> = messages
             .iter()
             .enumerate()
-            .map(|(index, message)| match message {
-                Message::System { content } if index < hidden => {
-                    Cow::Owned(Message::System { content: prompt_mark(content) })
-                }
-                Message::User { content } if index < hidden => {
-                    Cow::Owned(Message::User { content: prompt_mark(content) })
-                }
-                other => Cow::Borrowed(other),
+            .map(|(index, message)| match (message, marks.get(index)) {
+                (Message::System { .. }, Some(mark)) => Cow::Owned(Message::System { content: mark.clone() }),
+                (Message::User { .. }, Some(mark)) => Cow::Owned(Message::User { content: mark.clone() }),
+                (other, _) => Cow::Borrowed(other),
             })
             .collect();
         let unwritable = |error: serde_json::Error| Halt::internal(error.to_string());
@@ -284,9 +274,9 @@ struct Conversation<'a> {
     messages: &'a [Cow<'a, Message>],
 }
 
-/// Stands for a prompt's text where the text is not kept.
-pub fn prompt_mark(text: &str) -> String {
-    format!("[prompt text not recorded: sha256 {}]", sha256_hex(text.as_bytes()))
+/// Stands for a prompt's text where the text is not kept; `sha256` is the text's.
+pub fn prompt_mark(sha256: &str) -> String {
+    format!("[prompt text not recorded: sha256 {sha256}]")
 }
 
 /// A step's id as part of a file name.

@@ -21,7 +21,6 @@ pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<(), String> + S
 #[derive(Clone)]
 pub struct ReportShape {
     format: ReportFormat,
-    schema: Option<Value>,
     validator: Option<Arc<Validator>>,
     prepare: Option<Prepare>,
     tool: Arc<ToolSpec>,
@@ -29,10 +28,7 @@ pub struct ReportShape {
 
 impl std::fmt::Debug for ReportShape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReportShape")
-            .field("format", &self.format)
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
+        f.debug_struct("ReportShape").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
@@ -95,7 +91,7 @@ impl ReportShape {
         };
         let format = if schema.is_some() { ReportFormat::Json } else { format };
         let tool = Arc::new(tool(format, schema.as_ref()));
-        Ok(Self { format, schema, validator, prepare: None, tool })
+        Ok(Self { format, validator, prepare: None, tool })
     }
 
     /// Puts the output in order before the schema is asked; what is stored stays as the model wrote it.

@@ -217,6 +217,8 @@ pub(super) struct Session<'a> {
     /// Offered on open turns, and on the final one.
     pub(super) tools: Offered,
     pub(super) messages: Vec<Message>,
+    /// What the record has for the texts of its first messages, where these are prompts that it does not keep (P-027).
+    prompt_marks: Vec<String>,
     /// The turn under way, 1-based.
     pub(super) turn: u32,
     /// The last turn that may be opened; shrinks, never grows.
@@ -277,19 +279,20 @@ impl<'a> Session<'a> {
         if request.opening.is_empty() {
             return Err(unusable("A session needs at least one message to begin with."));
         }
-        let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
-        let mut tools = request.tools.clone();
-        tools.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
-        let gate = world
-            .gate(record.clone(), request.scope.clone(), &tools)
-            .map_err(|error| unfit(&error))?
-            .with_loop_limits(settings.loop_guard);
-        let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
         let offered = world
             .offers
             .of(&request.tools, report, settings.read_page_lines)
             .map_err(|error| Halt::internal(error.to_string()))?;
+        let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
+        let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
+        let mut tools = request.tools.clone();
+        tools.push(Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines)));
+        let gate = world
+            .gate(record.clone(), request.scope.clone(), &tools)
+            .map_err(|error| unfit(&error))?
+            .with_loop_limits(settings.loop_guard);
+        let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut messages = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
             messages.push(Message::System { content: request.system.clone() });
@@ -309,6 +312,7 @@ impl<'a> Session<'a> {
             outputs,
             tools: offered,
             messages,
+            prompt_marks: Vec::new(),
             turn: 0,
             accepted: 0,
             attempts: 0,
@@ -330,22 +334,30 @@ impl<'a> Session<'a> {
         let request = self.request;
         let mut inputs = Vec::new();
         let mut input = |reference: String, text: &str, why: &str| {
-            inputs.push(ManifestInput {
-                reference,
-                sha256: sha256_hex(text.as_bytes()),
-                tokens: self.guard.estimate().text(text),
-                why: why.to_owned(),
-            });
+            let sha256 = sha256_hex(text.as_bytes());
+            let mark = prompt_mark(&sha256);
+            let (tokens, why) = (self.guard.estimate().text(text), why.to_owned());
+            inputs.push(ManifestInput { reference, sha256, tokens, why });
+            mark
         };
+        let mut marks = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
-            input("system_prompt".to_owned(), &request.system, "instructions");
+            marks.push(input("system_prompt".to_owned(), &request.system, "instructions"));
         }
         for (index, message) in request.opening.iter().enumerate() {
             let text = text_of(message);
-            match request.mode {
+            marks.push(match request.mode {
                 SessionMode::Task => input(format!("prompt/{}", index + 1), text, "the step's prompt"),
                 SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
-            }
+            });
+        }
+        // A task's opening is prompt text; a chat's is what people said (P-027).
+        let first = marks.len() - request.opening.len();
+        if request.mode == SessionMode::Chat {
+            marks.truncate(first);
+        }
+        if !request.prompt.include_text {
+            self.prompt_marks = marks;
         }
         if !self.tools.open.specs.is_empty() {
             inputs.push(ManifestInput {
@@ -365,24 +377,15 @@ impl<'a> Session<'a> {
             tools: self.tools.open.specs.iter().map(|tool| tool.name.clone()).collect(),
             tools_sha256: self.tools.open.hashed.sha256().to_owned(),
         })))?;
-        for message in &request.opening {
+        for (index, message) in request.opening.iter().enumerate() {
             let role = match message {
                 Message::Assistant { .. } => ItemRole::Assistant,
                 _ => ItemRole::User,
             };
-            let text = text_of(message);
-            if self.hides_prompts() {
-                self.record.message_item(0, role, &prompt_mark(text)).await?;
-            } else {
-                self.record.message_item(0, role, text).await?;
-            }
+            let text = self.prompt_marks.get(first + index).map_or(text_of(message), String::as_str);
+            self.record.message_item(0, role, text).await?;
         }
         Ok(())
-    }
-
-    /// A task's opening is prompt text; a chat's is what people said (P-027).
-    fn hides_prompts(&self) -> bool {
-        self.request.mode == SessionMode::Task && !self.request.prompt.include_text
     }
 
     /// Turn after turn. The ceiling is checked before a turn opens, so no path can pass it.
@@ -520,12 +523,7 @@ impl<'a> Session<'a> {
 
     async fn close_record(&mut self, outcome: &mut SessionOutcome, leaked: bool) -> Result<(), Halt> {
         outcome.capture(&self.record, self.turn, leaked).await?;
-        let prompts = match self.request.mode {
-            SessionMode::Task => self.request.opening.len() + usize::from(!self.request.system.is_empty()),
-            SessionMode::Chat => usize::from(!self.request.system.is_empty()),
-        };
-        let include = self.request.prompt.include_text;
-        outcome.conversation = Some(self.record.conversation(&outcome.messages, prompts, include).await?);
+        outcome.conversation = Some(self.record.conversation(&outcome.messages, &self.prompt_marks).await?);
         let fault = match &outcome.failure {
             Some(failure) if self.world.fault_snapshots => {
                 Some(self.fault(failure, &outcome.messages).await?)
@@ -636,7 +634,7 @@ pub(super) fn unfit(error: &UnfitTool) -> Halt {
     }
 }
 
-fn text_of(message: &Message) -> &str {
+pub(super) fn text_of(message: &Message) -> &str {
     match message {
         Message::System { content }
         | Message::User { content }

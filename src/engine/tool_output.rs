@@ -122,7 +122,7 @@ pub fn spec(page_lines: u32) -> ToolSpec {
 
 /// The protocol tool that reads stored outputs: deterministic, no model asked.
 pub struct ToolOutputReader {
-    spec: ToolSpec,
+    spec: Arc<ToolSpec>,
     outputs: Arc<StoredOutputs>,
     page_lines: u32,
 }
@@ -130,7 +130,12 @@ pub struct ToolOutputReader {
 impl ToolOutputReader {
     /// A reader of one session's outputs, in pages of at most `page_lines` lines (D77).
     pub fn new(outputs: Arc<StoredOutputs>, page_lines: u32) -> Self {
-        Self { spec: spec(page_lines), outputs, page_lines }
+        Self::offered(Arc::new(spec(page_lines)), outputs, page_lines)
+    }
+
+    /// The same, where its [`spec`] is made already.
+    pub fn offered(spec: Arc<ToolSpec>, outputs: Arc<StoredOutputs>, page_lines: u32) -> Self {
+        Self { spec, outputs, page_lines }
     }
 
     async fn read(&self, arguments: &Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {

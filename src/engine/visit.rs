@@ -150,6 +150,11 @@ impl FlowWorld {
         self.0.journal.append(event)
     }
 
+    /// Records what something outside follows at once, or, where `at_once` is false, another event first: it is kept with that.
+    pub(super) fn record_before(&self, event: Event, at_once: bool) -> Result<(), JournalError> {
+        if at_once { self.record(event) } else { self.0.journal.append_with_next(event) }
+    }
+
     /// A note for people.
     pub(super) fn warn(&self, code: &str, text: &str) -> Result<(), JournalError> {
         let at = self.now().timestamp_millis();
@@ -196,7 +201,8 @@ impl FlowWorld {
         }
         let system = plan.loaded.system_prompt();
         let identity = identity(plan, &system, &resolved);
-        self.record(Event::PromptResolved {
+        let agent = plan.agents.get(&work.step.id);
+        let told = Event::PromptResolved {
             visit: work.visit,
             step_id: work.step.id.clone(),
             path: resolved.path.clone(),
@@ -204,14 +210,16 @@ impl FlowWorld {
             prompt_hash: identity.prompt_hash.clone(),
             template_hash: identity.template_hash.clone(),
             text: plan.include_prompt_text.then(|| resolved.text.clone()),
-        })?;
+        };
+        // A session's first request is on the record before it is sent, and this with it.
+        self.record_before(told, agent.is_some())?;
         let notes = Notes::default();
         let shape = match shape(plan, work.step, &notes) {
             Ok(shape) => shape,
             Err(stop) => return Ok(Err((Box::default(), stop))),
         };
         let mode = plan.definition().permission_mode(work.step);
-        if let Some(agent) = plan.agents.get(&work.step.id) {
+        if let Some(agent) = agent {
             let prompts = (system.text, resolved.text);
             let world = Self(self.session_world(plan, mode));
             return world.run_agent(plan, work, agent, shape, prompts, &identity).await;

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 
 use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
-use crate::domain::canonical::{Canonical, sha256_hex};
+use crate::domain::canonical::{Texts, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::record::Artifact;
@@ -65,7 +65,8 @@ struct Tail {
     seq: u64,
     hash: String,
     facts: RunFacts,
-    words: Words,
+    /// Of the event being written; their memory is used again for the next one.
+    texts: Texts,
     /// Lines that go to the file with the next one that has to, and their lines of the ledger.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
@@ -106,7 +107,7 @@ impl FileJournal {
             seq,
             hash,
             facts,
-            words: Words::default(),
+            texts: Texts::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
             unheard: Vec::new(),
@@ -165,30 +166,31 @@ impl FileJournal {
         if tail.broken {
             return Err(failed("an earlier line could not be written".to_owned()));
         }
-        let words = &mut tail.words;
-        let (event, entry) = words.take(event, &self.redactor).map_err(|error| failed(error.to_string()))?;
+        let event =
+            redacted(event, &self.redactor, &mut tail.texts).map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
-        let texts = (words.event.as_slice(), words.canonical.as_slice());
-        let hash = journal_format::seal((seq, ts, self.dir.run_id), texts, &tail.hash, &mut words.line)
-            .map_err(failed)?;
-        let waiting = tail.waiting.len();
-        tail.waiting.extend_from_slice(&words.line);
-        tail.waiting_entries.extend(entry.into_iter().flatten());
+        let begin = tail.waiting.len();
+        let hash =
+            journal_format::seal((seq, ts, self.dir.run_id), &tail.texts, &tail.hash, &mut tail.waiting)
+                .map_err(failed)?;
+        if let Some(entry) = journal_format::ledger_entry(&tail.texts) {
+            tail.waiting_entries.extend_from_slice(entry);
+            tail.waiting_entries.push(b'\n');
+        }
+        let line = (self.listeners.receiver_count() > 0)
+            .then(|| serde_json::from_slice::<JournalLine>(&tail.waiting[begin..]).ok())
+            .flatten();
         if (now || tail.waiting.len() > MOST_WAITING)
             && let Err(error) = self.write_waiting(tail)
         {
             // What waited has its place in the chain already; a line alone has not.
-            tail.broken = waiting > 0;
+            tail.broken = begin > 0;
             tail.waiting.clear();
             tail.waiting_entries.clear();
             return Err(error);
         }
         (tail.seq, tail.hash) = (seq, hash);
-        if self.listeners.receiver_count() > 0
-            && let Ok(line) = serde_json::from_slice::<JournalLine>(&tail.words.line)
-        {
-            tail.unheard.push(Arc::new(line));
-        }
+        tail.unheard.extend(line.map(Arc::new));
         if let Some(event) = event {
             tail.facts.take(ts, event);
         }
@@ -227,47 +229,21 @@ impl Drop for FileJournal {
     }
 }
 
-/// The texts of the event being written; their memory is used again for the next one.
-#[derive(Default)]
-struct Words {
-    /// JSON, without secrets.
-    event: Vec<u8>,
-    /// RFC 8785.
-    canonical: Canonical,
-    /// The line of the file.
-    line: Vec<u8>,
-}
-
-/// What the facts take of an event, and its line of the ledger. No event: a mark stands in the place of something that is
-/// no text.
-type Taken = (Option<Event>, Option<Vec<u8>>);
-
-impl Words {
-    /// Takes an event's texts without secrets. Nearly every event is clean, which one look at its text tells; of the others
-    /// each text, name and number is redacted.
-    fn take(&mut self, event: Event, redactor: &Redactor) -> Result<Taken, Box<dyn std::error::Error>> {
-        self.event.clear();
-        serde_json::to_writer(&mut self.event, &event)?;
-        if redactor.is_clean_json(&self.event) {
-            self.canonical.write(&event)?;
-            let entry = match &event {
-                Event::LlmAttempted { entry } | Event::ToolFinished { entry } => Some(ledger_line(entry)?),
-                _ => None,
-            };
-            return Ok((Some(event), entry));
-        }
-        let value = redactor.redact_json(&serde_json::to_value(&event)?)?;
-        self.event.clear();
-        serde_json::to_writer(&mut self.event, &value)?;
-        self.canonical.write(&value)?;
-        let entry = match &event {
-            Event::LlmAttempted { .. } | Event::ToolFinished { .. } => {
-                value.pointer("/data/entry").map(ledger_line).transpose()?
-            }
-            _ => None,
-        };
-        Ok((serde_json::from_value(value).ok(), entry))
+/// Makes an event's texts without secrets. Nearly every event is clean, which one look at its text tells; of the others
+/// each text, name and number is redacted. Gives what the facts take of it: nothing, where a mark stands in the place of
+/// something that is no text.
+fn redacted(
+    event: Event,
+    redactor: &Redactor,
+    texts: &mut Texts,
+) -> Result<Option<Event>, Box<dyn std::error::Error>> {
+    texts.write(&event)?;
+    if redactor.is_clean_json(texts.plain()) {
+        return Ok(Some(event));
     }
+    let value = redactor.redact_json(&serde_json::to_value(&event)?)?;
+    texts.write(&value)?;
+    Ok(serde_json::from_value(value).ok())
 }
 
 impl Journal for FileJournal {
@@ -375,12 +351,6 @@ fn read_lines(bytes: &[u8]) -> Result<ReadJournal, LineError> {
         lines.push(JournalLine::read(line, number, number, prev)?);
     }
     Ok(ReadJournal { lines, sound_bytes: sound as u64 })
-}
-
-fn ledger_line(entry: &impl serde::Serialize) -> serde_json::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(entry)?;
-    line.push(b'\n');
-    Ok(line)
 }
 
 fn journal_error(path: &std::path::Path, message: &str) -> JournalError {

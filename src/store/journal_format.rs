@@ -1,10 +1,12 @@
 //! The journal's line format (D40): one JSON object a line, chained by hash.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::domain::canonical::{canonical_json, sha256_hex};
+use crate::domain::canonical::{Texts, canonical_json, finished, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
 
@@ -63,16 +65,14 @@ struct Unsealed<'a> {
     ts: i64,
 }
 
-/// Writes the line of an event, the successor of the line with the hash `prev`, and gives its own hash. `event`: the
-/// event's JSON text as `serde_json` writes it; `canonical`: the RFC 8785 text of the same, which begins with `data` and ends
-/// with `kind`, where it has both.
+/// Puts the line of an event behind `out`, as the successor of the line with the hash `prev`, and gives its own hash.
 pub fn seal(
     (seq, ts, run_id): (u64, i64, RunId),
-    (event, canonical): (&[u8], &[u8]),
+    event: &Texts,
     prev: &str,
-    line: &mut Vec<u8>,
+    out: &mut Vec<u8>,
 ) -> Result<String, String> {
-    let (Some(content), Some(covered)) = (inside(event), inside(canonical)) else {
+    let (Some(content), Some(covered)) = (inside(event.plain()), inside(event.canonical())) else {
         return Err("an event is an object".into());
     };
     if !content.starts_with(b"\"kind\":\"") {
@@ -83,18 +83,36 @@ pub fn seal(
         true => ("", ""),
         false => (",\"data\":{}", "\"data\":{},"),
     };
-    let mut hash = Sha256::new();
-    hash.update(prev);
-    hash.update("{");
-    hash.update(covered_data);
-    hash.update(covered);
-    hash.update(format!(",\"prev\":\"{prev}\",\"run_id\":\"{run_id}\",\"seq\":{seq},\"ts\":{ts}}}"));
-    let hash = hex::encode(hash.finalize());
-    line.clear();
-    line.extend_from_slice(format!("{{\"seq\":{seq},\"ts\":{ts},\"run_id\":\"{run_id}\",").as_bytes());
-    line.extend_from_slice(content);
-    line.extend_from_slice(format!("{data},\"prev\":\"{prev}\",\"hash\":\"{hash}\"}}\n").as_bytes());
+    let mut rest = String::with_capacity(256);
+    let written = write!(rest, ",\"prev\":\"{prev}\",\"run_id\":\"{run_id}\",\"seq\":{seq},\"ts\":{ts}}}");
+    written.map_err(|error| error.to_string())?;
+    let covered = [prev.as_bytes(), b"{", covered_data.as_bytes(), covered, rest.as_bytes()];
+    let hash = finished(covered.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
+    rest.clear();
+    let written = write!(rest, "{{\"seq\":{seq},\"ts\":{ts},\"run_id\":\"{run_id}\",");
+    written.map_err(|error| error.to_string())?;
+    let line: [&[u8]; 8] = [
+        rest.as_bytes(),
+        content,
+        data.as_bytes(),
+        b",\"prev\":\"",
+        prev.as_bytes(),
+        b"\",\"hash\":\"",
+        hash.as_bytes(),
+        b"\"}\n",
+    ];
+    for part in line {
+        out.extend_from_slice(part);
+    }
     Ok(hash)
+}
+
+/// The ledger's line of an event that has one, as it stands in the event's own text.
+pub fn ledger_entry(event: &Texts) -> Option<&[u8]> {
+    let text = event.plain();
+    let entry =
+        |kind: &[u8]| text.strip_prefix(kind)?.strip_prefix(b"\"data\":{\"entry\":")?.strip_suffix(b"}}");
+    entry(b"{\"kind\":\"llm_attempted\",").or_else(|| entry(b"{\"kind\":\"tool_finished\","))
 }
 
 /// An object's text without its braces.
@@ -151,10 +169,9 @@ mod tests {
         let mut prev = GENESIS.to_owned();
         for (index, event) in events.iter().enumerate() {
             let seq = index as u64 + 1;
-            let texts = (event.to_string(), canonical_json(event).unwrap());
-            let mut line = Vec::new();
-            let hash =
-                seal((seq, -3, run), (texts.0.as_bytes(), texts.1.as_bytes()), &prev, &mut line).unwrap();
+            let (mut texts, mut line) = (Texts::default(), Vec::new());
+            texts.write(event).unwrap();
+            let hash = seal((seq, -3, run), &texts, &prev, &mut line).unwrap();
             let text = String::from_utf8(line).unwrap();
             let read = JournalLine::read(text.trim_end(), seq, seq, &prev).unwrap();
             assert_eq!(
