@@ -1,9 +1,9 @@
 //! Declarative policy rules: what each may look at, which one decides, and that nothing is allowed by silence (P-038, D44).
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet};
 use serde_json::{Map, Value};
 
 use super::canonical::sha256_hex;
@@ -284,11 +284,32 @@ fn base_name(program: &str) -> String {
     name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
 }
 
-/// A list of globs, in exact case and in any case.
+/// A list of globs, in exact case and in any case. Clones share what matches.
 #[derive(Debug, Clone)]
 pub struct Globs {
-    exact: Arc<GlobSet>,
-    any_case: Arc<GlobSet>,
+    exact: Arc<Matcher>,
+    any_case: Arc<Matcher>,
+}
+
+/// Globs whose matcher is made when something is first matched: a daemon keeps the rules of every repository, and needs them
+/// when one of them runs.
+#[derive(Debug)]
+struct Matcher {
+    globs: Vec<Glob>,
+    made: OnceLock<GlobSet>,
+}
+
+impl Matcher {
+    /// Makes the matcher once, so that an error is told where the globs are read.
+    fn new(globs: Vec<Glob>) -> Result<Self, globset::Error> {
+        GlobSet::new(&globs)?;
+        Ok(Self { globs, made: OnceLock::new() })
+    }
+
+    fn is_match(&self, text: &str) -> bool {
+        // It could be made before.
+        self.made.get_or_init(|| GlobSet::new(&self.globs).unwrap_or_default()).is_match(text)
+    }
 }
 
 impl Globs {
@@ -314,25 +335,19 @@ impl Globs {
     }
 
     fn compile(patterns: &[String], literal_separator: bool) -> Result<Self, GlobError> {
-        let mut exact = GlobSetBuilder::new();
-        let mut any_case = GlobSetBuilder::new();
-        for pattern in patterns {
-            let glob = |ignore_case: bool| -> Result<Glob, GlobError> {
+        let matcher = |ignore_case: bool| {
+            let globs = patterns.iter().map(|pattern| {
                 GlobBuilder::new(pattern)
                     .literal_separator(literal_separator)
                     .case_insensitive(ignore_case)
                     .build()
                     .map_err(|error| GlobError::Malformed(pattern.clone(), error.kind().to_string()))
-            };
-            exact.add(glob(false)?);
-            any_case.add(glob(true)?);
-        }
-        let built = |builder: &GlobSetBuilder| {
-            builder
-                .build()
+            });
+            Matcher::new(globs.collect::<Result<_, _>>()?)
+                .map(Arc::new)
                 .map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
         };
-        Ok(Self { exact: Arc::new(built(&exact)?), any_case: Arc::new(built(&any_case)?) })
+        Ok(Self { exact: matcher(false)?, any_case: matcher(true)? })
     }
 
     fn exact(&self, text: &str) -> bool {
