@@ -238,14 +238,31 @@ impl Real {
         world.sim.shutdown().await;
     }
 
-    /// From issue to pull request with its own tools.
+    /// From the label to the pull request with its own tools.
     async fn fixes(&self) {
         if self.is_missing() {
             return;
         }
         let world = self.world(self.shell.0, self.line(LINE)).await;
-        let (code, output) = self.run(&world, |_| ()).await;
-        assert_eq!(code, Some(0), "{:?}\n{output:#}", world.sim.violations());
+        let (program, variables) = self.setup(&world);
+        fixer(&world, self.backend, &program);
+        let file = "shop/.agent/agentd.toml";
+        let config = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+        let (before, after) = config.split_once("[[repositories]]\n").unwrap();
+        let after: String = after
+            .lines()
+            .filter(|line| !line.starts_with("agent ="))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        world.write(file, &format!("{before}[[repositories]]\nagent = \"fixer\"\n{after}"));
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        let mut command = world.command_in(&["--json", "daemon", "--once"]);
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let end = &report["ended"][0]["stop_detail"];
+        assert_eq!(end, "completed", "{:?}\n{report:#}", world.sim.violations());
+        let (_, output) = world.json(&["runs", "show", "latest"]).await;
         world.assert_one_of_each();
         let told = journal(&world, &output);
         assert!(told.contains("The percentage is taken as a share now."), "{told}");
@@ -276,22 +293,22 @@ impl Real {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claude_code_goes_from_issue_to_pull_request() {
+async fn claude_code_goes_from_label_to_pull_request() {
     CLAUDE.fixes().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn codex_goes_from_issue_to_pull_request() {
+async fn codex_goes_from_label_to_pull_request() {
     CODEX.fixes().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gemini_goes_from_issue_to_pull_request() {
+async fn gemini_goes_from_label_to_pull_request() {
     GEMINI.fixes().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn opencode_goes_from_issue_to_pull_request() {
+async fn opencode_goes_from_label_to_pull_request() {
     OPENCODE.fixes().await;
 }
 
