@@ -14,6 +14,7 @@ pub mod target;
 pub mod policy;
 pub mod untrusted;
 pub mod outgoing;
+mod secret_forms;
 pub mod redaction;
 pub mod egress;
 pub mod sandbox;

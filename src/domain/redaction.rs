@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, packed};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hmac::{Hmac, Mac as _};
 use regex::{Captures, Regex, RegexBuilder};
 use serde_json::{Map, Value};
 use sha2::Sha256;
+
+use super::secret_forms;
 
 /// Secrets shorter than this are not looked for by value: they would hit ordinary words.
 pub const SHORTEST_SECRET: usize = 8;
@@ -221,7 +221,7 @@ impl Redactor {
             .collect();
         let mut owners = HashMap::new();
         for (index, secret) in secrets.iter().enumerate() {
-            for form in forms(secret.value.trim()) {
+            for form in secret_forms::of(secret.value.trim(), SHORTEST_SECRET) {
                 owners.entry(form).or_insert(index);
             }
         }
@@ -443,72 +443,9 @@ fn may_continue(broken: &[u8]) -> bool {
     std::str::from_utf8(broken).is_err_and(|error| error.error_len().is_none())
 }
 
-/// The forms a secret is found in: as it is, line by line, escaped in JSON, URL-encoded, in hexadecimal, in base64 at each
-/// of the three alignments.
-fn forms(secret: &str) -> Vec<String> {
-    let mut plain = vec![secret.to_owned()];
-    if secret.contains('\n') {
-        plain.extend(secret.lines().map(str::trim).filter(|line| line.len() >= 16).map(str::to_owned));
-    }
-    let mut all = Vec::new();
-    for text in plain {
-        let escaped = Value::from(text.as_str()).to_string();
-        all.push(escaped[1..escaped.len() - 1].to_owned());
-        for upper in [true, false] {
-            all.push(percent_encoded(&text, upper, "%20"));
-            all.push(percent_encoded(&text, upper, "+"));
-            // Encoders that are more eager than they need to be: all but letters and digits, and everything.
-            all.push(eagerly_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
-            all.push(eagerly_encoded(&text, upper, |_| false));
-        }
-        all.push(hex::encode(&text));
-        all.push(hex::encode_upper(&text));
-        for offset in 0..3 {
-            let core = base64_core(text.as_bytes(), offset);
-            all.push(core.replace('+', "-").replace('/', "_"));
-            all.push(core);
-        }
-        all.push(text);
-    }
-    all.retain(|form| form.chars().count() >= SHORTEST_SECRET);
-    all
-}
-
-/// The base64 characters that depend on the secret alone when `offset` other bytes stand before it.
-fn base64_core(secret: &[u8], offset: usize) -> String {
-    let mut bytes = vec![0; offset];
-    bytes.extend_from_slice(secret);
-    let encoded = STANDARD_NO_PAD.encode(&bytes);
-    let first = (offset * 8).div_ceil(6);
-    let last = bytes.len() * 8 / 6;
-    encoded[first..last].to_owned()
-}
-
-fn percent_encoded(text: &str, upper: bool, space: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            b' ' => space.to_owned(),
-            _ if upper => format!("%{byte:02X}"),
-            _ => format!("%{byte:02x}"),
-        })
-        .collect()
-}
-
-fn eagerly_encoded(text: &str, upper: bool, stays: impl Fn(u8) -> bool) -> String {
-    text.bytes()
-        .map(|byte| match (stays(byte), upper) {
-            (true, _) => char::from(byte).to_string(),
-            (false, true) => format!("%{byte:02X}"),
-            (false, false) => format!("%{byte:02x}"),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE};
     use serde_json::json;
 

@@ -173,10 +173,12 @@ mod tests {
         let noise = "x".repeat(5000);
         ringing.write_all(format!("{linked}\n{plain}\n../secret\n\n{noise}\n").as_bytes()).unwrap();
         let folder = temp.path().to_owned();
-        let program = std::thread::spawn(move || ring(&folder).map(drop));
+        let program = std::thread::spawn(move || ring(&folder).unwrap().0.write_all(b"it is me").unwrap());
         let talk = tokio::time::timeout(Duration::from_secs(5), bell.accept()).await;
-        assert!(talk.unwrap().is_ok());
-        assert!(program.join().unwrap().is_ok());
+        let mut said = String::new();
+        talk.unwrap().unwrap().0.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "it is me");
+        program.join().unwrap();
         assert_eq!(std::fs::read_to_string(&secret).unwrap(), "untouched");
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{FIX, events, fixer, script};
-use crate::outside::world::{World, basic, text};
+use super::bench::{FIX, events, fixer, managed, script};
+use crate::outside::world::{World, text};
 
 /// A file of the world's checkout as JSON, changed.
 fn changed(world: &World, path: &str, change: impl FnOnce(&mut Value)) {
@@ -18,21 +18,6 @@ fn overlaid(world: &World, table: &str) {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let base = overlay.split("[program]").next().unwrap();
     world.write("overlay.toml", &format!("{base}[program]\n{table}"));
-}
-
-/// Commits the checkout's agents, and a configuration elsewhere under which agentd manages its clone.
-async fn managed(world: &World, table: &str) -> std::process::Command {
-    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
-    let shop = world.shop();
-    world.git(&shop, &["add", "-A", "."]).await;
-    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
-    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    let entry = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\nagent = \"fixer\"\n";
-    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}{table}"));
-    let mut command = world.command(&["run", "--issue", "7"]);
-    command.current_dir(world.dir.path().join("elsewhere"));
-    command
 }
 
 const RULE: &str = "[[rule]]\nid = \"agent-program\"\nkind = \"tool\"\nname = \"exec_agent__command\"\neffect = \"allow\"\n\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::outside::world::World;
+use crate::outside::world::{World, basic};
 
 const RULE: &str = "[[rule]]\nid = \"agent-program\"\nkind = \"tool\"\nname = \"exec_agent__BACKEND\"\n\
                     effect = \"allow\"\nreason = \"the agent program of this repository\"\n\n# --- Handoffs";
@@ -89,6 +89,21 @@ pub fn rules(world: &World, rules: &str) {
 /// The events of the last run.
 pub fn events(world: &World, output: &Value) -> Vec<Value> {
     journal(world, output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Commits the checkout's agents, and a configuration elsewhere under which agentd manages its clone.
+pub async fn managed(world: &World, table: &str) -> std::process::Command {
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+    let shop = world.shop();
+    world.git(&shop, &["add", "-A", "."]).await;
+    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
+    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let entry = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\nagent = \"fixer\"\n";
+    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}{table}"));
+    let mut command = world.command(&["run", "--issue", "7"]);
+    command.current_dir(world.dir.path().join("elsewhere"));
+    command
 }
 
 /// The journal of the last run, as text.

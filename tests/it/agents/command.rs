@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::bench::{FIX, fixer, journal, no_cage, script};
-use crate::outside::world::{World, basic, text};
+use super::bench::{FIX, fixer, journal, managed, no_cage, script};
+use crate::outside::world::{World, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
@@ -51,16 +51,7 @@ async fn who_has_a_program_needs_no_model_besides() {
 async fn d85_what_a_program_reaches_here_is_not_for_a_managed_clone_to_say() {
     let world = World::new(0).await;
     fixer(&world, "command", &json!({"argv": ["true"], "sandbox": "off"}));
-    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
-    let shop = world.shop();
-    world.git(&shop, &["add", "-A", "."]).await;
-    world.git(&shop, &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "agents"]).await;
-    world.git(&shop, &["-c", &header, "push", "-q", "origin", "develop"]).await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    let entry = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\nagent = \"fixer\"\n";
-    world.write("elsewhere/agentd.toml", &format!("{overlay}\n{entry}"));
-    let mut command = world.command(&["run", "--issue", "7"]);
-    command.current_dir(world.dir.path().join("elsewhere"));
+    let mut command = managed(&world, "").await;
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert_eq!(done.status.code(), Some(4));
     let told = text(&done.stderr);
