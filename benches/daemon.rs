@@ -160,20 +160,29 @@ async fn idle() {
     until(|| polls() >= 3).await;
     let counted = || sim.requests().iter().filter(|asked| asked.counted).count();
     let (before, asked, worked, seen) = (counted(), sim.requests().len(), daemon.worked(), polls());
-    until(|| polls() >= seen + POLLS).await;
+    let mut resident = Vec::new();
+    while polls() < seen + POLLS {
+        resident.push(daemon.resident());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let worked = daemon.worked() - worked;
-    let (counted, asked, resident) = (counted() - before, sim.requests().len() - asked, daemon.resident());
+    let (counted, asked) = (counted() - before, sim.requests().len() - asked);
+    resident.sort_unstable();
+    // Most of the time is between two polls, here as in that hour.
+    let (at_rest, most) = (resident[resident.len() / 2], resident[resident.len() - 1]);
+    let megabytes = |kibibytes: u64| kibibytes as f64 * 1024.0 / 1e6;
     // Of the hour that these polls are.
     let share = worked.as_secs_f64() / 36.0;
     println!(
-        "idle hour, {REPOSITORIES} repositories: {counted} counted requests of {asked}, {:.1} MB resident, \
-         {worked:.1?} of processor ({share:.2} %)",
-        resident as f64 * 1024.0 / 1e6
+        "idle hour, {REPOSITORIES} repositories: {counted} counted requests of {asked}, {:.1} MB resident \
+         (at most {:.1} in a poll), {worked:.1?} of processor ({share:.2} %)",
+        megabytes(at_rest),
+        megabytes(most)
     );
     assert_eq!(counted, 0);
     // Limits of the program that is given to people; a debug build is larger and slower.
     if !cfg!(debug_assertions) {
-        assert!(resident * 1024 < 20_000_000, "{resident} KiB");
+        assert!(megabytes(at_rest) < 20.0, "{at_rest} KiB");
         assert!(share < 0.5, "{share} %");
     }
 }

@@ -185,13 +185,11 @@ impl Daemon {
             })
         });
         let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
-        let mut rests = false;
         while !self.parts.shutdown.stopping() {
             let began = Instant::now();
             self.unless_stopped(Self::tick).await;
-            let rested = std::mem::replace(&mut rests, self.supervisor.is_empty());
-            if rests && !rested {
-                // What the start, or the runs that ended, needed is not needed while nothing happens.
+            if self.supervisor.is_empty() {
+                // What the poll needed, or the runs that ended, is not needed while nothing happens.
                 tokio::task::spawn_blocking(memory::give_back);
             }
             let earliest = Instant::now() + LEAST_PAUSE;

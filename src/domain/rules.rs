@@ -1,9 +1,10 @@
 //! Declarative policy rules: what each may look at, which one decides, and that nothing is allowed by silence (P-038, D44).
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use globset::{Glob, GlobBuilder, GlobSet};
+use globset::{GlobBuilder, GlobSet};
 use serde_json::{Map, Value};
 
 use super::canonical::sha256_hex;
@@ -284,33 +285,22 @@ fn base_name(program: &str) -> String {
     name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
 }
 
-/// A list of globs, in exact case and in any case. Clones share what matches.
+/// A list of globs, in exact case and in any case. Equal lists are one in memory: the policies of many repositories, which a
+/// daemon keeps, say much the same.
 #[derive(Debug, Clone)]
-pub struct Globs {
-    exact: Arc<Matcher>,
-    any_case: Arc<Matcher>,
-}
+pub struct Globs(Arc<Matchers>);
 
-/// Globs whose matcher is made when something is first matched: a daemon keeps the rules of every repository, and needs them
-/// when one of them runs.
 #[derive(Debug)]
-struct Matcher {
-    globs: Vec<Glob>,
-    made: OnceLock<GlobSet>,
+struct Matchers {
+    exact: GlobSet,
+    any_case: GlobSet,
 }
 
-impl Matcher {
-    /// Makes the matcher once, so that an error is told where the globs are read.
-    fn new(globs: Vec<Glob>) -> Result<Self, globset::Error> {
-        GlobSet::new(&globs)?;
-        Ok(Self { globs, made: OnceLock::new() })
-    }
+/// What a list says, and whether its `*` stays within a folder.
+type Said = (Vec<String>, bool);
 
-    fn is_match(&self, text: &str) -> bool {
-        // It could be made before.
-        self.made.get_or_init(|| GlobSet::new(&self.globs).unwrap_or_default()).is_match(text)
-    }
-}
+/// The lists in use.
+static IN_USE: Mutex<BTreeMap<Said, Weak<Matchers>>> = Mutex::new(BTreeMap::new());
 
 impl Globs {
     /// Path globs: `*` stays within a folder, `**` does not. They must be relative and plain.
@@ -335,7 +325,12 @@ impl Globs {
     }
 
     fn compile(patterns: &[String], literal_separator: bool) -> Result<Self, GlobError> {
-        let matcher = |ignore_case: bool| {
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = (patterns.to_vec(), literal_separator);
+        if let Some(matchers) = in_use.get(&said).and_then(Weak::upgrade) {
+            return Ok(Self(matchers));
+        }
+        let set = |ignore_case: bool| {
             let globs = patterns.iter().map(|pattern| {
                 GlobBuilder::new(pattern)
                     .literal_separator(literal_separator)
@@ -343,19 +338,21 @@ impl Globs {
                     .build()
                     .map_err(|error| GlobError::Malformed(pattern.clone(), error.kind().to_string()))
             });
-            Matcher::new(globs.collect::<Result<_, _>>()?)
-                .map(Arc::new)
+            GlobSet::new(globs.collect::<Result<Vec<_>, _>>()?)
                 .map_err(|error| GlobError::Malformed(patterns.join(", "), error.kind().to_string()))
         };
-        Ok(Self { exact: matcher(false)?, any_case: matcher(true)? })
+        let matchers = Arc::new(Matchers { exact: set(false)?, any_case: set(true)? });
+        in_use.retain(|_, matchers| matchers.strong_count() > 0);
+        in_use.insert(said, Arc::downgrade(&matchers));
+        Ok(Self(matchers))
     }
 
     fn exact(&self, text: &str) -> bool {
-        self.exact.is_match(text)
+        self.0.exact.is_match(text)
     }
 
     fn any_case(&self, text: &str) -> bool {
-        self.any_case.is_match(text)
+        self.0.any_case.is_match(text)
     }
 }
 
@@ -371,4 +368,21 @@ pub enum GlobError {
     /// Not a glob.
     #[error("the glob \"{0}\" cannot be read: {1}")]
     Malformed(String, String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_lists_of_globs_are_one_in_memory() {
+        let patterns = ["only/here/**".to_owned()];
+        let (one, other) = (Globs::paths(&patterns).unwrap(), Globs::paths(&patterns).unwrap());
+        assert!(Arc::ptr_eq(&one.0, &other.0));
+        assert!(!Arc::ptr_eq(&one.0, &Globs::names(&patterns).unwrap().0), "a name's `*` goes over slashes");
+        let known = |patterns: &[String]| IN_USE.lock().unwrap().contains_key(&(patterns.to_vec(), true));
+        drop((one, other));
+        let _another = Globs::paths(&["elsewhere/**".to_owned()]).unwrap();
+        assert!(!known(&patterns), "and gone when nobody has it any more");
+    }
 }
