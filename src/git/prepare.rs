@@ -7,6 +7,7 @@ use super::error::GitError;
 use super::needs::Population;
 use super::place::{Entry, Head, Place, entries, place, resolved};
 use super::remote::Remote;
+use super::take_in::Forward;
 use super::worktree::Worktree;
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
@@ -452,17 +453,22 @@ impl Worktree {
         Ok(())
     }
 
-    /// Takes the remote's newer commits into the worktree; uncommitted changes stay, or it fails without a change.
+    /// Takes the remote's newer commits of the branch into the worktree.
     async fn follow_remote(&self, tip: &CommitId, warnings: &mut Vec<String>) -> Result<(), WorktreeError> {
-        let Some(head) = self.head().await? else { return Ok(()) };
-        if self.checkout().is_ancestor(tip, &head).await? {
-            return Ok(());
+        match self.forward(tip).await? {
+            Forward::HasIt => {}
+            Forward::Went => {
+                warnings.push(format!(
+                    "{} was brought forward to the remote's {}",
+                    self.branch(),
+                    tip.short()
+                ));
+            }
+            Forward::Apart => {
+                let Some(head) = self.head().await? else { return Ok(()) };
+                return Err(diverged(self.branch(), &head, tip));
+            }
         }
-        if !self.checkout().is_ancestor(&head, tip).await? {
-            return Err(diverged(self.branch(), &head, tip));
-        }
-        self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
-        warnings.push(format!("{} was brought forward to the remote's {}", self.branch(), tip.short()));
         Ok(())
     }
 }

@@ -9,13 +9,23 @@ use crate::domain::name::CommitId;
 /// How git marks the beginning of lines that both sides changed.
 const MARKER: &[u8] = b"<<<<<<< ";
 
+/// How a branch stands to a commit that it is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forward {
+    /// It has the commit.
+    HasIt,
+    /// It was only behind, and went forward to it.
+    Went,
+    /// It has commits that the other has not.
+    Apart,
+}
+
 impl Worktree {
-    /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
-    /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
+    /// Sees to it that a commit is in the branch. A branch that is only behind goes forward to it; else it is merged into
+    /// the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines that both sides changed
+    /// stay between git's markers, for whoever works there. Gives the files that have them.
     pub async fn take_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
-        if let Some(head) = self.head().await?
-            && self.checkout().is_ancestor(commit, &head).await?
-        {
+        if self.forward(commit).await? != Forward::Apart {
             return Ok(Vec::new());
         }
         if !self.is_merging() {
@@ -26,6 +36,19 @@ impl Worktree {
             }
         }
         self.unmerged().await
+    }
+
+    /// Takes newer commits into the worktree; uncommitted changes stay, or it fails without a change.
+    pub(super) async fn forward(&self, tip: &CommitId) -> Result<Forward, GitError> {
+        let Some(head) = self.head().await? else { return Ok(Forward::Apart) };
+        if self.checkout().is_ancestor(tip, &head).await? {
+            return Ok(Forward::HasIt);
+        }
+        if !self.checkout().is_ancestor(&head, tip).await? {
+            return Ok(Forward::Apart);
+        }
+        self.call(["reset", "--keep", "--quiet", tip.as_str()]).await?.done().await?;
+        Ok(Forward::Went)
     }
 
     /// Whether a merge waits for its commit.

@@ -1,9 +1,11 @@
 //! Room 1, origin: the branch that the work starts from and returns to. No link set is an error, never a default.
 
+use super::mapping_format::MappingRecord;
 use super::plan::Plan;
 use super::refusal::Refusal;
 use super::site::Site;
-use crate::domain::name::BranchName;
+use crate::domain::mapping::worktree_of;
+use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
@@ -13,21 +15,36 @@ use crate::domain::stop::StopDetail;
 pub struct Resolved {
     /// Frozen from here on.
     pub origin: Origin,
-    /// `origin_changed`, where a field changed after the mapping was made (D35).
+    /// `origin_changed`, where a field changed after the mapping was made (D35); `origin_moved`, where its work is merged.
     pub warnings: Vec<Warning>,
 }
 
 /// Asks the chain (interface §4), then the remote for the branch's commit. An issue that is mapped keeps its origin:
-/// a changed field is reported, a different `--origin` refused (D75).
+/// a changed field is reported, a different `--origin` refused (D75). Its commit moves with the remote's where the run is
+/// to catch up, and where nothing of the issue's branch is left to merge: then the work starts from what is there now.
 pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
     let asked = ask_chain(plan, site).await?;
-    if let Some(frozen) = &plan.mapped {
-        let mut kept = keep(frozen.origin.clone(), asked, site)?;
-        if plan.request.catches_up
-            && let Some(commit) = site.origin_commit(&kept.origin.branch).await?
+    if let Some(mapped) = &plan.mapped {
+        let mut kept = keep(mapped.origin.clone(), asked, site)?;
+        // A run that a person goes on with has its commit already.
+        if plan.request.resume.is_none()
+            && let Some(now) = site.origin_commit(&kept.origin.branch).await?
+            && now != kept.origin.commit
+            && (plan.request.catches_up || is_merged(plan, mapped, &now, site).await?)
         {
+            if !plan.request.catches_up {
+                kept.warnings.push(Warning {
+                    code: "origin_moved".to_owned(),
+                    at: site.clock.now_ms(),
+                    text: format!(
+                        "the work of earlier runs is merged; this one starts from {} as it is now, {}",
+                        kept.origin.branch,
+                        now.short()
+                    ),
+                });
+            }
             // From here on the branch's own changes are those against this commit.
-            kept.origin.commit = commit;
+            kept.origin.commit = now;
         }
         return Ok(kept);
     }
@@ -51,6 +68,32 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
         .hint(format!("create it, or change {}", link(source, site)))
     })?;
     Ok(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() })
+}
+
+/// Whether the issue's branch has commits of its own, all of them in its origin now or in a merged pull request, and nothing
+/// uncommitted waits in its worktree.
+async fn is_merged(
+    plan: &Plan,
+    mapped: &MappingRecord,
+    origin: &CommitId,
+    site: &Site,
+) -> Result<bool, Refusal> {
+    let branch = &mapped.branch;
+    let Some(head) = site.branch_commit(branch).await? else { return Ok(false) };
+    if head == mapped.origin.commit {
+        return Ok(false);
+    }
+    let folder = worktree_of(&plan.issue.key);
+    if let Some(worktree) = site.checkout.find_worktree(&site.worktree_root(), &folder)?
+        && !worktree.status().await?.is_empty()
+    {
+        return Ok(false);
+    }
+    if site.checkout.is_ancestor(&head, origin).await? {
+        return Ok(true);
+    }
+    let Some(github) = &site.github else { return Ok(false) };
+    Ok(github.merged_heads(&site.repo, branch).await?.contains(&head))
 }
 
 /// First link that is set wins; blank is unset.

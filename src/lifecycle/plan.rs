@@ -83,7 +83,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let lease_record = last_mapping(&issue, site).await;
     let mapped = match &lease_record {
         // A mapping lives as long as its branch, here or on the remote.
-        Some(record) if site.has_branch(&record.branch).await? => Some(record.clone()),
+        Some(record) if site.branch_commit(&record.branch).await?.is_some() => Some(record.clone()),
         _ => None,
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());

@@ -112,14 +112,14 @@ impl Site {
         }
     }
 
-    /// Whether a branch is here or on the remote.
-    pub async fn has_branch(&self, branch: &BranchName) -> Result<bool, Refusal> {
-        if self.checkout.local_branch(branch).await?.is_some() {
-            return Ok(true);
+    /// The commit of a branch, here or else on the remote.
+    pub async fn branch_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
+        if let Some(commit) = self.checkout.local_branch(branch).await? {
+            return Ok(Some(commit));
         }
         match self.authorised_remote().await? {
-            Some(remote) => Ok(self.checkout.remote_branch(&remote, branch).await?.is_some()),
-            None => Ok(false),
+            Some(remote) => Ok(self.checkout.remote_branch(&remote, branch).await?),
+            None => Ok(None),
         }
     }
 

@@ -10,8 +10,10 @@ use super::site::Site;
 use crate::config::config_file::{Auto, Publish};
 use crate::domain::event::Event;
 use crate::domain::mapping::{branch_of, worktree_of};
+use crate::domain::name::CommitId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
+use crate::git::error::GitError;
 use crate::git::needs::Population;
 use crate::git::prepare::{WorktreeError, WorktreePlan};
 use crate::git::worktree::Worktree;
@@ -73,28 +75,35 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
     {
         return Ok(Err(stop));
     }
-    if run.plan.request.catches_up {
-        take_in(run, site, &prepared.worktree).await;
-    }
+    let head = match take_in(run, site, &prepared.worktree).await {
+        Ok(head) => head.unwrap_or(prepared.head),
+        Err(error) => return Ok(Err(not_taken_in(run, &prepared.worktree, &error))),
+    };
     if let Err(stop) = furnish::furnish(run, site, &prepared.worktree).await {
         return Ok(Err(stop));
     }
-    run.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
+    run.record(Event::WorktreeReady { state: prepared.state, head })?;
     Ok(Ok(prepared.worktree))
 }
 
-/// Merges the origin branch into the files; what cannot be merged is the run's work. Without it the run goes on as it can.
-async fn take_in(run: &Run<'_>, site: &Site, worktree: &Worktree) {
+/// Sees to it that the commit which the run's changes are told against is in the branch: it is newer than the branch where
+/// the run is to catch up (interface §4). What cannot be merged is the run's work. Gives the branch's commit.
+async fn take_in(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Option<CommitId>, GitError> {
     let origin = &run.lease.mapping.origin;
-    let taken = async { worktree.take_in(&origin.commit, &site.identity().await?).await };
-    match taken.await {
-        Ok(files) if files.is_empty() => {}
-        Ok(files) => run.warn(
+    let files = worktree.take_in(&origin.commit, &site.identity().await?).await?;
+    if !files.is_empty() {
+        run.warn(
             "conflicts",
             format!("{} was merged into the branch; it conflicts in {}", origin.branch, files.join(", ")),
-        ),
-        Err(error) => run.warn("conflicts", format!("{} could not be merged: {error}", origin.branch)),
+        );
     }
+    worktree.head().await
+}
+
+fn not_taken_in(run: &Run<'_>, worktree: &Worktree, error: &GitError) -> Stop {
+    let origin = &run.lease.mapping.origin.branch;
+    let message = format!("{origin} could not be merged into {}: {error}.", worktree.display());
+    Stop::new(StopDetail::GitError, message)
 }
 
 async fn bring_back(run: &Run<'_>, worktree: &Worktree, predecessor: &Predecessor) -> Result<(), Stop> {

@@ -135,7 +135,7 @@ const ROUTES: [&str; 26] = [
     "POST /_sim/repos/O/R/commits {branch, from?, message?, files, executable?, remove?}",
     "DELETE /_sim/repos/O/R/branches/NAME",
     "GET /_sim/repos/O/R/files/REF/PATH",
-    "POST /_sim/repos/O/R/pulls/N/merge {actor?}",
+    "POST /_sim/repos/O/R/pulls/N/merge {actor?, merge_method?}",
     "POST /_sim/repos/O/R/pulls/N/reviews {author, state, body?}",
     "POST /_sim/repos/O/R/checks {on, name, kind?, outcome?, description?}",
 ];
@@ -217,7 +217,9 @@ fn in_repository(world: &mut World, method: &str, repo: usize, rest: &[&str], bo
         ("POST", ["pulls", number, "merge"]) => {
             let number = number.parse().map_err(|_| (404, "no such pull request".to_owned()))?;
             pulls::refresh(world, repo);
-            let sha = pulls::merge_now(world, repo, number, None, &actor).map_err(|reply| {
+            let method = body["merge_method"].as_str();
+            let merged = pulls::merge_now(world, (repo, number), None, method, &actor);
+            let sha = merged.map_err(|reply| {
                 let message = reply.body.map(|body| body["message"].to_string());
                 (reply.status, message.unwrap_or_default())
             })?;

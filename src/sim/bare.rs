@@ -228,8 +228,15 @@ pub struct CommitFacts {
     pub parents: Vec<String>,
 }
 
-/// Merges `head` into the branch `base` with a merge commit and returns its id.
-pub fn merge(git_dir: &Path, base: &str, head: &str, message: &str, at: i64) -> Result<String, git2::Error> {
+/// Merges `head` into the branch `base` with a merge commit and returns its id; `squash`: with a commit that does not name
+/// `head` as its parent.
+pub fn merge(
+    git_dir: &Path,
+    (base, head): (&str, &str),
+    squash: bool,
+    message: &str,
+    at: i64,
+) -> Result<String, git2::Error> {
     let repository = Repository::open_bare(git_dir)?;
     let ours = repository.find_branch(base, BranchType::Local)?.get().peel_to_commit()?;
     let theirs = repository.find_branch(head, BranchType::Local)?.get().peel_to_commit()?;
@@ -239,7 +246,8 @@ pub fn merge(git_dir: &Path, base: &str, head: &str, message: &str, at: i64) -> 
     }
     let tree = repository.find_tree(index.write_tree_to(&repository)?)?;
     let author = signature(None, at)?;
-    let id = repository.commit(None, &author, &author, message, &tree, &[&ours, &theirs])?;
+    let parents = if squash { &[&ours][..] } else { &[&ours, &theirs] };
+    let id = repository.commit(None, &author, &author, message, &tree, parents)?;
     repository.reference(&format!("refs/heads/{base}"), id, true, "merged")?;
     Ok(id.to_string())
 }

@@ -231,7 +231,7 @@ pub fn reviews(world: &mut World, call: &Call, repo: usize, number: u64) -> Outc
     call.page(Some(repo.id), shapes.collect())
 }
 
-/// `PUT …/pulls/{n}/merge`: a merge commit on the base branch; closes what the body says it closes.
+/// `PUT …/pulls/{n}/merge`: a commit on the base branch; closes what the body says it closes.
 pub fn merge(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome {
     call.takes_query(world, &[])?;
     let body = call.takes_body(world, &["commit_title", "commit_message", "sha", "merge_method"])?;
@@ -239,19 +239,28 @@ pub fn merge(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcom
     let actor = call.login()?.to_owned();
     refresh(world, repo);
     let wanted = text(&body, "PullRequest", "sha")?.map(str::to_owned);
-    let sha = merge_now(world, repo, number, wanted.as_deref(), &actor)?;
+    let method = text(&body, "PullRequest", "merge_method")?.map(str::to_owned);
+    let sha = merge_now(world, (repo, number), wanted.as_deref(), method.as_deref(), &actor)?;
     Ok(Reply::ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"})))
 }
 
 /// Merges a pull request as `actor`; used by the API and by people through the admin API.
 pub fn merge_now(
     world: &mut World,
-    repo: usize,
-    number: u64,
+    (repo, number): (usize, u64),
     wanted: Option<&str>,
+    method: Option<&str>,
     actor: &str,
 ) -> Result<String, Reply> {
     let at = world.now();
+    let squash = match method {
+        None | Some("merge") => false,
+        Some("squash") => true,
+        Some(other) => {
+            let message = format!("This repository does not allow merging by \"{other}\"");
+            return Err(Reply::error(405, &message));
+        }
+    };
     let found = &world.repositories[repo];
     let issue = found.issues.get(&number).ok_or_else(Reply::not_found)?;
     let pull = issue.pull.as_ref().ok_or_else(Reply::not_found)?;
@@ -262,7 +271,7 @@ pub fn merge_now(
         return Err(Reply::error(409, "Head branch was modified. Review and try the merge again."));
     }
     let message = format!("Merge pull request #{number} from {}/{}", found.owner, pull.head);
-    let sha = bare::merge(&found.git_dir, &pull.base, &pull.head, &message, at.timestamp())
+    let sha = bare::merge(&found.git_dir, (&pull.base, &pull.head), squash, &message, at.timestamp())
         .map_err(|_| Reply::error(405, "Pull Request is not mergeable"))?;
     let closes = if pull.base == found.default_branch { closing(issue.body.as_deref()) } else { Vec::new() };
     if let Some(pull) = world.repositories[repo].issues.get_mut(&number).and_then(|issue| issue.pull.as_mut())

@@ -106,7 +106,7 @@ pub fn repository(call: &Call, world: &World, repo: &Repository) -> Value {
             "triage": role >= Role::Triage,
             "pull": role >= Role::Read,
         },
-        "allow_squash_merge": true, "allow_merge_commit": true, "allow_rebase_merge": true,
+        "allow_squash_merge": true, "allow_merge_commit": true, "allow_rebase_merge": false,
         "delete_branch_on_merge": false,
     });
     extend(&mut shape, rest);

@@ -1,7 +1,7 @@
 //! The origin branch: four sources, the first that is set wins, and every failure is said before anything is made.
 
 use agentd::sim::world::FieldContent;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::world::World;
 
@@ -80,5 +80,64 @@ async fn g02_an_origin_that_cannot_be_used_stops_the_start() {
     fails(&[], "origin_unresolved", &["Roadmap", "Bugs"]).await;
     assert!(!world.shop().join(".worktrees").exists());
     assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "");
+    world.finish().await;
+}
+
+/// Merges the issue's pull request as a person would, and lets the origin branch move on.
+async fn merged(world: &World, method: &str) {
+    let pull = world.sim.pulls(REPO)[0].number;
+    let post = async |path: String, body: Value| {
+        let url = format!("{}/_sim/repos/{REPO}/{path}", world.sim.base_url());
+        let done = reqwest::Client::new().post(url).body(body.to_string()).send().await.unwrap();
+        assert!(done.status().is_success(), "{}", done.text().await.unwrap());
+    };
+    post(format!("pulls/{pull}/merge"), json!({ "merge_method": method })).await;
+    let files = json!({ "NEWS.md": "Other work.\n" });
+    post("commits".to_owned(), json!({ "branch": "develop", "message": "Other work", "files": files })).await;
+    assert!(world.sim.edit_issue(REPO, 7, |issue| issue.open = true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_whose_work_is_merged_starts_again_from_what_its_origin_is_now() {
+    for method in ["merge", "squash"] {
+        let world = World::new(2).await;
+        let (code, first) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(code, Some(0), "{method}: {first:#}");
+        merged(&world, method).await;
+        let git_dir = world.sim.git_dir(REPO).unwrap();
+        let develop = agentd::sim::bare::head(&git_dir, "develop").unwrap();
+        let (code, second) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(code, Some(0), "{method}: {second:#}");
+        assert_eq!(second["mapping"]["origin"]["commit"], develop, "{method}");
+        assert_eq!(second["mapping"]["branch"], first["mapping"]["branch"], "{method}");
+        assert!(second["warnings"].to_string().contains("starts from develop as it is now"), "{second:#}");
+        let place = world.shop().join(".worktrees/issue-7");
+        assert!(place.join("NEWS.md").exists(), "{method}: others' work is there");
+        // The model did the same again, which adds a line to what is merged: that is all that this run changed.
+        let (_, diff) = world.json(&["runs", "diff"]).await;
+        assert_eq!(diff["files"], json!([{ "path": "tests/run.sh", "added": 1, "removed": 0 }]), "{method}");
+        let pulls = world.sim.pulls(REPO);
+        assert_eq!(pulls.iter().map(|pull| pull.open).collect::<Vec<_>>(), [false, true], "{method}");
+        let head = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
+        let behind = agentd::sim::bare::ahead_behind(&git_dir, &develop, &head).map(|(_, behind)| behind);
+        assert_eq!(behind, Some(0), "{method}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from() {
+    let world = World::new(2).await;
+    let (_, first) = world.json(&["run", "--issue", "7"]).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    let moved = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
+    world.git(&git_dir, &["update-ref", "refs/heads/develop", &moved]).await;
+    // Merged, but something of a person's own waits in the worktree.
+    world.write("shop/.worktrees/issue-7/lib/cart.sh", "# mine\n");
+    let (_, plan) = planned(&world, &[]).await;
+    assert_eq!(plan["origin"]["commit"], first["mapping"]["origin"]["commit"], "{plan:#}");
+    world.git(&world.shop().join(".worktrees/issue-7"), &["checkout", "-q", "--", "."]).await;
+    let (_, plan) = planned(&world, &[]).await;
+    assert_eq!(plan["origin"]["commit"], moved, "{plan:#}");
     world.finish().await;
 }
