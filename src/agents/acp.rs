@@ -12,12 +12,12 @@ use super::doorway::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
-use super::{tool_server, wish};
+use super::wish;
 use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_desk::AgentWish;
-use crate::engine::agent_visit::AgentTask;
+use crate::engine::agent_task::AgentTask;
 use crate::engine::gate::Permission;
 use crate::sys::process::{self, Piped, ProcessSpec};
 
@@ -320,7 +320,7 @@ impl Talk<'_> {
 
 /// agentd's own tools, as a session is told of them.
 fn server(entry: &Entry) -> Value {
-    json!({"name": tool_server::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
+    json!({"name": wish::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
 
 /// What is asked for.

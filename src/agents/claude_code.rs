@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::events::{Heard, count, kind, text};
-use super::tool_server::SERVER;
-use super::wish;
+use super::wish::{self, SERVER};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_desk::AgentWish;

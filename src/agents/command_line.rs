@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 
 use super::doorway::Entry;
-use super::launch::Launch;
-use super::tool_server::{PERMISSION, SERVER};
-use crate::domain::agent_program::{Backend, Permissions};
-use crate::engine::agent_visit::AgentTask;
+use super::wish::{PERMISSION, SERVER};
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
+use crate::engine::agent_task::AgentTask;
 
 /// Longest time that a program is to wait for a call of agentd's tools, in seconds; agentd's own limits come first.
 const CALL_SECONDS: u32 = 3600;
@@ -41,10 +40,16 @@ impl CommandLine {
 }
 
 /// The command line of one launch. The prompt goes by standard input wherever the program reads it there: arguments are
-/// short, and every process of the machine can read them. `entry` = the way to agentd's tools, where they are served.
-pub(super) fn of(launch: &Launch, task: &AgentTask, entry: Option<&Entry>) -> CommandLine {
+/// short, and every process of the machine can read them. `caged`: it may do in its cage what it likes; `entry` = the way to
+/// agentd's tools, where they are served.
+pub(super) fn of(
+    program: &AgentProgram,
+    caged: bool,
+    task: &AgentTask,
+    entry: Option<&Entry>,
+) -> CommandLine {
     let mut line = CommandLine { stdin: task.prompt.clone(), ..CommandLine::default() };
-    match launch.program.backend {
+    match program.backend {
         Backend::Command => {
             if let Some(entry) = entry {
                 line.env.push(("AGENTD_MCP_SOCKET", entry.socket.clone()));
@@ -52,16 +57,15 @@ pub(super) fn of(launch: &Launch, task: &AgentTask, entry: Option<&Entry>) -> Co
         }
         // A session is told of the tools when it is made.
         Backend::Acp => {}
-        Backend::ClaudeCode => claude_code(&mut line, launch, task, entry),
-        Backend::Codex => codex(&mut line, launch, task, entry),
-        Backend::Gemini => gemini(&mut line, launch, task, entry),
-        Backend::OpenCode => opencode(&mut line, launch, task, entry),
+        Backend::ClaudeCode => claude_code(&mut line, program, task, entry),
+        Backend::Codex => codex(&mut line, program, caged, task, entry),
+        Backend::Gemini => gemini(&mut line, program, caged, task, entry),
+        Backend::OpenCode => opencode(&mut line, program, caged, task, entry),
     }
     line
 }
 
-fn claude_code(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
-    let program = &launch.program;
+fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask, entry: Option<&Entry>) {
     line.add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
     if let Some(entry) = entry {
         let server = json!({"type": "stdio", "command": entry.agentd, "args": entry.args()});
@@ -94,13 +98,19 @@ fn claude_code(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry:
     }
 }
 
-fn codex(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
+fn codex(
+    line: &mut CommandLine,
+    program: &AgentProgram,
+    caged: bool,
+    task: &AgentTask,
+    entry: Option<&Entry>,
+) {
     line.add(&["exec"]);
     if let Some(resume) = &task.resume {
         line.add(&["resume", resume]);
     }
     line.add(&["--json", "--skip-git-repo-check"]);
-    if launch.caged.is_some() {
+    if caged {
         line.add(&["--dangerously-bypass-approvals-and-sandbox"]);
     } else if task.resume.is_none() {
         line.add(&["-s", "workspace-write"]);
@@ -114,14 +124,20 @@ fn codex(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Optio
         set("tool_timeout_sec", json!(CALL_SECONDS));
         set("default_tools_approval_mode", json!("approve"));
     }
-    if let Some(model) = &launch.program.model {
+    if let Some(model) = &program.model {
         line.add(&["-m", model]);
     }
     line.add(&["-"]);
 }
 
-fn gemini(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
-    let mode = if launch.caged.is_some() { "yolo" } else { "auto_edit" };
+fn gemini(
+    line: &mut CommandLine,
+    program: &AgentProgram,
+    caged: bool,
+    task: &AgentTask,
+    entry: Option<&Entry>,
+) {
+    let mode = if caged { "yolo" } else { "auto_edit" };
     line.add(&["-o", "stream-json", "--skip-trust", "--approval-mode", mode]);
     if let Some(entry) = entry {
         // Settings of the system go before the user's and are merged with them.
@@ -131,7 +147,7 @@ fn gemini(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Opti
         let path = line.file(entry, "gemini-settings.json", json!({"mcpServers": {SERVER: server}}));
         line.env.push(("GEMINI_CLI_SYSTEM_SETTINGS_PATH", path));
     }
-    if let Some(model) = &launch.program.model {
+    if let Some(model) = &program.model {
         line.add(&["-m", model]);
     }
     if let Some(resume) = &task.resume {
@@ -140,9 +156,15 @@ fn gemini(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Opti
     line.add(&["-p", "The task is above."]);
 }
 
-fn opencode(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Option<&Entry>) {
+fn opencode(
+    line: &mut CommandLine,
+    program: &AgentProgram,
+    caged: bool,
+    task: &AgentTask,
+    entry: Option<&Entry>,
+) {
     line.add(&["run", "--format", "json"]);
-    if launch.caged.is_some() {
+    if caged {
         line.add(&["--auto"]);
     }
     if let Some(entry) = entry {
@@ -151,14 +173,14 @@ fn opencode(line: &mut CommandLine, launch: &Launch, task: &AgentTask, entry: Op
         let server = json!({"type": "local", "command": command, "enabled": true, "timeout": timeout});
         let config = json!({"mcp": {SERVER: server}, "permission": {format!("{SERVER}_*"): "allow"}});
         // The user's own settings may come by one of the two ways; they are merged.
-        if launch.program.environment.iter().any(|name| name == "OPENCODE_CONFIG") {
+        if program.environment.iter().any(|name| name == "OPENCODE_CONFIG") {
             line.env.push(("OPENCODE_CONFIG_CONTENT", config.to_string()));
         } else {
             let path = line.file(entry, "opencode.json", config);
             line.env.push(("OPENCODE_CONFIG", path));
         }
     }
-    if let Some(model) = &launch.program.model {
+    if let Some(model) = &program.model {
         line.add(&["-m", model]);
     }
     if let Some(resume) = &task.resume {

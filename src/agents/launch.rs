@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use super::command_line::{self, CommandLine};
 use super::doorway::Entry;
-use super::events::{Heard, Reader};
+use super::events::Heard;
 use super::lines::{Line, Lines};
+use super::reader::Reader;
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_said::AgentProgress;
-use crate::engine::agent_visit::AgentTask;
+use crate::engine::agent_task::AgentTask;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -77,7 +78,7 @@ impl Launch {
     /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
     /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
-        let line = command_line::of(self, task, entry);
+        let line = command_line::of(&self.program, self.caged.is_some(), task, entry);
         self.prepare(&line).await?;
         let (program, first) = self
             .program

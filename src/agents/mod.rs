@@ -1,7 +1,8 @@
 //! Agent programs that people already have, driven as the backend of a step.
 //!
-//! `launch` starts one and keeps it within its limits; `doorway` and `tool_server` bring it agentd's own tools; the other files know what each program is told and what its
-//! events mean. None of them decides anything: what a program did is told by git, what it may do by the gate and the cage.
+//! `launch` starts one and keeps it within its limits; `doorway` and `tool_server` bring it agentd's own tools; the other
+//! files know what each program is told and what its events mean. None of them decides anything: what a program did is told
+//! by git, what it may do by the gate and the cage.
 
 pub mod doorway;
 pub mod launch;
@@ -15,3 +16,4 @@ mod claude_code;
 mod codex;
 mod gemini;
 mod opencode;
+mod reader;

@@ -10,14 +10,10 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 
 use super::claude_code;
+use super::wish::{PERMISSION, SERVER};
 use crate::domain::message::ToolSpec;
 use crate::engine::agent_desk::AgentDesk;
 use crate::engine::gate::Permission;
-
-/// Name of the server in programs' configurations.
-pub(super) const SERVER: &str = "agentd";
-/// The tool that Claude Code asks before it uses one of its own.
-pub(super) const PERMISSION: &str = "permission";
 
 /// One connection of a program.
 #[derive(Debug, Clone)]

@@ -4,6 +4,11 @@ use serde_json::{Value, json};
 
 use crate::engine::agent_desk::AgentWish;
 
+/// Name of agentd's tools in programs' configurations.
+pub(super) const SERVER: &str = "agentd";
+/// The tool that Claude Code asks before it uses one of its own.
+pub(super) const PERMISSION: &str = "permission";
+
 /// An edit of a file.
 pub fn edit(path: &str) -> AgentWish {
     AgentWish { tool: "write_file".to_owned(), arguments: json!({"path": path, "content": ""}) }

@@ -17,11 +17,11 @@ use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::approval::{self, Approval, NotApproved};
 use crate::lifecycle::lease;
 use crate::lifecycle::managed;
-use crate::lifecycle::page;
 use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
 use crate::lifecycle::retire;
 use crate::lifecycle::site::Site;
+use crate::lifecycle::telling;
 use crate::lifecycle::walk::{Walked, walk};
 use crate::lifecycle::watch::Watch;
 
@@ -78,7 +78,7 @@ pub fn approves(sites: &[Site]) -> Approve {
                 Ok((grant, proposal)) => Ok(format!(
                     "{by} approved `{}` (`{}`), for one use until {}.",
                     proposal.resource.name.replace('`', "'"),
-                    page::short_hash(&grant.proposal_hash),
+                    telling::short_hash(&grant.proposal_hash),
                     grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
                 )),
                 Err(refused) => Err(refusal(&refused)),
@@ -97,7 +97,7 @@ fn refusal(refused: &NotApproved) -> String {
     for (hash, name) in refused.waiting() {
         text.push_str(&format!(
             "\n- `/agentd approve {}` for `{}`",
-            page::short_hash(hash),
+            telling::short_hash(hash),
             name.replace('`', "'")
         ));
     }

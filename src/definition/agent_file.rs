@@ -12,7 +12,7 @@ use super::diagnostic::Severity;
 use super::position::child;
 use super::shape::{self, Codes, Format};
 use super::source::Findings;
-use super::verdict::{completion, needs_issue};
+use super::verdict::{IGNORED, VerdictFile, completion, needs_issue};
 use crate::config::duration::Span;
 use crate::domain::budget::BudgetWishes;
 use crate::domain::completion::Completion;
@@ -139,17 +139,6 @@ pub struct PromptsFile {
     pub registry: Option<String>,
     /// Without meaning here.
     pub fallback_dir: Option<Value>,
-}
-
-/// `runner.verdict`, and each condition of a composite.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct VerdictFile {
-    /// Name of the completion type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Its settings.
-    #[serde(default)]
-    pub config: Map<String, Value>,
 }
 
 /// `runner.boundaries`.
@@ -352,8 +341,6 @@ pub struct AgentParts {
 
 static FORMAT: LazyLock<Format> = LazyLock::new(Format::of::<AgentFile>);
 const CODES: Codes = Codes { missing: "AC-LOAD-003", invalid: "AC-VALID-001", unknown: "AC-UNKNOWN-001" };
-/// A key that means nothing here.
-pub(super) const IGNORED: &str = "AC-IGNORED-001";
 
 /// (pointer, why it means nothing here).
 const DEAD_KEYS: [(&str, &str); 9] = [

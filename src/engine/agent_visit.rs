@@ -4,7 +4,7 @@
 //! candidates like every other; its tokens and money are the run's. agentd cannot see inside: git tells what it did.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent_desk::{self, AgentDesk, Desk, Launched, Request, TURN};
 use super::agent_said::{AgentProgress, AgentSaid};
+use super::agent_task::{AgentBackend, AgentTask};
 use super::day_cap::Reservation;
 use super::halt::Halt;
 use super::journal::JournalError;
@@ -20,7 +21,7 @@ use super::record::{LedgerLine, Record, prompt_mark};
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome, text_of};
 use super::single_call::{SingleCall, call_tool};
-use super::tool::{CallLimits, Tool};
+use super::tool::CallLimits;
 use super::tool_output::StoredOutputs;
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
@@ -46,49 +47,6 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// Class of the failure of a launch whose work the policy refuses.
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
-
-/// A program that visits are given to.
-#[derive(Clone)]
-pub struct AgentBackend {
-    /// Its word, as accounting names the provider.
-    pub name: String,
-    /// Whether a visit may go on where an earlier one ended.
-    pub resumes: bool,
-    /// Whether it can be asked again for a report that does not fit.
-    pub asks_again: bool,
-    /// Whether agentd's tools are served to it.
-    pub serves_tools: bool,
-    /// Longest time of one visit; `None` = the run's.
-    pub time_limit: Option<Duration>,
-    /// The model that is asked for, where the definition names one.
-    pub model: Option<String>,
-    /// Where the last visit of a step ended, for one that goes on from there (D4).
-    pub conversations: Conversations,
-    /// Makes the tool of one launch.
-    pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
-}
-
-/// Ids of a program's own conversations, by the step whose visit they were.
-pub type Conversations = Arc<Mutex<BTreeMap<StepId, String>>>;
-
-/// What a program is asked in one launch.
-#[derive(Clone)]
-pub struct AgentTask {
-    /// Instructions, prompt, issue.
-    pub prompt: String,
-    /// The conversation of the program's own that it goes on from.
-    pub resume: Option<String>,
-    /// The prompt for one that was to go on and cannot.
-    pub anew: Option<String>,
-    /// Schema of the output, where the step has one.
-    pub schema: Option<Value>,
-    /// Where the launch tells how far it is.
-    pub progress: AgentProgress,
-    /// Where it calls agentd's tools and asks for permission.
-    pub desk: AgentDesk,
-    /// Ends it.
-    pub cancel: CancellationToken,
-}
 
 /// One agent visit under way.
 struct AgentVisit<'a> {

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::agent_visit::AgentBackend;
+use super::agent_task::AgentBackend;
 use super::arguments::Scope;
 use super::gate::HandoffRuling;
 use super::halt::Halt;

@@ -7,8 +7,9 @@ use std::fs;
 
 use git2::{ObjectType, Odb, Oid};
 
-use super::checkout::{Checkout, Identity};
+use super::checkout::Checkout;
 use super::error::GitError;
+use super::program::Identity;
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 use crate::sys::files;

@@ -10,8 +10,7 @@ use git2::{ErrorCode, Oid, Repository};
 
 use super::error::GitError;
 use super::hardening::{self, Hardening};
-use super::program::{Call, GitProgram, failure};
-use super::remote::{Remote, RemoteAuth};
+use super::program::{Call, GitProgram, Identity, failure};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
@@ -34,22 +33,6 @@ pub struct Checkout {
 struct Judged {
     stamps: Vec<Option<(std::time::SystemTime, u64)>>,
     hardening: Arc<Hardening>,
-}
-
-/// Who commits are by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// `user.name`.
-    pub name: String,
-    /// `user.email`.
-    pub email: String,
-}
-
-impl Identity {
-    /// The name and address used where the repository has none (D13).
-    pub fn agentd() -> Self {
-        Self { name: "agentd".into(), email: "agentd@localhost".into() }
-    }
 }
 
 /// A branch whose name makes another one impossible: git keeps `a` as a file and `a/b` below a directory `a`.
@@ -234,15 +217,6 @@ impl Checkout {
         turn.ok_or_else(|| GitError::Locked {
             detail: format!("{path} was held for {} s", TURN_PATIENCE.as_secs()),
         })
-    }
-
-    /// A remote by name, with its URL as it is now and the credentials to use there. Keep it: an agent could change
-    /// the URL later.
-    pub async fn remote(&self, name: &str, auth: RemoteAuth) -> Result<Remote, GitError> {
-        match self.remote_url(name).await? {
-            Some(url) => Ok(Remote::new(name, &url, auth)),
-            None => Err(GitError::NoRemote { name: name.to_owned() }),
-        }
     }
 
     /// The URL of a remote; `None` where there is no such remote.

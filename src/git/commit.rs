@@ -1,7 +1,7 @@
 //! Committing a worktree's present state on its branch, as git's configuration says.
 
-use super::checkout::Identity;
 use super::error::GitError;
+use super::program::Identity;
 use super::snapshot::copy;
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;

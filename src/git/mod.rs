@@ -18,12 +18,12 @@ pub mod caged;
 pub mod prune;
 pub mod tools;
 
-pub use checkout::{Checkout, Identity, RefConflict};
+pub use checkout::{Checkout, RefConflict};
 pub use commit::CommitMessage;
 pub use error::GitError;
 pub use needs::Population;
 pub use prepare::{PreparedWorktree, WorktreeError, WorktreePlan};
-pub use program::GitProgram;
+pub use program::{GitProgram, Identity};
 pub use prune::{ListedWorktree, PruneOutcome, PrunePlan, Pruned};
 pub use push::PushOutcome;
 pub use remote::{Remote, RemoteAuth};

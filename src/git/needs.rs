@@ -5,7 +5,7 @@ use git2::{TreeWalkMode, TreeWalkResult};
 use super::checkout::{Checkout, oid};
 use super::error::GitError;
 use super::remote::Remote;
-use super::worktree::Worktree;
+use super::worktree::{Worktree, lfs_driver};
 use crate::domain::name::CommitId;
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).
@@ -23,18 +23,6 @@ impl Default for Population {
     fn default() -> Self {
         Self { submodules: true, lfs: true, sparse: Vec::new() }
     }
-}
-
-/// Git LFS's own driver, as `git lfs install` writes it; given on each call, never read from the repository (D91).
-pub(super) fn lfs_driver() -> Vec<(String, String)> {
-    [
-        ("filter.lfs.clean", "git-lfs clean -- %f"),
-        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
-        ("filter.lfs.process", "git-lfs filter-process"),
-        ("filter.lfs.required", "true"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .to_vec()
 }
 
 impl Checkout {

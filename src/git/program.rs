@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::checkout::Identity;
 use super::error::{GitError, cause, last_lines};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Ending, Exit, ProcessSpec, run};
@@ -68,6 +67,22 @@ const ALWAYS: &[(&str, &str)] = &[
     ("http.lowSpeedLimit", "1"),
     ("http.lowSpeedTime", "120"),
 ];
+
+/// Who commits are by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `user.name`.
+    pub name: String,
+    /// `user.email`.
+    pub email: String,
+}
+
+impl Identity {
+    /// The name and address used where the repository has none (D13).
+    pub fn agentd() -> Self {
+        Self { name: "agentd".into(), email: "agentd@localhost".into() }
+    }
+}
 
 /// The git program of this machine, and the part of the user's environment that it gets.
 #[derive(Debug, Clone)]

@@ -100,6 +100,15 @@ pub(super) fn without_credentials(url: &str) -> String {
 }
 
 impl Checkout {
+    /// A remote by name, with its URL as it is now and the credentials to use there. Keep it: an agent could change
+    /// the URL later.
+    pub async fn remote(&self, name: &str, auth: RemoteAuth) -> Result<Remote, GitError> {
+        match self.remote_url(name).await? {
+            Some(url) => Ok(Remote::new(name, &url, auth)),
+            None => Err(GitError::NoRemote { name: name.to_owned() }),
+        }
+    }
+
     /// A call that talks to a remote, with its credentials and nobody else's.
     pub(super) async fn remote_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
         self.hardening(self.common_dir()).await?.check_network()?;

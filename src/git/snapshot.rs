@@ -1,7 +1,7 @@
 //! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
 
-use super::checkout::Identity;
 use super::error::GitError;
+use super::program::Identity;
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 use crate::sys::files;

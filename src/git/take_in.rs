@@ -1,8 +1,7 @@
 //! Taking in what happened on another branch: merged into the files of a worktree, committed with the work that follows.
 
-use super::checkout::Identity;
 use super::error::GitError;
-use super::program::failure;
+use super::program::{Identity, failure};
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 
@@ -11,7 +10,7 @@ const MARKER: &[u8] = b"<<<<<<< ";
 
 /// How a branch stands to a commit that it is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Forward {
+pub enum Forward {
     /// It has the commit.
     HasIt,
     /// It was only behind, and went forward to it.
@@ -21,13 +20,9 @@ pub(super) enum Forward {
 }
 
 impl Worktree {
-    /// Sees to it that a commit is in the branch. A branch that is only behind goes forward to it; else it is merged into
-    /// the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines that both sides changed
-    /// stay between git's markers, for whoever works there. Gives the files that have them.
+    /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
+    /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
     pub async fn take_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
-        if self.forward(commit).await? != Forward::Apart {
-            return Ok(Vec::new());
-        }
         if !self.is_merging() {
             let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
             let exit = self.call(args).await?.identity(author, author).exit().await?;
@@ -38,8 +33,8 @@ impl Worktree {
         self.unmerged().await
     }
 
-    /// Takes newer commits into the worktree; uncommitted changes stay, or it fails without a change.
-    pub(super) async fn forward(&self, tip: &CommitId) -> Result<Forward, GitError> {
+    /// Takes newer commits into a branch that is only behind; uncommitted changes stay, or it fails without a change.
+    pub async fn forward(&self, tip: &CommitId) -> Result<Forward, GitError> {
         let Some(head) = self.head().await? else { return Ok(Forward::Apart) };
         if self.checkout().is_ancestor(tip, &head).await? {
             return Ok(Forward::HasIt);

@@ -8,7 +8,6 @@ use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
 use super::error::GitError;
-use super::needs;
 use super::program::Call;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
@@ -91,6 +90,18 @@ pub struct LogEntry {
     pub author: String,
 }
 
+/// Git LFS's own driver, as `git lfs install` writes it; given on each call, never read from the repository (D91).
+pub(super) fn lfs_driver() -> Vec<(String, String)> {
+    [
+        ("filter.lfs.clean", "git-lfs clean -- %f"),
+        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
+        ("filter.lfs.process", "git-lfs filter-process"),
+        ("filter.lfs.required", "true"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
 impl Worktree {
     pub(super) fn new(
         checkout: &Checkout,
@@ -134,7 +145,7 @@ impl Worktree {
         args: impl IntoIterator<Item = A>,
     ) -> Result<Call, GitError> {
         let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?;
-        Ok(if self.lfs { call.config(needs::lfs_driver()) } else { call })
+        Ok(if self.lfs { call.config(lfs_driver()) } else { call })
     }
 
     /// Whether git ignores a path of it (relative, with `/`).

@@ -5,9 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::lease::mapping_of;
-use super::page;
 use super::report::facts_of;
 use super::site::Site;
+use super::telling;
 use crate::domain::facts::RunFacts;
 use crate::domain::grant::{GRANT_SCHEMA, Grant};
 use crate::domain::issue::IssueKey;
@@ -99,7 +99,7 @@ pub fn grant(
     now: DateTime<Utc>,
 ) -> Result<(Grant, SuspendedProposal), NotApproved> {
     let asked = approval.proposal.trim().to_ascii_lowercase();
-    let pending = page::pending(facts);
+    let pending = telling::pending(facts);
     let waiting = || {
         pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
     };

@@ -5,15 +5,14 @@ use std::fmt::Write as _;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 
-use super::telling;
-use crate::domain::event::{Change, Event};
+use super::telling::{self, counted, pending, short_hash};
+use crate::domain::event::Change;
 use crate::domain::facts::RunFacts;
 use crate::domain::money::Money;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopReason;
-use crate::domain::trace::SuspendedProposal;
 
 /// Most characters of a proposal's arguments that a comment shows.
 const LONGEST_PROPOSAL: usize = 2_000;
@@ -121,19 +120,6 @@ fn render(
     Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
 }
 
-/// What a run proposed and a person has to approve, each once.
-pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
-    let mut pending: Vec<&SuspendedProposal> = Vec::new();
-    for (_, event) in &facts.other {
-        if let Event::ProposalSuspended(proposal) = event
-            && !pending.iter().any(|known| known.proposal_hash == proposal.proposal_hash)
-        {
-            pending.push(proposal);
-        }
-    }
-    pending
-}
-
 /// The comment that asks people for approvals, without its marker (P-036, D84). What the model wrote is shown as data.
 pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
     let mut text =
@@ -191,20 +177,6 @@ pub fn change_line(change: &Change) -> String {
         counted(change.files.len(), "file"),
         counted(change.commits as usize, "commit")
     )
-}
-
-/// `1 file`, `3 files`, `2 replies`.
-pub fn counted(count: usize, word: &str) -> String {
-    match (count, word.strip_suffix('y')) {
-        (1, _) => format!("1 {word}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
-        (_, None) => format!("{count} {word}s"),
-    }
-}
-
-/// Enough of a hash to find the rest.
-pub fn short_hash(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
 }
 
 /// `$0.0123 (4,300 tokens in, 210 out)`.

@@ -9,6 +9,7 @@ use super::refusal::Refusal;
 use super::report;
 use super::run::Run;
 use super::site::Site;
+use super::telling;
 use crate::config::config_file::Publish;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -173,7 +174,7 @@ async fn settle_issue(
         Ok(url) => run.effect_done(Effect::Comment, &url)?,
         Err(message) => run.effect_failed(Effect::Comment, &message)?,
     }
-    if !page::pending(&facts).is_empty() {
+    if !telling::pending(&facts).is_empty() {
         let marker = report::request_marker(&run.plan.issue.key, "approval");
         let asked = github
             .settle_comment(&site.repo, number, &marker, &page::approval_comment(&output, &facts))

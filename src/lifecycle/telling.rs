@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::page;
 use crate::domain::constraint::ConstraintKind;
 use crate::domain::event::{Effect, Event};
 use crate::domain::evidence::{EvidenceRecord, Provenance};
@@ -12,12 +11,13 @@ use crate::domain::policy::Decision;
 use crate::domain::run::ForcedFinal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::trace::SuspendedProposal;
 
 /// Everything that was not the agent's own doing: people, limits, the policy, the host.
 pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) {
-        let visits = page::counted(facts.imported, "finished step visit");
+        let visits = counted(facts.imported, "finished step visit");
         told.push(format!("The run goes on with run `{before}`: {visits} taken over, what it spent counts."));
     }
     let mut denied: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
                 let ConstraintKind::RefuseAction { action } = &constraint.kind;
                 told.push(format!(
                     "The loop guard refused an action that changed nothing (`{}`), from turn {} on for {} turns.",
-                    page::short_hash(action),
+                    short_hash(action),
                     constraint.turn,
                     constraint.ttl
                 ));
@@ -52,18 +52,15 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         }
     }
     for ((name, reason), count) in denied {
-        let times = page::counted(count, "time");
+        let times = counted(count, "time");
         told.push(format!("The policy refused `{}` {times}: `{}`.", plain(&name), plain(&reason)));
     }
     for (reason, count) in sent_back {
-        told.push(format!("{} sent back to the model: `{reason}`.", page::counted(count, "reply")));
+        told.push(format!("{} sent back to the model: `{reason}`.", counted(count, "reply")));
     }
-    for proposal in page::pending(facts) {
+    for proposal in pending(facts) {
         let name = plain(&proposal.resource.name);
-        told.push(format!(
-            "`{name}` waits for an approval (`{}`).",
-            page::short_hash(&proposal.proposal_hash)
-        ));
+        told.push(format!("`{name}` waits for an approval (`{}`).", short_hash(&proposal.proposal_hash)));
     }
     for (kind, used, cap) in &facts.soft_limits {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
@@ -96,7 +93,7 @@ pub fn proof(record: &EvidenceRecord) -> String {
             format!("agentd ran `{}`: {end}", plain(&command.argv.join(" ")))
         }
         Provenance::Git(git) => {
-            format!("commit `{}`, {}", page::short_hash(&git.commit), page::counted(git.files.len(), "file"))
+            format!("commit `{}`, {}", short_hash(&git.commit), counted(git.files.len(), "file"))
         }
         Provenance::ToolResult(tool) => format!("answer of `{}`, {}", plain(&tool.command), lines()),
         Provenance::IssueText(_) => "the issue's text".to_owned(),
@@ -127,7 +124,7 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             format!("Raise `session.max_turns` (`--max-turns`), or split the step, and run again: {again}.")
         }
         StopDetail::ApprovalPending => {
-            for proposal in page::pending(facts) {
+            for proposal in pending(facts) {
                 steps.push(format!(
                     "Approve it, if it should be done: `agentd runs approve {} {}`; then {resume}.",
                     run.run_id, proposal.proposal_hash
@@ -235,4 +232,31 @@ fn capitalised(word: &str) -> String {
         .next()
         .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
         .unwrap_or_default()
+}
+
+/// What a run proposed and a person has to approve, each once.
+pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
+    let mut pending: Vec<&SuspendedProposal> = Vec::new();
+    for (_, event) in &facts.other {
+        if let Event::ProposalSuspended(proposal) = event
+            && !pending.iter().any(|known| known.proposal_hash == proposal.proposal_hash)
+        {
+            pending.push(proposal);
+        }
+    }
+    pending
+}
+
+/// `1 file`, `3 files`, `2 replies`.
+pub fn counted(count: usize, word: &str) -> String {
+    match (count, word.strip_suffix('y')) {
+        (1, _) => format!("1 {word}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {word}s"),
+    }
+}
+
+/// Enough of a hash to find the rest.
+pub fn short_hash(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }

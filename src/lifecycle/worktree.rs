@@ -16,6 +16,7 @@ use crate::engine::journal::{Journal as _, JournalError};
 use crate::git::error::GitError;
 use crate::git::needs::Population;
 use crate::git::prepare::{WorktreeError, WorktreePlan};
+use crate::git::take_in::Forward;
 use crate::git::worktree::Worktree;
 
 /// Refuses, before anything is made, a branch name that makes the impossible (D34).
@@ -90,12 +91,14 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
 /// the run is to catch up (interface §4). What cannot be merged is the run's work. Gives the branch's commit.
 async fn take_in(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Option<CommitId>, GitError> {
     let origin = &run.lease.mapping.origin;
-    let files = worktree.take_in(&origin.commit, &site.identity().await?).await?;
-    if !files.is_empty() {
-        run.warn(
-            "conflicts",
-            format!("{} was merged into the branch; it conflicts in {}", origin.branch, files.join(", ")),
-        );
+    if worktree.forward(&origin.commit).await? == Forward::Apart {
+        let files = worktree.take_in(&origin.commit, &site.identity().await?).await?;
+        if !files.is_empty() {
+            run.warn(
+                "conflicts",
+                format!("{} was merged into the branch; it conflicts in {}", origin.branch, files.join(", ")),
+            );
+        }
     }
     worktree.head().await
 }

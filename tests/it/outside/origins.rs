@@ -92,6 +92,11 @@ async fn merged(world: &World, method: &str) {
         assert!(done.status().is_success(), "{}", done.text().await.unwrap());
     };
     post(format!("pulls/{pull}/merge"), json!({ "merge_method": method })).await;
+    if method == "squash" {
+        // As GitHub does where a repository wants merged branches deleted.
+        let git_dir = world.sim.git_dir(REPO).unwrap();
+        assert!(agentd::sim::bare::delete_branch(&git_dir, "feature/issue-7"));
+    }
     let files = json!({ "NEWS.md": "Other work.\n" });
     post("commits".to_owned(), json!({ "branch": "develop", "message": "Other work", "files": files })).await;
     assert!(world.sim.edit_issue(REPO, 7, |issue| issue.open = true));

@@ -1,0 +1,56 @@
+//! What an agent program is asked, and how visits are given to one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::agent_desk::AgentDesk;
+use super::agent_said::AgentProgress;
+use super::tool::Tool;
+use crate::domain::flow::StepId;
+
+/// A program that visits are given to.
+#[derive(Clone)]
+pub struct AgentBackend {
+    /// Its word, as accounting names the provider.
+    pub name: String,
+    /// Whether a visit may go on where an earlier one ended.
+    pub resumes: bool,
+    /// Whether it can be asked again for a report that does not fit.
+    pub asks_again: bool,
+    /// Whether agentd's tools are served to it.
+    pub serves_tools: bool,
+    /// Longest time of one visit; `None` = the run's.
+    pub time_limit: Option<Duration>,
+    /// The model that is asked for, where the definition names one.
+    pub model: Option<String>,
+    /// Where the last visit of a step ended, for one that goes on from there (D4).
+    pub conversations: Conversations,
+    /// Makes the tool of one launch.
+    pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
+}
+
+/// Ids of a program's own conversations, by the step whose visit they were.
+pub type Conversations = Arc<Mutex<BTreeMap<StepId, String>>>;
+
+/// What a program is asked in one launch.
+#[derive(Clone)]
+pub struct AgentTask {
+    /// Instructions, prompt, issue.
+    pub prompt: String,
+    /// The conversation of the program's own that it goes on from.
+    pub resume: Option<String>,
+    /// The prompt for one that was to go on and cannot.
+    pub anew: Option<String>,
+    /// Schema of the output, where the step has one.
+    pub schema: Option<Value>,
+    /// Where the launch tells how far it is.
+    pub progress: AgentProgress,
+    /// Where it calls agentd's tools and asks for permission.
+    pub desk: AgentDesk,
+    /// Ends it.
+    pub cancel: CancellationToken,
+}
