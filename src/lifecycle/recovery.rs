@@ -81,8 +81,18 @@ pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, 
     if end.success() {
         return Ok(None);
     }
-    let facts = if end.detail == StopDetail::Interrupted { facts } else { reopened(facts) };
+    let whole = end.detail == StopDetail::Interrupted || is_unpublished(&facts);
+    let facts = if whole { facts } else { reopened(facts) };
     Ok(Some(Predecessor { run_id, facts }))
+}
+
+/// Whether all the work was done and committed, and only GitHub or its git did not take it: whoever goes on publishes, and
+/// no model is asked again.
+fn is_unpublished(facts: &RunFacts) -> bool {
+    let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
+    facts.committed.is_some()
+        && facts.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
+        && facts.end.as_ref().is_some_and(refused)
 }
 
 /// Takes back the end of a run that ended in order: the visits that led to another stay.
@@ -123,10 +133,10 @@ fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
     })
 }
 
-/// The run that held the lease last, if its process died before its end; finalised on the way. With `shut_down` also one
-/// that a shutdown ended: the next daemon goes on with it. The caller holds the lease, so nobody writes that journal any
-/// more.
-pub async fn predecessor(site: &Site, run_id: RunId, shut_down: bool) -> Option<Predecessor> {
+/// The run that held the lease last, if its process died before its end; finalised on the way. For a `daemon` also one that
+/// a shutdown ended, or whose work could not be published: it goes on with those by itself. The caller holds the lease, so
+/// nobody writes that journal any more.
+pub async fn predecessor(site: &Site, run_id: RunId, daemon: bool) -> Option<Predecessor> {
     let dir = site.state.run(&site.repo, run_id);
     let clock = site.clock.clone();
     let found = tokio::task::spawn_blocking(move || {
@@ -138,10 +148,11 @@ pub async fn predecessor(site: &Site, run_id: RunId, shut_down: bool) -> Option<
             }
             Some(end) => end.detail == StopDetail::Interrupted,
         };
-        if shut_down && facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown) {
+        if daemon && facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown) {
             return Ok(Some(reopened(facts)));
         }
-        Ok::<_, JournalError>(interrupted.then_some(facts))
+        let goes_on = interrupted || (daemon && is_unpublished(&facts));
+        Ok::<_, JournalError>(goes_on.then_some(facts))
     })
     .await;
     if let Err(error) = emit(site, run_id).await {

@@ -67,3 +67,42 @@ async fn i50_a_label_taken_off_is_not_concluded_from_a_list_that_could_not_be_re
     daemon.stop().await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_github_did_not_take_is_published_later_and_no_model_is_asked_again() {
+    let world = World::new(1).await;
+    trouble(&world, "/repos/demo/shop/pulls", json!({ "kind": "status", "status": 500, "times": 0 }));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    let asked = world.sim.model_requests().len();
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd retry").unwrap();
+    until("done", || world.labels() == ["agentd:done"]).await;
+    assert_eq!(world.sim.model_requests().len(), asked);
+    let (_, output) = world.json(&["runs", "show", "latest"]).await;
+    let (claims, change) = (&output["claims"], output["change"].as_str());
+    assert!(
+        claims.as_array().is_some_and(|claims| !claims.is_empty()) && change == Some("made"),
+        "{output:#}"
+    );
+    assert_eq!(world.sim.pulls("demo/shop").len(), 1);
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_was_not_published_is_when_a_person_goes_on_with_its_run() {
+    let world = World::new(1).await;
+    trouble(&world, "/repos/demo/shop/pulls", json!({ "kind": "status", "status": 500, "times": 0 }));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("github_error")), "{output:#}");
+    let asked = world.sim.model_requests().len();
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!((code, world.sim.model_requests().len()), (Some(0), asked), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
