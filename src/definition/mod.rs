@@ -9,6 +9,7 @@ pub mod schema_file;
 pub mod shape;
 pub mod backend_file;
 pub mod agent_file;
+mod verdict_file;
 pub mod verdict;
 pub mod registry_file;
 pub mod step_check;

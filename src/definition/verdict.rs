@@ -1,28 +1,16 @@
 //! `runner.verdict`: a completion type with its settings, read into a completion condition.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::diagnostic::Severity;
 use super::position::child;
 use super::shape;
 use super::source::Findings;
+use super::verdict_file::VerdictFile;
 use crate::domain::completion::{Completion, CompositeMode, RequiredFields, known_type_names, type_names};
 
 /// A key that means nothing here.
 pub(super) const IGNORED: &str = "AC-IGNORED-001";
-
-/// `runner.verdict`, and each condition of a composite.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct VerdictFile {
-    /// Name of the completion type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Its settings.
-    #[serde(default)]
-    pub config: Map<String, Value>,
-}
 
 /// Whether the condition watches the issue.
 pub fn needs_issue(completion: Option<&Completion>) -> bool {
