@@ -1,10 +1,12 @@
 //! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::canonical::{NotCanonical, canonical_json, finished, sha256_hex};
+use super::canonical::{CanonicalText, NotCanonical, canonical_json, finished, sha256_hex, with_text};
 use super::message::{Message, ToolSpec};
 
 /// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
@@ -97,39 +99,49 @@ pub fn request_hashes(
     settings: &Map<String, Value>,
 ) -> Result<RequestHashes, NotCanonical> {
     let said = said(messages);
-    let (model, system) = (canonical_json(&model)?, canonical_json(&system_prompt(messages))?);
-    let conversation = canonical_json(&said)?;
-    let settings = canonical_json(settings)?;
-    // The parts in the order of their names: what the canonical form of the whole is.
-    let whole = [
-        (r#"{"messages":"#, &conversation),
-        (r#","model":"#, &model),
-        (r#","modelSettings":"#, &settings),
-        (r#","systemPrompt":"#, &system),
-        (r#","tools":"#, &tools.canonical),
-    ];
-    let request =
-        whole.iter().fold(Sha256::new(), |hash, (name, text)| hash.chain_update(name).chain_update(text));
-    Ok(RequestHashes {
-        request: finished(request.chain_update("}")),
-        system_prompt: sha256_hex(system.as_bytes()),
-        messages: sha256_hex(conversation.as_bytes()),
-        tools: tools.sha256.clone(),
-        model_settings: sha256_hex(settings.as_bytes()),
-        message_count: said.len() as u32,
-        tool_count: tools.count,
+    with_text(|text| {
+        // The parts in the order of their names: what the canonical form of the whole is.
+        let mut whole = Whole { text, hash: Sha256::new() };
+        let messages_hash = whole.part(r#"{"messages":"#, &said)?;
+        whole.part(r#","model":"#, &model)?;
+        let model_settings = whole.part(r#","modelSettings":"#, settings)?;
+        let system_prompt = whole.part(r#","systemPrompt":"#, &system_prompt(messages))?;
+        let request =
+            whole.hash.chain_update(r#","tools":"#).chain_update(&tools.canonical).chain_update("}");
+        Ok(RequestHashes {
+            request: finished(request),
+            system_prompt,
+            messages: messages_hash,
+            tools: tools.sha256.clone(),
+            model_settings,
+            message_count: said.len() as u32,
+            tool_count: tools.count,
+        })
     })
 }
 
-fn system_prompt(messages: &[Message]) -> String {
-    let texts: Vec<&str> = messages
-        .iter()
-        .filter_map(|message| match message {
-            Message::System { content } => Some(content.as_str()),
-            _ => None,
-        })
-        .collect();
-    texts.join("\n\n")
+/// The hash of a whole request while its parts are hashed, each for itself too.
+struct Whole<'t> {
+    text: &'t mut CanonicalText,
+    hash: Sha256,
+}
+
+impl Whole<'_> {
+    fn part<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<String, NotCanonical> {
+        self.text.write(value)?;
+        self.hash.update(name);
+        self.hash.update(self.text.bytes());
+        Ok(sha256_hex(self.text.bytes()))
+    }
+}
+
+fn system_prompt(messages: &[Message]) -> Cow<'_, str> {
+    let mut texts = messages.iter().filter_map(|message| match message {
+        Message::System { content } => Some(content.as_str()),
+        _ => None,
+    });
+    let first = Cow::Borrowed(texts.next().unwrap_or_default());
+    texts.fold(first, |whole, text| Cow::Owned(format!("{whole}\n\n{text}")))
 }
 
 /// A message as it is hashed.

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 
 use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
-use crate::domain::canonical::{Texts, sha256_hex};
+use crate::domain::canonical::{CanonicalText, canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::record::Artifact;
@@ -29,6 +29,8 @@ const SMALL_WRITE: usize = 64 * 1024;
 /// The journal of a live run: single writer, any number of listeners.
 pub struct FileJournal {
     dir: RunDir,
+    /// The run's id, as each line has it.
+    run_id: String,
     clock: Clock,
     redactor: Arc<Redactor>,
     tail: Mutex<Tail>,
@@ -65,8 +67,8 @@ struct Tail {
     seq: u64,
     hash: String,
     facts: RunFacts,
-    /// Of the event being written; their memory is used again for the next one.
-    texts: Texts,
+    /// Of the event being written; its memory is used again for the next one.
+    text: CanonicalText,
     /// Lines that go to the file with the next one that has to, and their lines of the ledger.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
@@ -107,14 +109,15 @@ impl FileJournal {
             seq,
             hash,
             facts,
-            texts: Texts::default(),
+            text: CanonicalText::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
             unheard: Vec::new(),
             broken: false,
         });
         let (listeners, _) = broadcast::channel(LISTENER_BACKLOG);
-        Ok(Self { dir, clock, redactor, tail, artifacts: Arc::default(), listeners })
+        let run_id = dir.run_id.to_string();
+        Ok(Self { dir, run_id, clock, redactor, tail, artifacts: Arc::default(), listeners })
     }
 
     /// The run directory.
@@ -166,14 +169,15 @@ impl FileJournal {
         if tail.broken {
             return Err(failed("an earlier line could not be written".to_owned()));
         }
-        let event =
-            redacted(event, &self.redactor, &mut tail.texts).map_err(|error| failed(error.to_string()))?;
+        let redacted = redacted(event, &self.redactor, &mut tail.text);
+        let Redacted { event, canonical } = redacted.map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let begin = tail.waiting.len();
+        let (text, canonical) = (tail.text.bytes(), canonical.as_deref().map(str::as_bytes));
+        let place = (seq, ts, self.run_id.as_str());
         let hash =
-            journal_format::seal((seq, ts, self.dir.run_id), &tail.texts, &tail.hash, &mut tail.waiting)
-                .map_err(failed)?;
-        if let Some(entry) = journal_format::ledger_entry(&tail.texts) {
+            journal_format::seal(place, text, canonical, &tail.hash, &mut tail.waiting).map_err(failed)?;
+        if let Some(entry) = journal_format::ledger_entry(text) {
             tail.waiting_entries.extend_from_slice(entry);
             tail.waiting_entries.push(b'\n');
         }
@@ -208,10 +212,11 @@ impl FileJournal {
         if tail.waiting.is_empty() {
             return Ok(());
         }
-        let failed = |path: PathBuf| move |error: std::io::Error| journal_error(&path, &error.to_string());
-        (&*tail.events).write_all(&tail.waiting).map_err(failed(self.dir.events()))?;
+        let failed = |path: PathBuf, error: &std::io::Error| journal_error(&path, &error.to_string());
+        (&*tail.events).write_all(&tail.waiting).map_err(|error| failed(self.dir.events(), &error))?;
         tail.waiting.clear();
-        (&*tail.accounting).write_all(&tail.waiting_entries).map_err(failed(self.dir.accounting()))?;
+        let written = (&*tail.accounting).write_all(&tail.waiting_entries);
+        written.map_err(|error| failed(self.dir.accounting(), &error))?;
         tail.waiting_entries.clear();
         Ok(())
     }
@@ -229,21 +234,29 @@ impl Drop for FileJournal {
     }
 }
 
-/// Makes an event's texts without secrets. Nearly every event is clean, which one look at its text tells; of the others
-/// each text, name and number is redacted. Gives what the facts take of it: nothing, where a mark stands in the place of
-/// something that is no text.
+/// An event whose text is written without secrets.
+struct Redacted {
+    /// What the facts take of it: nothing, where a mark stands in the place of something that is no text.
+    event: Option<Event>,
+    /// Its canonical text, where that is another one.
+    canonical: Option<String>,
+}
+
+/// Makes an event's text without secrets. Nearly every event is clean, which one look at its text tells; of the others
+/// each text, name and number is redacted.
 fn redacted(
     event: Event,
     redactor: &Redactor,
-    texts: &mut Texts,
-) -> Result<Option<Event>, Box<dyn std::error::Error>> {
-    texts.write(&event)?;
-    if redactor.is_clean_json(texts.plain()) {
-        return Ok(Some(event));
+    text: &mut CanonicalText,
+) -> Result<Redacted, Box<dyn std::error::Error>> {
+    let same = text.write_exact(&event)?;
+    if redactor.is_clean_json(text.bytes()) {
+        let canonical = if same { None } else { Some(canonical_json(&event)?) };
+        return Ok(Redacted { event: Some(event), canonical });
     }
     let value = redactor.redact_json(&serde_json::to_value(&event)?)?;
-    texts.write(&value)?;
-    Ok(serde_json::from_value(value).ok())
+    let canonical = if text.write_exact(&value)? { None } else { Some(canonical_json(&value)?) };
+    Ok(Redacted { event: serde_json::from_value(value).ok(), canonical })
 }
 
 impl Journal for FileJournal {

@@ -1,12 +1,9 @@
 //! The journal's line format (D40): one JSON object a line, chained by hash.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
-use crate::domain::canonical::{Texts, canonical_json, finished, sha256_hex};
+use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::run::RunId;
 
@@ -66,58 +63,79 @@ struct Unsealed<'a> {
 }
 
 /// Puts the line of an event behind `out`, as the successor of the line with the hash `prev`, and gives its own hash.
+/// `event`: its text with the members in canonical order; `canonical`: its RFC 8785 text, where that is another one.
 pub fn seal(
-    (seq, ts, run_id): (u64, i64, RunId),
-    event: &Texts,
+    (seq, ts, run_id): (u64, i64, &str),
+    event: &[u8],
+    canonical: Option<&[u8]>,
     prev: &str,
     out: &mut Vec<u8>,
 ) -> Result<String, String> {
-    let (Some(content), Some(covered)) = (inside(event.plain()), inside(event.canonical())) else {
-        return Err("an event is an object".into());
-    };
-    if !content.starts_with(b"\"kind\":\"") {
-        return Err("an event begins with its kind".into());
-    }
-    // An event without content has an empty one.
-    let (data, covered_data) = match covered.starts_with(b"\"data\":") {
-        true => ("", ""),
-        false => (",\"data\":{}", "\"data\":{},"),
-    };
-    let mut rest = String::with_capacity(256);
-    let written = write!(rest, ",\"prev\":\"{prev}\",\"run_id\":\"{run_id}\",\"seq\":{seq},\"ts\":{ts}}}");
-    written.map_err(|error| error.to_string())?;
-    let covered = [prev.as_bytes(), b"{", covered_data.as_bytes(), covered, rest.as_bytes()];
-    let hash = finished(covered.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
-    rest.clear();
-    let written = write!(rest, "{{\"seq\":{seq},\"ts\":{ts},\"run_id\":\"{run_id}\",");
-    written.map_err(|error| error.to_string())?;
-    let line: [&[u8]; 8] = [
-        rest.as_bytes(),
-        content,
-        data.as_bytes(),
+    let (data, kind) = parts(event).ok_or("an event has data and a kind")?;
+    let (covered, _) = parts(canonical.unwrap_or(event)).ok_or("an event has data and a kind")?;
+    let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (seq, ts) = (first.format(seq).as_bytes(), second.format(ts).as_bytes());
+    let (run_id, prev) = (run_id.as_bytes(), prev.as_bytes());
+    // What the hash covers, its members in order, stands in the line's place for as long as it takes.
+    let begin = out.len();
+    let covered: [&[u8]; 14] = [
+        prev,
+        b"{\"data\":",
+        covered,
+        b",\"kind\":",
+        kind,
         b",\"prev\":\"",
-        prev.as_bytes(),
+        prev,
+        b"\",\"run_id\":\"",
+        run_id,
+        b"\",\"seq\":",
+        seq,
+        b",\"ts\":",
+        ts,
+        b"}",
+    ];
+    covered.iter().for_each(|part| out.extend_from_slice(part));
+    let hash = sha256_hex(&out[begin..]);
+    out.truncate(begin);
+    let line: [&[u8]; 15] = [
+        b"{\"seq\":",
+        seq,
+        b",\"ts\":",
+        ts,
+        b",\"run_id\":\"",
+        run_id,
+        b"\",\"kind\":",
+        kind,
+        b",\"data\":",
+        data,
+        b",\"prev\":\"",
+        prev,
         b"\",\"hash\":\"",
         hash.as_bytes(),
         b"\"}\n",
     ];
-    for part in line {
-        out.extend_from_slice(part);
-    }
+    line.iter().for_each(|part| out.extend_from_slice(part));
     Ok(hash)
 }
 
 /// The ledger's line of an event that has one, as it stands in the event's own text.
-pub fn ledger_entry(event: &Texts) -> Option<&[u8]> {
-    let text = event.plain();
-    let entry =
-        |kind: &[u8]| text.strip_prefix(kind)?.strip_prefix(b"\"data\":{\"entry\":")?.strip_suffix(b"}}");
-    entry(b"{\"kind\":\"llm_attempted\",").or_else(|| entry(b"{\"kind\":\"tool_finished\","))
+pub fn ledger_entry(event: &[u8]) -> Option<&[u8]> {
+    let (data, kind) = parts(event)?;
+    let has_one = [&b"\"llm_attempted\""[..], b"\"tool_finished\""].contains(&kind);
+    data.strip_prefix(b"{\"entry\":")?.strip_suffix(b"}").filter(|_| has_one)
 }
 
-/// An object's text without its braces.
-fn inside(object: &[u8]) -> Option<&[u8]> {
-    object.strip_prefix(b"{")?.strip_suffix(b"}")
+/// Data and kind of an event's text; an event without content has empty data.
+fn parts(event: &[u8]) -> Option<(&[u8], &[u8])> {
+    const KIND: &[u8] = b"\"kind\":";
+    let inside = event.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    if let Some(kind) = inside.strip_prefix(KIND) {
+        return Some((b"{}", kind));
+    }
+    // A kind is one word: no quote in it is escaped, so the first mark from behind is its own.
+    let mark = inside.windows(KIND.len()).rposition(|window| window == KIND)?;
+    let data = inside[..mark].strip_prefix(b"\"data\":")?.strip_suffix(b",")?;
+    Some((data, &inside[mark + KIND.len()..]))
 }
 
 impl JournalLine {
@@ -157,21 +175,24 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::domain::canonical::CanonicalText;
 
     #[test]
     fn a_sealed_line_reads_back_as_what_it_was_made_of() {
         let run = RunId(Uuid::from_u128(5));
         let events = [
-            json!({ "kind": "a", "data": { "z": 1.0, "b": "\u{7}\"", "a": [1, null] } }),
+            json!({ "kind": "a", "data": { "z": 1.0, "big": u64::MAX, "kind": "\"kind\":\"x", "b": "\u{7}\"", "a": [1, null] } }),
             json!({ "kind": "b" }),
             json!({ "kind": "c", "data": {} }),
         ];
         let mut prev = GENESIS.to_owned();
         for (index, event) in events.iter().enumerate() {
             let seq = index as u64 + 1;
-            let (mut texts, mut line) = (Texts::default(), Vec::new());
-            texts.write(event).unwrap();
-            let hash = seal((seq, -3, run), &texts, &prev, &mut line).unwrap();
+            let (mut text, mut line) = (CanonicalText::default(), Vec::new());
+            let same = text.write_exact(event).unwrap();
+            let canonical = canonical_json(event).unwrap();
+            let canonical = (!same).then_some(canonical.as_bytes());
+            let hash = seal((seq, -3, &run.to_string()), text.bytes(), canonical, &prev, &mut line).unwrap();
             let text = String::from_utf8(line).unwrap();
             let read = JournalLine::read(text.trim_end(), seq, seq, &prev).unwrap();
             assert_eq!(
