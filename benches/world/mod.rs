@@ -127,7 +127,7 @@ pub fn scope() -> Scope {
     }
 }
 
-/// The defaults, with one free target.
+/// The defaults, with one target.
 pub fn settings() -> SessionSettings {
     SessionSettings {
         max_turns: 15,
@@ -143,7 +143,7 @@ pub fn settings() -> SessionSettings {
             context_window_buffer: 256,
             max_output_tokens: 16_384,
             temperature: None,
-            price: Some(Price { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0 }),
+            price: Some(Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 }),
         }],
         stream: false,
         on_auth_error: OnFatalError::Fail,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
@@ -138,6 +139,7 @@ impl Loader<'_> {
             library,
             system,
             system_shown,
+            system_resolved: OnceLock::new(),
             by_path,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use regex::Regex;
 use serde_json::Value;
@@ -36,6 +37,8 @@ pub struct Loaded {
     pub(super) library: PromptLibrary,
     pub(super) system: Template,
     pub(super) system_shown: String,
+    /// See [`Loaded::system_prompt`].
+    pub(super) system_resolved: OnceLock<ResolvedPrompt>,
     pub(super) by_path: BTreeMap<String, (String, Template)>,
 }
 
@@ -163,7 +166,11 @@ impl Loaded {
 
     /// The system prompt: `{uv-agent_name}`, `{uv-verdict_criteria}` and `{uv-completion_criteria}` are put in,
     /// everything else stays as it is written.
-    pub fn system_prompt(&self) -> ResolvedPrompt {
+    pub fn system_prompt(&self) -> &ResolvedPrompt {
+        self.system_resolved.get_or_init(|| self.resolve_system_prompt())
+    }
+
+    fn resolve_system_prompt(&self) -> ResolvedPrompt {
         let criteria = self.definition.completion.criteria();
         let values: Values = [
             ("agent_name", self.definition.name.clone()),

@@ -433,7 +433,7 @@ pub fn read_question(value: &Value) -> Result<PolicyInput, QuestionError> {
         issue: question.issue.unwrap_or(IssueKey::Number(0)),
         branch: question.branch.unwrap_or_default(),
     };
-    PolicyInput::new(&context, question.turn, proposed).map_err(|error| wrong(error.to_string()))
+    PolicyInput::new(context, question.turn, proposed).map_err(|error| wrong(error.to_string()))
 }
 
 fn unknown_principal(id: Uuid) -> PolicyPrincipal {

@@ -111,12 +111,13 @@ pub enum Proposed {
 
 impl PolicyInput {
     /// Puts a proposal into the form policies are asked in, its canonical arguments and its hash made.
-    pub fn new(context: &ProposalContext, turn: u32, proposed: Proposed) -> Result<Self, NotCanonical> {
+    pub fn new(context: ProposalContext, turn: u32, proposed: Proposed) -> Result<Self, NotCanonical> {
+        let ProposalContext { agent, step, principal, repo, issue, branch } = context;
         let mut input = Self {
             schema: POLICY_INPUT_SCHEMA.into(),
             kind: ProposalKind::Run,
-            agent: context.agent.clone(),
-            step: context.step.clone(),
+            agent,
+            step,
             from: None,
             to: None,
             tool: None,
@@ -124,10 +125,10 @@ impl PolicyInput {
             arguments: None,
             args_canonical_json: String::new(),
             proposal_hash: String::new(),
-            principal: context.principal.clone(),
-            repo: context.repo.clone(),
-            issue: context.issue.clone(),
-            branch: context.branch.clone(),
+            principal,
+            repo,
+            issue,
+            branch,
             turn,
             risk: Risk::Read,
         };

@@ -7,6 +7,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, packed};
 use hmac::{Hmac, Mac as _};
 use regex::{Captures, Regex, RegexBuilder};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
@@ -193,10 +194,10 @@ impl Scout {
     }
 }
 
-/// The three bytes of a word that stand least often in ordinary text.
+/// The three bytes of a word that stand least often in ordinary text, or in names of members.
 fn rarest(word: &[u8]) -> &[u8] {
     let rank =
-        |byte: &u8| b"etaoinshrdlcumwfgypbvkjxqz".iter().position(|common| common == byte).unwrap_or(26);
+        |byte: &u8| b"etaoinsh_rdlcumwfgypbvkjxqz".iter().position(|common| common == byte).unwrap_or(27);
     word.windows(3).rev().max_by_key(|window| window.iter().map(rank).sum::<usize>()).unwrap_or(word)
 }
 
@@ -324,8 +325,17 @@ impl Redactor {
         format!("[redacted:{plain}:{}]", &digest[..8])
     }
 
+    /// [`Redactor::is_clean_json`] of a value's text.
+    pub fn is_clean(&self, value: &impl Serialize) -> bool {
+        serde_json::to_vec(value).is_ok_and(|json| self.is_clean_json(&json))
+    }
+
     /// Redacts every text of a JSON value, names of members and numbers that are secrets included.
     pub fn redact_json(&self, value: &Value) -> Result<Value, RedactionFailed> {
+        if self.is_clean(value) { Ok(value.clone()) } else { self.redact_parts(value) }
+    }
+
+    fn redact_parts(&self, value: &Value) -> Result<Value, RedactionFailed> {
         Ok(match value {
             Value::Null | Value::Bool(_) => value.clone(),
             Value::Number(number) => {
@@ -337,12 +347,12 @@ impl Redactor {
             }
             Value::String(text) => Value::String(self.redact(text)?.into_owned()),
             Value::Array(items) => {
-                Value::Array(items.iter().map(|item| self.redact_json(item)).collect::<Result<_, _>>()?)
+                Value::Array(items.iter().map(|item| self.redact_parts(item)).collect::<Result<_, _>>()?)
             }
             Value::Object(members) => {
                 let mut redacted = Map::new();
                 for (name, value) in members {
-                    redacted.insert(self.redact(name)?.into_owned(), self.redact_json(value)?);
+                    redacted.insert(self.redact(name)?.into_owned(), self.redact_parts(value)?);
                 }
                 Value::Object(redacted)
             }

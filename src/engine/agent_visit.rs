@@ -469,9 +469,10 @@ impl AgentVisit<'_> {
         let world = &self.world.0;
         let (ts, format) = (world.clock.now_ms(), self.shape.format());
         let (report, source, failure, said) = match ended {
-            Ok(model) => {
-                let report = model.store(format, None, 0, ts);
-                (report, model.source, None, (model.outcome, model.claims))
+            Ok(mut model) => {
+                let (source, outcome, claims) =
+                    (model.source, model.outcome, std::mem::take(&mut model.claims));
+                (model.store(format, None, 0, ts), source, None, (outcome, claims))
             }
             Err(halt) => {
                 let mut failure = halt.into_failure();

@@ -57,8 +57,8 @@ pub(super) enum Answered {
 
 impl Session<'_> {
     /// Tools on offer now.
-    pub(super) fn offered(&self) -> &Offer {
-        if self.is_final() { &self.tools.last } else { &self.tools.open }
+    pub(super) fn offered(&self) -> Result<&Offer, Halt> {
+        self.tools.on(self.is_final())
     }
 
     /// The first target from `cursor` on that the request fits. When none fits, the final turn is forced
@@ -89,8 +89,7 @@ impl Session<'_> {
     }
 
     fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Halt> {
-        let offer = if self.is_final() { &self.tools.last } else { &self.tools.open };
-        self.guard.offer(&offer.sizes);
+        self.guard.offer(&self.tools.on(self.forced.is_some())?.sizes);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let mut skipped = Vec::new();
         let mut found = None;
@@ -179,11 +178,12 @@ impl Session<'_> {
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }
+        let offer = self.offered()?;
         let request = ModelRequest {
             target: target.clone(),
             messages: self.composed(tail),
-            tools: Arc::clone(&self.offered().specs),
-            tool_choice: if self.offered().specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
+            tools: Arc::clone(&offer.specs),
+            tool_choice: if offer.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
             timeout,
         };
@@ -206,7 +206,7 @@ impl Session<'_> {
         let hashes = request_hashes(
             &target.model,
             &request.messages,
-            &self.offered().hashed,
+            &self.offered()?.hashed,
             &sent_settings(&request),
         )
         .map_err(|error| Halt::internal(error.to_string()))?;

@@ -168,7 +168,7 @@ impl FlowWorld {
             }
         };
         let request = Program { program, args, stdin, time_limit: plan.workplace.time_limit };
-        let ran = plan.workplace.run(request, &self.interrupts()).await;
+        let ran = Box::pin(plan.workplace.run(request, &self.interrupts())).await;
         Ok(ran.map(|ran| program_answer(name, validator, ran, record)))
     }
 

@@ -173,9 +173,11 @@ impl Answer {
         Self { envelope, text, by_policy: false }
     }
 
-    /// The same answer with its data replaced by a pointer to where it is kept.
-    pub(in crate::engine) fn with_kept_data(&self, pointer: Value) -> ToolResultEnvelope {
-        ToolResultEnvelope { data: Some(pointer), ..self.envelope.clone() }
+    /// The same answer's envelope with its data as a record holds it.
+    pub(in crate::engine) fn with_data(&self, data: Value) -> ToolResultEnvelope {
+        let ToolResultEnvelope { status, code, public_reason, data: _ } = &self.envelope;
+        let (code, public_reason) = (code.clone(), public_reason.clone());
+        ToolResultEnvelope { status: *status, code, public_reason, data: Some(data) }
     }
 
     /// The envelope.

@@ -259,7 +259,8 @@ impl<'a> FlowRun<'a> {
         } else {
             Value::Object(result.output.clone()).to_string()
         };
-        let asked = self.world.ask_step_check(self.plan, (step, visit), check, &values, &said).await?;
+        let asking = self.world.ask_step_check(self.plan, (step, visit), check, &values, &said);
+        let asked = Box::pin(asking).await?;
         let (ok, reason) = match asked {
             Ok(answer) => answer,
             Err(stop) => return Ok(Err(stop)),
@@ -326,7 +327,7 @@ impl<'a> FlowRun<'a> {
     ) -> Result<Result<Option<String>, Stop>, JournalError> {
         let attempt = self.carried.failed_checks + 1;
         let work = CheckWork { step, visit, validation, moment, attempt, output };
-        let failed = match self.world.check(self.plan, work).await? {
+        let failed = match Box::pin(self.world.check(self.plan, work)).await? {
             Err(stop) => return Ok(Err(stop)),
             Ok(Checked::Held) => {
                 self.carried.failed_checks = 0;
@@ -497,7 +498,7 @@ impl<'a> FlowRun<'a> {
             return Ok(Decided { verdict, position: Position::At(step.id.clone()) });
         }
         self.carried.sent_back = false;
-        match self.world.hand_off(self.plan, step, visit, target, &result.output).await {
+        match Box::pin(self.world.hand_off(self.plan, step, visit, target, &result.output)).await {
             Ok(envelope) if envelope.status == EnvelopeStatus::Ok => {
                 Ok(Decided { verdict, position: Position::At(target.to_owned()) })
             }

@@ -259,7 +259,7 @@ impl Gate {
                 {
                     captured |= proposal.report == ReportCall::Captured;
                     let arguments = parsed.unwrap_or(Value::Null);
-                    self.decide(turn, &proposal.call, &arguments, Risk::Read).await.map(|_| Ruling::Protocol)
+                    self.decide(turn, &proposal.call, arguments, Risk::Read).await.map(|_| Ruling::Protocol)
                 }
                 None => self.judge_tool(turn, proposal).await,
             };
@@ -373,7 +373,8 @@ impl Gate {
             return self.refuse(turn, proposal, Refusal::InvalidArguments(problem));
         }
         let risk = door.tool.risk();
-        let (verdict, hash) = self.decide(turn, call, &arguments, risk).await?;
+        let (verdict, input) = self.decide(turn, call, arguments, risk).await?;
+        let arguments = input.arguments.unwrap_or_default();
         let action = action_of(&call.name, &arguments);
         let guarded = self.guard_loop(&action, turn)?;
         if verdict.decision == Decision::Deny {
@@ -394,7 +395,7 @@ impl Gate {
             characters_in: arguments.to_string().chars().count() as u64,
             arguments,
             action,
-            proposal_hash: hash,
+            proposal_hash: input.proposal_hash,
         })))
     }
 
@@ -433,25 +434,19 @@ impl Gate {
         }
     }
 
-    /// Asks the policy about a tool call and records its word. A hard denial ends the session.
+    /// Asks the policy about a tool call and records its word; gives what it was asked, too. A hard denial ends the
+    /// session.
     async fn decide(
         &self,
         turn: u32,
         call: &ToolCall,
-        arguments: &Value,
+        arguments: Value,
         risk: Risk,
-    ) -> Result<(PolicyResult, String), Denied> {
-        let input = self.input(
-            turn,
-            Proposed::Tool {
-                name: call.name.clone(),
-                raw_arguments: call.arguments.clone(),
-                arguments: arguments.clone(),
-                risk,
-            },
-        )?;
+    ) -> Result<(PolicyResult, PolicyInput), Denied> {
+        let (name, raw_arguments) = (call.name.clone(), call.arguments.clone());
+        let input = self.input(turn, Proposed::Tool { name, raw_arguments, arguments, risk })?;
         let result = self.ask(&call.id, &input, "ToolCallPolicyDenied").await?;
-        Ok((result, input.proposal_hash))
+        Ok((result, input))
     }
 
     /// Whether the policy lets a program of somebody else's do what it asks for. Its word is on the record, and nothing
@@ -464,7 +459,7 @@ impl Gate {
         };
         self.record.call_item(turn, &call, Some(arguments)).await?;
         let risk = self.tool(tool).map_or(Risk::Exec, |tool| tool.risk());
-        let decided = self.decide(turn, &call, arguments, risk).await;
+        let decided = self.decide(turn, &call, arguments.clone(), risk).await;
         self.give_back_unless(
             |_| matches!(&decided, Ok((verdict, _)) if verdict.decision == Decision::Allow),
         )
@@ -517,7 +512,7 @@ impl Gate {
             issue: self.scope.issue.clone(),
             branch: self.scope.branch.clone(),
         };
-        PolicyInput::new(&context, turn, proposed)
+        PolicyInput::new(context, turn, proposed)
             .map_err(|error| Denied::Broken(Halt::internal(error.to_string())))
     }
 

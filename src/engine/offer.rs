@@ -1,7 +1,8 @@
 //! The tools of a session as it offers them: sent, measured and hashed alike in every turn, so made ready once.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use super::halt::Halt;
 use super::task_status;
 use super::token_estimate::ToolSizes;
 use super::tool::Tool;
@@ -35,10 +36,26 @@ impl Offer {
 pub struct Offered {
     /// Tools and protocol tools.
     pub open: Arc<Offer>,
-    /// Only the report, where there is one.
-    pub last: Arc<Offer>,
     /// The reader of stored outputs, as it stands in the open one.
     pub reader: Arc<ToolSpec>,
+    report: Option<Arc<ToolSpec>>,
+    /// See [`Offered::on`]; few sessions come so far.
+    last: Arc<OnceLock<Offer>>,
+}
+
+impl Offered {
+    /// What is offered on an open turn, or on a final one: only the report, where there is one.
+    pub fn on(&self, is_final: bool) -> Result<&Offer, Halt> {
+        if !is_final {
+            return Ok(&self.open);
+        }
+        if let Some(made) = self.last.get() {
+            return Ok(made);
+        }
+        let report = self.report.iter().map(|report| ToolSpec::clone(report));
+        let made = Offer::new(report.collect()).map_err(|error| Halt::internal(error.to_string()))?;
+        Ok(self.last.get_or_init(|| made))
+    }
 }
 
 /// What sessions offered so far: the next session with the same tools offers the same.
@@ -48,14 +65,13 @@ pub struct Offers(Arc<Mutex<Vec<Kept>>>);
 struct Kept {
     /// Their places in memory are not used again as long as these are here.
     tools: Vec<Weak<dyn Tool>>,
-    report: Option<Arc<ToolSpec>>,
     page_lines: u32,
     offered: Offered,
 }
 
 impl Kept {
     fn is_of(&self, tools: &[Arc<dyn Tool>], report: Option<&Arc<ToolSpec>>) -> bool {
-        let same_report = match (&self.report, report) {
+        let same_report = match (&self.offered.report, report) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (None, None) => true,
             _ => false,
@@ -71,8 +87,8 @@ impl Kept {
 }
 
 impl Offers {
-    /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of what is read back (D77). The protocol
-    /// tools stand behind the others.
+    /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of
+    /// what is read back (D77). The protocol tools stand behind the others.
     pub fn of(
         &self,
         tools: &[Arc<dyn Tool>],
@@ -90,14 +106,15 @@ impl Offers {
         let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
         let offered = Offered {
             open: Arc::new(Offer::new(own.chain(protocol).collect())?),
-            last: Arc::new(Offer::new(report.iter().map(|report| ToolSpec::clone(report)).collect())?),
             reader,
+            report: report.cloned(),
+            last: Arc::default(),
         };
         if kept.len() == MOST_KEPT {
             kept.remove(0);
         }
         let tools = tools.iter().map(Arc::downgrade).collect();
-        kept.push(Kept { tools, report: report.cloned(), page_lines, offered: offered.clone() });
+        kept.push(Kept { tools, page_lines, offered: offered.clone() });
         Ok(offered)
     }
 }

@@ -136,7 +136,7 @@ impl Policy {
             (Some(verdict), None) => verdict,
             (Some(verdict), Some(_)) if is_final_denial(&verdict.result) => verdict,
             (by_rule, Some(program)) => {
-                let by_program = program.ask(input).await;
+                let by_program = Box::pin(program.ask(input)).await;
                 compose(by_rule, by_program)
             }
         }

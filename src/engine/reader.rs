@@ -155,7 +155,7 @@ impl FlowWorld {
             ids,
             scope: plan.scope.clone(),
             mode: SessionMode::Task,
-            system: plan.loaded.system_prompt().text,
+            system: plan.loaded.system_prompt().text.clone(),
             prompt: PromptIdentity {
                 prompt_hash: asked.prompt.text_sha256,
                 template_hash: asked.prompt.template_sha256,

@@ -47,7 +47,7 @@ pub struct Record {
     journal: Arc<dyn Journal>,
     redactor: Arc<Redactor>,
     clock: RunClock,
-    ids: SessionIds,
+    ids: Arc<SessionIds>,
     longest_inline: usize,
 }
 
@@ -71,7 +71,7 @@ pub struct LedgerLine {
 impl Record {
     /// A writer.
     pub fn new(journal: Arc<dyn Journal>, redactor: Arc<Redactor>, clock: RunClock, ids: SessionIds) -> Self {
-        Self { journal, redactor, clock, ids, longest_inline: LONGEST_INLINE }
+        Self { journal, redactor, clock, ids: Arc::new(ids), longest_inline: LONGEST_INLINE }
     }
 
     /// The same with another limit for what stands inline, in bytes.
@@ -137,6 +137,11 @@ impl Record {
         self.redactor.redact_json(value).unwrap_or_else(|_| Value::String(WITHHELD.to_owned()))
     }
 
+    /// Whether a value has nothing to redact; `false` may be said of a clean one, too.
+    pub fn is_clean(&self, value: &impl Serialize) -> bool {
+        self.redactor.is_clean(value)
+    }
+
     /// An object without its secrets.
     pub fn redact_object(&self, object: &Map<String, Value>) -> Map<String, Value> {
         match self.redact_json(&Value::Object(object.clone())) {
@@ -153,11 +158,15 @@ impl Record {
         Ok(RecordText::Kept(self.keep(redacted.into_bytes(), "text/plain").await?))
     }
 
-    /// A redacted value as a record holds it: inline, or kept and pointed to.
-    pub async fn value(&self, redacted: Value) -> Result<Value, Halt> {
-        let text = redacted.to_string();
+    /// A value as a record holds it: redacted, and inline, or kept and pointed to.
+    pub async fn value(&self, value: &Value) -> Result<Value, Halt> {
+        let mut text = value.to_string();
+        let mut shown = None;
+        if !self.redactor.is_clean_json(text.as_bytes()) {
+            text = shown.insert(self.redact_json(value)).to_string();
+        }
         if text.len() <= self.longest_inline {
-            return Ok(redacted);
+            return Ok(shown.unwrap_or_else(|| value.clone()));
         }
         Ok(json!(self.keep(text.into_bytes(), "application/json").await?))
     }
@@ -191,13 +200,13 @@ impl Record {
     /// What the model wanted to call; arguments that do not parse are kept as text (C-15).
     pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Halt> {
         let arguments = match parsed {
-            Some(arguments) => self.redact_json(arguments),
-            None => Value::String(self.redact(&call.arguments)),
+            Some(arguments) => self.value(arguments).await?,
+            None => self.value(&Value::String(call.arguments.clone())).await?,
         };
         let item = Item::ToolCallItem {
             call_id: call.id.clone(),
             name: self.redact(&call.name),
-            arguments: self.value(arguments).await?,
+            arguments,
             raw_sha256: sha256_hex(call.arguments.as_bytes()),
         };
         self.item(turn, item)
@@ -216,7 +225,7 @@ impl Record {
         let Some(data) = &answer.envelope().data else {
             return Ok(answer.envelope().clone());
         };
-        Ok(answer.with_kept_data(self.value(data.clone()).await?))
+        Ok(answer.with_data(self.value(data).await?))
     }
 
     /// A ledger line of this session.

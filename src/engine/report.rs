@@ -294,7 +294,7 @@ impl ModelReport {
     /// The stored form. agentd's keys stand under `metadata.agentd`; `metadata.source` beside them, unless the
     /// model has a key of that name. `limit`: the token limit, for the notice of a cut text.
     pub fn store(
-        &self,
+        self,
         format: ReportFormat,
         forced: Option<ForcedFinal>,
         limit: u64,
@@ -308,17 +308,14 @@ impl ModelReport {
         if self.truncated {
             agentd.insert("truncated".into(), true.into());
         }
-        let mut metadata = self.metadata.clone();
+        let mut metadata = self.metadata;
         metadata.entry("source").or_insert_with(|| json!(self.source));
         metadata.insert("agentd".into(), Value::Object(agentd));
-        let content = self.content.as_ref().map(|text| {
-            if self.truncated {
-                format!("{text}\n\n[truncated: the reply reached its limit of {limit} output tokens]")
-            } else {
-                text.clone()
-            }
-        });
-        FinalReport { format, content, content_json: self.content_json.clone(), metadata: Some(metadata), ts }
+        let mut content = self.content;
+        if let Some(text) = content.as_mut().filter(|_| self.truncated) {
+            text.push_str(&format!("\n\n[truncated: the reply reached its limit of {limit} output tokens]"));
+        }
+        FinalReport { format, content, content_json: self.content_json, metadata: Some(metadata), ts }
     }
 }
 

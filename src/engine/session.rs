@@ -407,7 +407,7 @@ impl<'a> Session<'a> {
                 let reason = if all_used { ForcedFinal::MaxTurns } else { ForcedFinal::RetryExhaustion };
                 self.force(reason, self.turn)?;
             }
-            match self.run_turn().await? {
+            match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}
                 TurnEnd::Exhausted { .. } if self.world.stop.asked().is_some() => {}
@@ -486,9 +486,10 @@ impl<'a> Session<'a> {
         let (report, source, failure, said) = match ended {
             Ok(model) => {
                 let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
-                let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
                 let claims = clean_claims(&self.record, &model.claims);
-                (report, model.source, asked.map(clean), (model.outcome, claims))
+                let (source, outcome) = (model.source, model.outcome);
+                let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
+                (report, source, asked.map(clean), (outcome, claims))
             }
             Err(halt) => {
                 let failure = clean(asked.unwrap_or_else(|| halt.into_failure()));
@@ -545,7 +546,7 @@ impl<'a> Session<'a> {
 
     /// The last request of a session that failed, and why it did (C-20).
     async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Halt> {
-        let tools = &*self.offered().specs;
+        let tools = &*self.offered()?.specs;
         let snapshot = serde_json::json!({
             "failure": failure, "turn": self.turn, "messages": messages, "tools": tools,
             "lastErrors": self.last_errors,
@@ -568,6 +569,9 @@ impl<'a> Session<'a> {
 
 /// The report without known secrets, and whether it held one (P-043).
 pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, bool) {
+    if record.is_clean(&report) {
+        return (report, false);
+    }
     let clean = FinalReport {
         content: report.content.as_deref().map(|text| record.redact(text)),
         content_json: report.content_json.as_ref().map(|object| record.redact_object(object)),

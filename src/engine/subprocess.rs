@@ -139,7 +139,7 @@ impl FlowWorld {
                     stdin: state.to_string().into_bytes(),
                     time_limit: plan.workplace.time_limit,
                 };
-                answer = match plan.workplace.run(request, &self.interrupts()).await {
+                answer = match Box::pin(plan.workplace.run(request, &self.interrupts())).await {
                     Ok(ran) => completion_answer(&ran),
                     Err(stop) => return Ok(Err(stop)),
                 };

@@ -257,7 +257,7 @@ impl Session<'_> {
     ) -> Result<TurnEnd, Halt> {
         self.accepted += 1;
         let message = assistant(&reply);
-        let offer = if self.is_final() { &self.tools.last } else { &self.tools.open };
+        let offer = self.tools.on(self.forced.is_some())?;
         self.guard.commit(&sent.messages, &offer.sizes, reply.usage.as_ref(), &message);
         self.messages.push(message);
         if !reply.text.trim().is_empty() {
@@ -334,7 +334,7 @@ impl Session<'_> {
         }
         if !ready.is_empty() {
             self.tools_run += u32::try_from(ready.len()).unwrap_or(u32::MAX);
-            let mut ran = self.execute(ready, started).await?.into_iter();
+            let mut ran = Box::pin(self.execute(ready, started)).await?.into_iter();
             for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
                 *answer = ran.next();
             }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::agent_task::AgentBackend;
@@ -20,7 +21,7 @@ use super::session::{
 use super::tool::Tool;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
-use crate::domain::canonical::sha256_hex;
+use crate::domain::canonical::{finished, sha256_hex};
 use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
@@ -179,14 +180,15 @@ impl FlowWorld {
         Ok(opened.map(drop))
     }
 
-    /// Runs one step: resolves its prompt, opens a session, reads its report.
+    /// Runs one step: resolves its prompt, opens a session, reads its report. What few steps need is boxed, here and
+    /// below: a visit's future would be as large as the largest of its parts, and is copied at every level.
     pub(super) async fn run_step(
         &self,
         plan: &FlowPlan,
         work: StepWork<'_>,
     ) -> Result<Result<StepResult, Failed>, JournalError> {
         if let Some(program) = &work.step.runner {
-            return self.run_program(plan, work, program).await;
+            return Box::pin(self.run_program(plan, work, program)).await;
         }
         let mut resolved = match plan.loaded.resolve_prompt(work.step, None, work.values) {
             Ok(resolved) => resolved,
@@ -200,7 +202,7 @@ impl FlowWorld {
             resolved.text_sha256 = sha256_hex(resolved.text.as_bytes());
         }
         let system = plan.loaded.system_prompt();
-        let identity = identity(plan, &system, &resolved);
+        let identity = identity(plan, system, &resolved);
         let agent = plan.agents.get(&work.step.id);
         let told = Event::PromptResolved {
             visit: work.visit,
@@ -220,9 +222,9 @@ impl FlowWorld {
         };
         let mode = plan.definition().permission_mode(work.step);
         if let Some(agent) = agent {
-            let prompts = (system.text, resolved.text);
+            let prompts = (system.text.clone(), resolved.text);
             let world = Self(self.session_world(plan, mode));
-            return world.run_agent(plan, work, agent, shape, prompts, &identity).await;
+            return Box::pin(world.run_agent(plan, work, agent, shape, prompts, &identity)).await;
         }
         let mut opening = work.history.to_vec();
         opening.push(Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) });
@@ -230,7 +232,7 @@ impl FlowWorld {
             ids: self.ids(plan, work.step, work.visit),
             scope: plan.scope.clone(),
             mode: SessionMode::Task,
-            system: system.text,
+            system: system.text.clone(),
             opening,
             aside: None,
             report: shape,
@@ -295,7 +297,10 @@ impl FlowWorld {
 
 /// Hashes of system prompt and step prompt together, as resolved and as templates (D88).
 fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -> PromptIdentity {
-    let both = |system: &str, prompt: &str| sha256_hex(format!("{system}\n{prompt}").as_bytes());
+    let both = |system: &str, prompt: &str| {
+        let parts = [system, "\n", prompt];
+        finished(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)))
+    };
     PromptIdentity {
         prompt_hash: both(&system.text_sha256, &prompt.text_sha256),
         template_hash: both(&system.template_sha256, &prompt.template_sha256),
@@ -331,16 +336,16 @@ pub(super) fn read_outcome(
     plan: &FlowPlan,
     work: StepWork<'_>,
     prompt: String,
-    outcome: SessionOutcome,
+    mut outcome: SessionOutcome,
 ) -> Result<StepResult, Failed> {
-    let text = outcome.report.content.clone().unwrap_or_default();
+    let text = outcome.report.content.take().unwrap_or_default();
     let mut result = StepResult {
-        output: outcome.report.content_json.clone().unwrap_or_default(),
+        output: outcome.report.content_json.take().unwrap_or_default(),
         prompt,
         turns: outcome.turns,
         attempts: outcome.attempts,
         forced_final: outcome.forced_final,
-        conversation: outcome.conversation.clone(),
+        conversation: outcome.conversation.take(),
         ..StepResult::default()
     };
     if plan.definition().agentd.continue_session {

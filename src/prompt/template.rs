@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::PromptError;
 use super::frontmatter::{self, Frontmatter};
@@ -48,7 +49,8 @@ pub enum Placeholder {
 /// Values for placeholders. A value that is absent is not the same as one that is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Values {
-    uv: BTreeMap<String, String>,
+    /// Shared, as each visit's values begin with the run's.
+    uv: BTreeMap<Arc<str>, Arc<str>>,
     /// `{input_text}`.
     pub input_text: Option<String>,
     /// `{input_text_file}`.
@@ -63,27 +65,27 @@ pub struct Values {
 
 impl Values {
     /// Sets a variable, named with or without `uv-`. The first value wins; false = there was one already (T17).
-    pub fn set(&mut self, name: &str, value: impl Into<String>) -> bool {
+    pub fn set(&mut self, name: &str, value: impl Into<Arc<str>>) -> bool {
         let name = name.strip_prefix("uv-").unwrap_or(name);
         if self.uv.contains_key(name) {
             return false;
         }
-        self.uv.insert(name.to_owned(), value.into());
+        self.uv.insert(name.into(), value.into());
         true
     }
 
     /// The variable's value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.uv.get(name.strip_prefix("uv-").unwrap_or(name)).map(String::as_str)
+        self.uv.get(name.strip_prefix("uv-").unwrap_or(name)).map(|value| &**value)
     }
 
     /// Names of the variables that have a value.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.uv.keys().map(String::as_str)
+        self.uv.keys().map(|name| &**name)
     }
 }
 
-impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Values {
+impl<N: AsRef<str>, V: Into<Arc<str>>> FromIterator<(N, V)> for Values {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         let mut values = Self::default();
         for (name, value) in pairs {
