@@ -1,12 +1,12 @@
-//! Recovery: what a killed daemon left is gone on with where its label is still on, ended where agentd itself had taken it
-//! off, and finalised where a person has (D37, D61).
+//! Recovery: what a daemon left that was killed or stopped is gone on with where its label is still on, where agentd itself
+//! had taken it off, and where it took none, as a follow-up run; where a person has taken it off, it is finalised (D37, D61).
 
 use super::board::IssueRef;
 use super::outcome::RunSummary;
 use super::supervise::Unfinished;
 use super::watch::Daemon;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::github::ErrorKind;
+use crate::github::{ErrorKind, IssueState};
 
 impl Daemon {
     /// Looks at each unfinished run once GitHub says how its issue stands; what cannot be asked now is asked next time.
@@ -14,7 +14,7 @@ impl Daemon {
         let client = self.quick_client();
         let trigger = self.parts.labels.trigger.clone();
         for left in std::mem::take(&mut self.unfinished) {
-            let Unfinished { issue, settling } = left.clone();
+            let Unfinished { issue, follow_up, settling } = left.clone();
             let Some(watch) = self.watch_of(&issue.repo) else { continue };
             if watch.candidate(issue.number).is_some() {
                 continue;
@@ -27,6 +27,7 @@ impl Daemon {
                     fresh.issue.body = String::new();
                     watch.recovering.push(fresh);
                 }
+                Ok(fresh) if fresh.issue.open && follow_up => self.look_anew(&issue),
                 Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
                     tracing::warn!(%issue, %error, "a killed run's issue could not be read yet");
                     self.unfinished.push(left);
@@ -36,9 +37,21 @@ impl Daemon {
         }
     }
 
+    /// A follow-up run was not brought to its end: its issue is done as before, and what is wrong with the pull request now
+    /// starts another one, which goes on from there.
+    fn look_anew(&mut self, issue: &IssueRef) {
+        tracing::info!(%issue, "a follow-up run was cut off; its pull request is looked at anew");
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        if let Some(followed) = &mut watch.state.issues.entry(issue.number).or_default().followed {
+            followed.rounds = followed.rounds.saturating_sub(1);
+            followed.fingerprint.clear();
+        }
+        self.plan_settling(issue, IssueState::Done, "follow_up_cut_off", None);
+    }
+
     async fn give_up(&mut self, issue: IssueRef) {
         if (self.parts.abandon)(issue.clone()).await {
-            let message = "The process was killed in the middle of the run, and when agentd was back the issue was \
+            let message = "agentd was killed or stopped in the middle of the run, and when it was back the issue was \
                            closed or its trigger label was off.";
             let stop = Stop::new(StopDetail::Interrupted, message);
             self.take_end((issue, RunSummary { run_id: None, stop, pull_request: None }));

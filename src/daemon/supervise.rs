@@ -30,11 +30,13 @@ pub type Approve =
 /// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
 pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A run of an earlier daemon whose process died before its end.
+/// A run of an earlier daemon that it did not bring to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     /// Its issue.
     pub issue: IssueRef,
+    /// Whether it put something right with the issue's pull request.
+    pub follow_up: bool,
     /// Whether agentd itself had begun to write the issue's labels, so that a missing trigger is nobody's wish.
     pub settling: bool,
 }

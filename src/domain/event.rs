@@ -289,6 +289,9 @@ pub struct LeaseTaken {
     pub context_withheld: bool,
     /// What asked for the run.
     pub source: ObjectiveSource,
+    /// Whether it puts right what is wrong with the pull request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow_up: bool,
     /// On whose behalf.
     pub principal: Principal,
     /// The frozen origin.

@@ -207,6 +207,7 @@ async fn open_journal(
         issue,
         context_withheld,
         source: plan.request.source,
+        follow_up: plan.request.follow_up.is_some(),
         principal: plan.request.principal.clone(),
         origin: mapping.origin.clone(),
         branch: mapping.branch.clone(),

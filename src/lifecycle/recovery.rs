@@ -197,11 +197,13 @@ pub async fn with_predecessors(site: &Site, facts: RunFacts) -> RunFacts {
     work.await.unwrap_or(facts)
 }
 
-/// A run that the daemon started, whose process died, and that nobody has gone on with.
+/// A run that a daemon started, whose process died or was told to stop, and that nobody has gone on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     /// The issue.
     pub number: u64,
+    /// Whether it put something right with the issue's pull request.
+    pub follow_up: bool,
     /// Whether it had begun to write the issue's labels: then it was agentd that took the trigger off.
     pub settling: bool,
 }
@@ -234,11 +236,13 @@ fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
     let facts = facts(&site.state.run(&site.repo, last.run_id)).ok()?;
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
-    if !killed || began.source == ObjectiveSource::Cli {
+    let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
+    if !(killed || stopped) || began.source == ObjectiveSource::Cli {
         return None;
     }
-    let settling = facts.effects.iter().any(|(effect, _)| *effect == Effect::Labels);
-    Some(Unfinished { number: began.issue.key.number()?, settling })
+    // A run that is told to stop with its daemon leaves the labels as they are.
+    let settling = killed && facts.effects.iter().any(|(effect, _)| *effect == Effect::Labels);
+    Some(Unfinished { number: began.issue.key.number()?, follow_up: began.follow_up, settling })
 }
 
 /// The end of a run that was killed when all of it was published, labels last: only the word that it ended was missing.

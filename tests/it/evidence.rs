@@ -69,6 +69,7 @@ impl Stage {
             instance: InstanceId::new(&key, DateTime::UNIX_EPOCH),
             issue,
             source: ObjectiveSource::Issue,
+            follow_up: false,
             principal: Principal::new(PrincipalSource::Local, "1", None),
             origin: Origin { branch: branch("main"), source: OriginSource::Config, commit: base },
             branch: branch("feature/issue-7"),

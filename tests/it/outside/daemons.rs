@@ -168,6 +168,34 @@ async fn d37_a_killed_daemons_run_is_gone_on_with_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_first_one_ended() {
+    for kill in [true, false] {
+        let world = World::new(3).await;
+        let file = "shop/.agent/agentd.toml";
+        let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+        world.write(file, &toml.replacen("path = \".\"", "path = \".\"\nsweep = \"0 0 1 1 *\"", 1));
+        // The sweep of the year was missed: it is due at the first daemon's start, and not at the next one's.
+        let seen = json!({ "demo/shop": { "swept_at": "2020-01-01T00:00:00Z" } });
+        let state = json!({ "schema_version": "agentd.daemon_state.v1", "repositories": seen });
+        std::fs::create_dir_all(world.dir.path().join("state/daemon")).unwrap();
+        world.write("state/daemon/state.json", &state.to_string());
+        slow_model(&world, 1, 3_000);
+        let first = Running::start(&world, &[]);
+        until("work", || world.sim.model_requests().len() > 1).await;
+        assert_eq!(world.labels(), ["agentd:running"]);
+        match kill {
+            true => first.kill(),
+            false => drop(first.stop().await),
+        }
+        let second = Running::start(&world, &[]);
+        until("done", || world.labels() == ["agentd:done"]).await;
+        world.assert_one_of_each();
+        second.stop().await;
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
     let world = World::new(5).await;
     labelled(&world);

@@ -3,7 +3,7 @@
 use agentd::sim::CheckFile;
 use serde_json::json;
 
-use super::daemons::{Running, until};
+use super::daemons::{Running, slow_model, until};
 use super::world::{World, text};
 
 /// A world with a finished first run, and `more` under `[daemon]`; the daemon runs on.
@@ -105,6 +105,36 @@ async fn i29_after_the_cap_a_person_is_asked_once() {
     assert_eq!(status["parked"][0]["code"], "follow_up_cap", "{status:#}");
     daemon.stop().await;
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i28_a_follow_up_run_that_its_daemon_does_not_finish_is_gone_on_with_by_the_next() {
+    for kill in [true, false] {
+        let (world, daemon, _) = delivered(4, "max_follow_ups = 1").await;
+        let before = asked(&world);
+        slow_model(&world, 1, 3_000);
+        check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+        until("work on the check", || asked(&world) > before + 1).await;
+        assert_eq!(world.labels(), ["agentd:running"]);
+        match kill {
+            true => daemon.kill(),
+            false => drop(daemon.stop().await),
+        }
+        let before = asked(&world);
+        let next = Running::start(&world, &[]);
+        until("work by the next daemon", || asked(&world) > before).await;
+        let told = world.sim.model_requests()[before].body.to_string();
+        assert!(told.contains("cart.sh:14: trailing space"), "killed: {kill}: {told}");
+        until("done", || world.labels() == ["agentd:done"]).await;
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        assert!(!comments.iter().any(|one| one.body.contains("did not finish")), "{comments:?}");
+        let before = asked(&world);
+        looked_at_again(&world, 2).await;
+        assert_eq!(asked(&world), before, "killed: {kill}: what was answered starts nothing again");
+        world.assert_one_of_each();
+        next.stop().await;
+        world.sim.shutdown().await;
+    }
 }
 
 fn daemon_status(world: &World) -> serde_json::Value {
