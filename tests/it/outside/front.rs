@@ -119,6 +119,10 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
         (404, Some("not_found"))
     );
     assert_eq!(front.text("/api/v1/refresh").await.0, 405);
+    // Before the first poll nobody knows.
+    while front.text("/api/v1/issues/demo/shop/99").await.0 == 503 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(front.text("/api/v1/issues/demo/shop/99").await.0, 404);
     assert_eq!(front.text("/api/v1/runs/0000").await.0, 404);
     let refresh = |origin: Option<&'static str>| {

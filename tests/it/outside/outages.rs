@@ -81,7 +81,11 @@ async fn work_that_github_did_not_take_is_published_later_and_no_model_is_asked_
     world.sim.add_comment("demo/shop", 7, "ada", "/agentd retry").unwrap();
     until("done", || world.labels() == ["agentd:done"]).await;
     assert_eq!(world.sim.model_requests().len(), asked);
-    let (_, output) = world.json(&["runs", "show", "latest"]).await;
+    // The label is there a moment before the result is.
+    let (mut code, mut output) = world.json(&["runs", "show", "latest"]).await;
+    while code != Some(0) && output["error"]["message"].to_string().contains("has not ended") {
+        (code, output) = world.json(&["runs", "show", "latest"]).await;
+    }
     let (claims, change) = (&output["claims"], output["change"].as_str());
     assert!(
         claims.as_array().is_some_and(|claims| !claims.is_empty()) && change == Some("made"),
