@@ -29,7 +29,7 @@ impl Daemon {
                 }
                 Ok(fresh) if fresh.issue.open && follow_up => self.look_anew(&issue),
                 Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
-                    tracing::warn!(%issue, %error, "a killed run's issue could not be read yet");
+                    tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet");
                     self.unfinished.push(left);
                 }
                 _ => self.give_up(issue).await,

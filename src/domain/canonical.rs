@@ -226,8 +226,11 @@ impl Formatter for &mut CanonicalText {
         self.double(value as f64, |text| CompactFormatter.write_u128(text, value))
     }
 
-    fn write_f32<W: ?Sized + io::Write>(&mut self, _: &mut W, value: f32) -> io::Result<()> {
-        self.double(value.into(), |text| CompactFormatter.write_f32(text, value))
+    fn write_f32<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
+        // Whoever reads its digits back has the double that they stand for.
+        let mut digits = Vec::new();
+        CompactFormatter.write_f32(&mut digits, value)?;
+        self.write_number_str(writer, std::str::from_utf8(&digits).map_err(io::Error::other)?)
     }
 
     fn write_f64<W: ?Sized + io::Write>(&mut self, _: &mut W, value: f64) -> io::Result<()> {
@@ -356,6 +359,15 @@ mod tests {
             canonical_json(&value).unwrap(),
             "{\"a\":{},\"a!\":-9223372036854776000,\"a\\\"\":[],\"ab\":18446744073709552000,\"😀\":2,\"\u{fb33}\":1}"
         );
+    }
+
+    #[test]
+    fn a_short_float_is_the_number_that_its_digits_are_read_as() {
+        let mut text = CanonicalText::default();
+        assert!(text.write_exact(&0.1_f32).unwrap());
+        assert_eq!((text.bytes(), canonical_json(&0.1_f32).unwrap().as_str()), (&b"0.1"[..], "0.1"));
+        assert!(!text.write_exact(&2.0_f32).unwrap());
+        assert_eq!((text.bytes(), canonical_json(&2.0_f32).unwrap().as_str()), (&b"2.0"[..], "2"));
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -1,7 +1,5 @@
 //! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -135,13 +133,15 @@ impl Whole<'_> {
     }
 }
 
-fn system_prompt(messages: &[Message]) -> Cow<'_, str> {
-    let mut texts = messages.iter().filter_map(|message| match message {
-        Message::System { content } => Some(content.as_str()),
-        _ => None,
-    });
-    let first = Cow::Borrowed(texts.next().unwrap_or_default());
-    texts.fold(first, |whole, text| Cow::Owned(format!("{whole}\n\n{text}")))
+fn system_prompt(messages: &[Message]) -> String {
+    let texts: Vec<&str> = messages
+        .iter()
+        .filter_map(|message| match message {
+            Message::System { content } => Some(content.as_str()),
+            _ => None,
+        })
+        .collect();
+    texts.join("\n\n")
 }
 
 /// A message as it is hashed.

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::agent_task::AgentBackend;
@@ -21,7 +20,7 @@ use super::session::{
 use super::tool::Tool;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
-use crate::domain::canonical::{finished, sha256_hex};
+use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
@@ -297,10 +296,7 @@ impl FlowWorld {
 
 /// Hashes of system prompt and step prompt together, as resolved and as templates (D88).
 fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -> PromptIdentity {
-    let both = |system: &str, prompt: &str| {
-        let parts = [system, "\n", prompt];
-        finished(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)))
-    };
+    let both = |system: &str, prompt: &str| sha256_hex(format!("{system}\n{prompt}").as_bytes());
     PromptIdentity {
         prompt_hash: both(&system.text_sha256, &prompt.text_sha256),
         template_hash: both(&system.template_sha256, &prompt.template_sha256),

@@ -145,8 +145,8 @@ async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> 
     }
 }
 
-/// Finalises the killed run of an issue that is not to be worked on any more (D37): closed, or its label taken off while
-/// nobody was there. False = there is none, or somebody holds the lease.
+/// Finalises the run that a kill or a shutdown cut off, of an issue that is not to be worked on any more (D37): closed,
+/// or its label taken off while nobody was there. False = there is none, or somebody holds the lease.
 pub async fn abandon(key: &IssueKey, site: &Site) -> bool {
     let now = site.clock.now();
     let path = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
@@ -156,7 +156,7 @@ pub async fn abandon(key: &IssueKey, site: &Site) -> bool {
     let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
     let Ok(Ok(mut lock)) = locked else { return false };
     let Some(last) = lock.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
-    if recovery::predecessor(site, last.run_id, false).await.is_none() {
+    if recovery::predecessor(site, last.run_id, true).await.is_none() {
         return false;
     }
     given_up(&mut lock, &last);

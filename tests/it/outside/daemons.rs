@@ -196,6 +196,30 @@ async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_fir
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d39_a_run_that_its_daemon_cut_off_and_nobody_wants_any_more_is_not_running_for_ever() {
+    for kill in [true, false] {
+        let world = World::new(1).await;
+        slow_model(&world, 1, 3_000);
+        labelled(&world);
+        let first = Running::start(&world, &[]);
+        until("work", || world.sim.model_requests().len() > 1).await;
+        match kill {
+            true => first.kill(),
+            false => drop(first.stop().await),
+        }
+        let asked = world.sim.model_requests().len();
+        assert!(world.sim.remove_label("demo/shop", 7, "agentd", "ada"));
+        let second = Running::start(&world, &[]);
+        until(&format!("failed (killed: {kill})"), || world.labels() == ["agentd:failed"]).await;
+        let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+        assert!(comments.iter().any(|one| one.body.contains("its trigger label was off")), "{comments:?}");
+        assert_eq!(world.sim.model_requests().len(), asked);
+        second.stop().await;
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
     let world = World::new(5).await;
     labelled(&world);
