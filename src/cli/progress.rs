@@ -161,6 +161,9 @@ impl Screen {
             Event::BudgetSoftLimit { kind, .. } => {
                 self.say(format!("  ! {} is nearly used up", kind.as_str()));
             }
+            Event::BudgetExtended { by, budgets } => {
+                self.say(format!("  ! {by} raised the budgets: {}", budgets.all_shown()));
+            }
             Event::Committed { head, change, .. } => {
                 self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
             }

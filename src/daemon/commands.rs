@@ -14,15 +14,17 @@ use crate::github::{Client, Comment, Error, ErrorKind, Fetched};
 use crate::lifecycle::approval::{self, Approval};
 
 /// The commands, for people who wrote another one.
-const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` another one with a \
-                     fresh budget, `/agentd stop` asks the present one for its last report, `/agentd approve HASH` lets a call \
+const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
+                     one as much again of each budget or starts another one, `/agentd stop` asks the present one for its last report, `/agentd approve HASH` lets a call \
                      run that waits for an approval";
 
 /// What a person wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Command {
-    /// A run: the first, another one after a failure, or one more with a fresh budget on the same branch.
+    /// A run: the first, or another one on the same branch after a failure.
     Run,
+    /// More budget: for the run that works, else for one more on the same branch.
+    Extend,
     /// The end of the run, with one last report; of a queued issue its label off.
     Stop,
     /// A word that is none.
@@ -39,7 +41,8 @@ fn command(body: &str) -> Option<Command> {
     }
     let word = words.next()?.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_ascii_lowercase();
     match word.as_str() {
-        "run" | "retry" | "extend" => Some(Command::Run),
+        "run" | "retry" => Some(Command::Run),
+        "extend" => Some(Command::Extend),
         "stop" => Some(Command::Stop),
         "approve" => Some(Command::Approve(proposal(words.next().unwrap_or_default()))),
         _ => Some(Command::Unknown),
@@ -150,6 +153,14 @@ impl Daemon {
                 let text = self.run_for(&issue, by).await;
                 self.answer(&issue, number, &text).await;
             }
+            Command::Extend => {
+                let by = AskedBy { login: author.login.clone(), id: author.id };
+                let text = match self.extend(&issue, &by.login) {
+                    Some(text) => text,
+                    None => self.run_for(&issue, by).await,
+                };
+                self.answer(&issue, number, &text).await;
+            }
             Command::Stop => self.stop_for(&issue, number, &author.login).await,
             Command::Unknown => {
                 self.answer(&issue, number, &format!("That is no command. {KNOWN}.")).await;
@@ -166,6 +177,20 @@ impl Daemon {
     async fn issue_behind(&self, repo: &RepoName, number: u64) -> u64 {
         let Ok(pull) = self.quick_client().pull(repo, number).await else { return number };
         issue_of_branch(&pull.head).unwrap_or(number)
+    }
+
+    /// Gives the run that works more; gives what is to be told. `None` = there is no run.
+    fn extend(&self, issue: &IssueRef, by: &str) -> Option<String> {
+        let extender = self.supervisor.get(issue)?.control.extender().cloned().unwrap_or_default();
+        Some(match extender.extend(by) {
+            Ok(Some(budgets)) => {
+                format!("{by} gave the run as much again of each budget: it may take {} now.", budgets.all_shown())
+            }
+            Ok(None) => "The run has not begun to work on it yet, or does not any more. When it has ended, `/agentd extend` \
+                         starts another one on the same branch, with a fresh budget."
+                .to_owned(),
+            Err(error) => format!("The run could not be given more: {error}."),
+        })
     }
 
     /// Queues a run; gives what is to be told.
@@ -256,6 +281,7 @@ mod tests {
         assert_eq!(command("/agentd run"), Some(Command::Run));
         assert_eq!(command("  /AgentD Retry please\nthank you"), Some(Command::Run));
         assert_eq!(command("/agentd retry, please"), Some(Command::Run));
+        assert_eq!(command("/agentd extend!"), Some(Command::Extend));
         assert_eq!(command("/agentd stop"), Some(Command::Stop));
         assert_eq!(command("/agentd approve abc"), Some(Command::Approve("abc".into())));
         assert_eq!(command("/agentd approve `0a1b2c3d`."), Some(Command::Approve("0a1b2c3d".into())));

@@ -174,6 +174,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     {
         return RunSummary { run_id: None, stop: refusal.stop, pull_request: None };
     }
+    asked.control.reaches(watch.extender());
     let walking = walk(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {

@@ -160,6 +160,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::VisitFinished(visit) => format!("visit {} ends with {}", visit.visit, visit.verdict),
         Event::Warned(warning) => warning.text.clone(),
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
+        Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {
             let end = command.exit_code.map_or_else(String::new, |code| format!("exit code {code}"));

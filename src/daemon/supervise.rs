@@ -15,6 +15,7 @@ use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
 use crate::lifecycle::approval::Approval;
+use crate::lifecycle::guidance::Extender;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run of the walk; given by the roof.
@@ -60,18 +61,30 @@ pub struct RunRequest {
     pub control: RunControl,
 }
 
-/// How a run is told to stop: the two levels of [`Shutdown`], and why.
+/// What the daemon can do to a run: tell it to stop, by the two levels of [`Shutdown`], and why; and give it more.
 #[derive(Debug, Clone)]
 pub struct RunControl {
     /// Stop and abort; hears the daemon's own.
     pub shutdown: Shutdown,
     why: Arc<OnceLock<StopDetail>>,
+    extender: Arc<OnceLock<Extender>>,
 }
 
 impl RunControl {
     /// A handle below the daemon's.
     pub fn below(parent: &Shutdown) -> Self {
-        Self { shutdown: parent.child(), why: Arc::default() }
+        Self { shutdown: parent.child(), why: Arc::default(), extender: Arc::default() }
+    }
+
+    /// From here on, the run can be given more.
+    pub fn reaches(&self, extender: &Extender) {
+        // Set once, by the start of its walk.
+        let _already = self.extender.set(extender.clone());
+    }
+
+    /// What gives the run more; none before its walk begins.
+    pub fn extender(&self) -> Option<&Extender> {
+        self.extender.get()
     }
 
     /// Asks the run for one last report; the first reason stays.

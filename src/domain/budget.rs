@@ -83,6 +83,31 @@ impl Budgets {
         }
     }
 
+    /// These caps with as much again of `more`'s steps, time and cost; the cap of a day is nobody's to raise in passing.
+    pub fn and(&self, more: &Self) -> Self {
+        Self {
+            max_steps: self.max_steps.saturating_add(more.max_steps),
+            max_wall_time: self.max_wall_time.saturating_add(more.max_wall_time),
+            max_cost: self.max_cost + more.max_cost,
+            ..self.clone()
+        }
+    }
+
+    /// These caps, none of them below `other`'s.
+    pub fn at_least(&self, other: &Self) -> Self {
+        Self {
+            max_steps: self.max_steps.max(other.max_steps),
+            max_wall_time: self.max_wall_time.max(other.max_wall_time),
+            max_cost: self.max_cost.max(other.max_cost),
+            ..self.clone()
+        }
+    }
+
+    /// The three caps of a run for people.
+    pub fn all_shown(&self) -> String {
+        BudgetKind::ALL.map(|kind| self.shown(kind)).join(", ")
+    }
+
     /// A cap for people.
     pub fn shown(&self, kind: BudgetKind) -> String {
         match kind {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::budget::{BudgetKind, Spend};
+use super::budget::{BudgetKind, Budgets, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
@@ -238,6 +238,13 @@ pub enum Event {
         /// Cap, in the same unit.
         cap: f64,
     },
+    /// A person gave the run its budgets once more while it worked.
+    BudgetExtended {
+        /// Their login.
+        by: String,
+        /// The caps from now on.
+        budgets: Budgets,
+    },
     /// Room instance: what holds the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked of the network through agentd's proxy, since the last such event.
@@ -336,7 +343,7 @@ pub struct RunStarted {
     /// Hash over the effective configuration, secrets left out.
     pub config_sha256: String,
     /// The caps.
-    pub budgets: super::budget::Budgets,
+    pub budgets: Budgets,
     /// Spent by predecessors (D61).
     pub inherited: Spend,
     /// `--meta`.

@@ -1,6 +1,6 @@
 //! The facts of a run, folded from its events: the one source of result, record, report and recovery.
 
-use super::budget::BudgetKind;
+use super::budget::{BudgetKind, Budgets};
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::name::CommitId;
 use super::record::{AccountingEntry, Artifact, LedgerTotals};
@@ -39,8 +39,10 @@ pub struct RunFacts {
     pub warnings: Vec<Warning>,
     /// Budgets that passed their soft ratio.
     pub soft_hits: Vec<BudgetKind>,
-    /// The same with what was used and the cap, each in the budget's own unit.
+    /// Those that passed it under the caps in force: what was used and the cap, each in the budget's own unit.
     pub soft_limits: Vec<(BudgetKind, f64, f64)>,
+    /// Who raised the caps while the run worked, and to what; `started` has the last ones.
+    pub extensions: Vec<(String, Budgets)>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The branch's state after the commit room.
@@ -141,10 +143,19 @@ impl RunFacts {
             Event::SandboxChosen(sandbox) => self.sandbox = Some(sandbox),
             Event::Warned(warning) => self.warnings.push(warning),
             Event::BudgetSoftLimit { kind, used, cap } => {
-                self.soft_hits.push(kind);
+                if !self.soft_hits.contains(&kind) {
+                    self.soft_hits.push(kind);
+                }
                 self.soft_limits.push((kind, used, cap));
                 let text = format!("{} is nearly used up: {used} of {cap}", kind.as_str());
                 self.warnings.push(Warning { code: "budget_soft_limit".to_owned(), at, text });
+            }
+            Event::BudgetExtended { by, budgets } => {
+                self.soft_limits.clear();
+                if let Some(started) = &mut self.started {
+                    started.budgets = budgets.clone();
+                }
+                self.extensions.push((by, budgets));
             }
             Event::FlowEnded { stop, completion_reason, .. } => {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });

@@ -44,6 +44,8 @@ use tokio::time::Instant;
 const LONGEST_ANSWER: u64 = 256 * 1024;
 /// How much later than every other limit the call's own comes.
 const SLACK: Duration = Duration::from_secs(10);
+/// The limit of a program that has none of its own, for the timer: a hundred years.
+const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Class of the failure of a launch whose work the policy refuses.
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
@@ -251,10 +253,9 @@ impl AgentVisit<'_> {
             })
             .to_string(),
         };
-        let left = world.meter.remaining();
         let limits = CallLimits {
-            // The program's own limit and the run's come first, each with its own words.
-            timeout: self.agent.time_limit.map_or(left, |limit| limit.min(left)) + SLACK,
+            // The program's own limit comes first, and the run's whenever it is, each with its own words.
+            timeout: self.agent.time_limit.unwrap_or(NO_LIMIT) + SLACK,
             max_inline_bytes: LONGEST_ANSWER,
         };
         let (started, timestamp) = (Instant::now(), world.clock.now_ms());

@@ -174,7 +174,7 @@ impl Session<'_> {
     ) -> Result<(ModelRequest, String, u64), Halt> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
-        let mut timeout = settings.llm_timeout.min(self.world.meter.remaining());
+        let mut timeout = settings.llm_timeout;
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clock::RunClock;
@@ -16,7 +17,8 @@ const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Shared by every session of a run.
 #[derive(Debug)]
 pub struct Meter {
-    budgets: Budgets,
+    first: Budgets,
+    caps: watch::Sender<Budgets>,
     inherited: Spend,
     clock: RunClock,
     used: Mutex<Used>,
@@ -28,6 +30,8 @@ struct Used {
     cost: Money,
     cost_unknown: bool,
     soft: Vec<BudgetKind>,
+    /// A cap ended the run: it is too late to raise one.
+    over: bool,
 }
 
 /// A budget that has just passed its soft ratio, in the budget's own unit (visits, milliseconds, dollars).
@@ -49,32 +53,72 @@ impl Meter {
             cost: inherited.cost,
             cost_unknown: inherited.cost_unknown,
             soft: Vec::new(),
+            over: false,
         };
-        Self { budgets, inherited, clock, used: Mutex::new(used) }
+        Self {
+            first: budgets.clone(),
+            caps: watch::Sender::new(budgets),
+            inherited,
+            clock,
+            used: Mutex::new(used),
+        }
     }
 
-    /// The caps.
-    pub fn budgets(&self) -> &Budgets {
-        &self.budgets
+    /// As [`Meter::new`], with caps that were raised before: an extension is as large as `budgets` still.
+    pub fn raised(self, caps: Budgets) -> Self {
+        self.caps.send_replace(caps);
+        self
+    }
+
+    /// The caps in force.
+    pub fn budgets(&self) -> Budgets {
+        self.caps.borrow().clone()
+    }
+
+    /// Raises each cap by what the run was given at first. `record` hears the new ones before they hold; `None` = a
+    /// cap has ended the run already.
+    pub fn extend<E>(&self, record: impl FnOnce(&Budgets) -> Result<(), E>) -> Result<Option<Budgets>, E> {
+        let mut used = self.used();
+        if used.over {
+            return Ok(None);
+        }
+        let raised = self.budgets().and(&self.first);
+        record(&raised)?;
+        used.soft.clear();
+        self.caps.send_replace(raised.clone());
+        Ok(Some(raised))
     }
 
     /// When the wall time is used up.
-    pub fn deadline(&self) -> Instant {
-        let left = self.budgets.max_wall_time.saturating_sub(self.inherited.wall_time).min(FAR);
+    fn deadline(&self) -> Instant {
+        let left = self.caps.borrow().max_wall_time.saturating_sub(self.inherited.wall_time).min(FAR);
         self.clock.started() + left
     }
 
-    /// Wall time that is left.
-    pub fn remaining(&self) -> Duration {
-        self.deadline().saturating_duration_since(Instant::now())
+    /// Waits until the wall time is used up, also where it is raised meanwhile.
+    pub async fn time_over(&self) -> Stop {
+        let mut caps = self.caps.subscribe();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(self.deadline()) => {
+                    if let Err(stop) = self.check_wait(Duration::ZERO) {
+                        return stop;
+                    }
+                }
+                // The meter itself holds the sender.
+                _ = caps.changed() => {}
+            }
+        }
     }
 
     /// Opens one more step visit and gives its number, or says that none is left (C-12: asked before the visit).
     pub fn open_visit(&self) -> Result<u32, Stop> {
         self.check()?;
         let mut used = self.used();
-        if used.steps >= self.budgets.max_steps {
-            let message = format!("The budget of {} step visits is used up.", self.budgets.max_steps);
+        let max_steps = self.caps.borrow().max_steps;
+        if used.steps >= max_steps {
+            used.over = true;
+            let message = format!("The budget of {max_steps} step visits is used up.");
             return Err(Stop::new(StopDetail::MaxSteps, message));
         }
         used.steps += 1;
@@ -95,36 +139,37 @@ impl Meter {
 
     /// Whether time and money are left (a cap may be reached, not passed).
     pub fn check(&self) -> Result<(), Stop> {
-        if Instant::now() >= self.deadline() {
-            return Err(self.out_of_time());
-        }
-        if self.used().cost > self.budgets.max_cost {
-            let message = format!("The budget of {} is used up.", self.budgets.max_cost);
-            return Err(Stop::new(StopDetail::MaxCost, message));
-        }
-        Ok(())
+        self.check_with(Money::ZERO)
     }
 
     /// As [`Meter::check`], with money that is spent but not charged yet.
     pub fn check_with(&self, pending: Money) -> Result<(), Stop> {
-        self.check()?;
-        if self.used().cost + pending > self.budgets.max_cost {
-            let message = format!("The budget of {} is used up.", self.budgets.max_cost);
-            return Err(Stop::new(StopDetail::MaxCost, message));
+        self.check_wait(Duration::ZERO)?;
+        let mut used = self.used();
+        let max_cost = self.caps.borrow().max_cost;
+        if used.cost + pending > max_cost {
+            used.over = true;
+            return Err(Stop::new(StopDetail::MaxCost, format!("The budget of {max_cost} is used up.")));
         }
         Ok(())
     }
 
-    /// The stop of a run whose wall time is used up.
-    pub fn out_of_time(&self) -> Stop {
-        let cap = self.budgets.max_wall_time;
-        Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up."))
+    /// Whether there is wall time for a wait; one that does not end within it is not begun (C-13).
+    pub fn check_wait(&self, wait: Duration) -> Result<(), Stop> {
+        // Held against an extension that comes at this moment.
+        let mut used = self.used();
+        if Instant::now() + wait < self.deadline() {
+            return Ok(());
+        }
+        used.over = true;
+        let cap = self.caps.borrow().max_wall_time;
+        Err(Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up.")))
     }
 
     /// Budgets that passed their soft ratio since the last call; each is named once in a run.
     pub fn soft_limits_passed(&self) -> Vec<SoftLimit> {
         let spend = self.spend();
-        let budgets = &self.budgets;
+        let budgets = self.budgets();
         let candidates = [
             (BudgetKind::MaxSteps, f64::from(spend.steps), f64::from(budgets.max_steps)),
             (
@@ -207,6 +252,40 @@ mod tests {
         assert_eq!(told.iter().map(|limit| limit.kind).collect::<Vec<_>>(), [BudgetKind::MaxCost]);
         meter.charge(Some(Money::from_micros(5)));
         assert!(meter.soft_limits_passed().is_empty());
+    }
+
+    #[test]
+    fn x_019_an_extension_gives_as_much_again_until_a_cap_has_ended_the_run() {
+        let first = Budgets { max_cost: Money::from_micros(100), max_steps: 1, ..Budgets::default() };
+        let meter = meter(first.clone(), Spend::default());
+        let extend = || meter.extend(|_| Ok::<_, Stop>(())).unwrap();
+        meter.charge(Some(Money::from_micros(90)));
+        assert_eq!(meter.soft_limits_passed().len(), 1);
+        assert_eq!(extend(), Some(first.and(&first)));
+        assert!(meter.soft_limits_passed().is_empty());
+        meter.charge(Some(Money::from_micros(80)));
+        assert_eq!(meter.soft_limits_passed()[0].cap, Money::from_micros(200).dollars());
+        assert_eq!((meter.open_visit(), meter.open_visit()), (Ok(1), Ok(2)));
+        let refused = meter.extend(|_| Err("not recorded"));
+        assert_eq!((refused, meter.budgets()), (Err("not recorded"), first.and(&first)));
+        assert_eq!(extend().unwrap().max_cost, Money::from_micros(300), "as much as at first, not twice");
+        meter.charge(Some(Money::from_micros(131)));
+        assert_eq!(meter.check().unwrap_err().detail, StopDetail::MaxCost);
+        assert_eq!(extend(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn x_019_time_that_is_raised_during_a_wait_lengthens_it() {
+        let budgets = Budgets { max_wall_time: Duration::from_secs(60), ..Budgets::default() };
+        let meter = meter(budgets, Spend::default());
+        let over = meter.time_over();
+        tokio::pin!(over);
+        let within = tokio::time::timeout(Duration::from_secs(59), &mut over).await;
+        assert!(within.is_err());
+        meter.extend(|_| Ok::<_, Stop>(())).unwrap();
+        assert!(tokio::time::timeout(Duration::from_secs(60), &mut over).await.is_err());
+        assert_eq!(over.await.detail, StopDetail::MaxWallTime);
+        assert_eq!(meter.extend(|_| Ok::<_, Stop>(())), Ok(None));
     }
 
     #[test]

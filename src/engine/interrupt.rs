@@ -50,7 +50,7 @@ impl Interrupts {
             biased;
             stop = self.stop.wait_aborted() => Err(Interrupt::End(stop.into())),
             done = work => Ok(done),
-            () = tokio::time::sleep_until(self.meter.deadline()) => Err(Interrupt::End(self.meter.out_of_time().into())),
+            stop = self.meter.time_over() => Err(Interrupt::End(stop.into())),
             () = grace_over => Err(Interrupt::GraceOver),
         }
     }

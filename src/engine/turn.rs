@@ -133,9 +133,7 @@ impl Session<'_> {
             // The last report is worth a request, not a wait.
             return Err(stop.into());
         }
-        if wait >= self.world.meter.remaining() {
-            return Err(self.world.meter.out_of_time().into());
-        }
+        self.world.meter.check_wait(wait)?;
         match self.interrupts.watch(Some(Duration::ZERO), tokio::time::sleep(wait)).await {
             Ok(()) => {
                 state.refusals.waited();

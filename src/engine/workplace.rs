@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
 use crate::domain::stop::Stop;
@@ -76,7 +77,8 @@ impl Workplace {
             Ok(exit) => exit,
             Err(Interrupt::End(halt)) => return Err(halt.into_failure().stop),
             Err(Interrupt::GraceOver) => {
-                return Err(interrupts.stop.asked().unwrap_or_else(|| interrupts.meter.out_of_time()));
+                let without = || Halt::internal("a grace ran out that no stop began").into_failure().stop;
+                return Err(interrupts.stop.asked().unwrap_or_else(without));
             }
         };
         let exit = match exit {

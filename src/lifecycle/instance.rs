@@ -10,6 +10,7 @@ use super::agent_backend;
 use super::enclosure::Enclosure;
 use super::equipment;
 use super::evidence;
+use super::guidance;
 use super::plan::Plan;
 use super::recovery::{self, Predecessor};
 use super::run::Run;
@@ -84,6 +85,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         asked: asked(plan, site),
         prior_failures: prior_failures.clone(),
     })))?;
+    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(guidance::caps(run)?);
     let finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
     for visit in &finished {
@@ -111,7 +113,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         journal: Arc::clone(run.journal()) as Arc<dyn Journal>,
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
-        meter: Arc::new(Meter::new(plan.budgets.clone(), inherited, run.clock)),
+        meter: Arc::new(meter),
         day_cap: equipment::day_cap(&site.config, &site.state),
         stop: run.stop(),
         clock: run.clock,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
 use super::enclosure::Enclosure;
-use super::guidance;
+use super::guidance::{self, Extender};
 use super::lease::Lease;
 use super::plan::Plan;
 use super::report;
@@ -36,6 +36,7 @@ pub struct Run<'a> {
     pub clock: RunClock,
     site: &'a Site,
     stop: StopSignal,
+    pub(super) extender: Extender,
     worktree: OnceLock<Worktree>,
     enclosure: OnceLock<Arc<Enclosure>>,
     pub(super) told: guidance::Told,
@@ -51,6 +52,7 @@ impl<'a> Run<'a> {
             clock,
             site,
             stop: watch.signal(),
+            extender: watch.extender().clone(),
             worktree: OnceLock::new(),
             enclosure: OnceLock::new(),
             told: guidance::Told::default(),

@@ -21,6 +21,7 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
     if let Err(stop) = checkpoint(run, instance.finished.len() as u32).await? {
         return close(run, instance, stop, None);
     }
+    run.extender.begins(&instance.world.0.meter, run.journal());
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
     let mut next = instance.finished.len() as u32 + 1;
     loop {
@@ -102,6 +103,7 @@ fn close(
     stop: Stop,
     completion_reason: Option<String>,
 ) -> Result<Stop, JournalError> {
+    run.extender.ends();
     let spend = instance.world.0.meter.spend();
     record_asked(run)?;
     run.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;

@@ -66,6 +66,9 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
         told.push(format!("`{}` passed {share:.0} % of its cap; the run went on.", kind.as_str()));
     }
+    for (by, budgets) in &facts.extensions {
+        told.push(format!("{} raised the budgets: {}.", plain(by), budgets.all_shown()));
+    }
     if run.stop_reason == StopReason::HumanRequested
         && !matches!(run.stop_detail, StopDetail::ApprovalPending | StopDetail::GuidanceNeeded)
         && let Some(error) = &run.error

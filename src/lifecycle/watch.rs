@@ -1,9 +1,10 @@
-//! Whoever looks at a walk from outside: hears its journal, and can ask it to stop.
+//! Whoever looks at a walk from outside: hears its journal, can ask it to stop, and can give it more.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::broadcast;
 
+use super::guidance::Extender;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::store::journal_file::FileJournal;
 use crate::store::journal_format::JournalLine;
@@ -19,6 +20,7 @@ type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
 pub struct Watch {
     stop: StopHandle,
     signal: StopSignal,
+    extender: Extender,
     opened: Mutex<Option<Listen>>,
 }
 
@@ -26,7 +28,7 @@ impl Watch {
     /// A hold that hands the journal's lines to `listen` as soon as there is a journal.
     pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
         let (stop, signal) = StopHandle::new();
-        Self { stop, signal, opened: Mutex::new(Some(Box::new(listen))) }
+        Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
     }
 
     /// Nobody listens.
@@ -42,6 +44,11 @@ impl Watch {
     /// What the walk hears of it.
     pub fn signal(&self) -> StopSignal {
         self.signal.clone()
+    }
+
+    /// For giving its run more.
+    pub fn extender(&self) -> &Extender {
+        &self.extender
     }
 
     pub(super) fn opened(&self, journal: &FileJournal) {

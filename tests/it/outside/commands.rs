@@ -47,6 +47,43 @@ async fn a_comment_stops_a_run_after_one_last_report() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x_019_a_run_that_is_given_more_while_it_works_goes_past_its_first_cap_also_after_a_kill() {
+    for kill in [false, true] {
+        let world = World::new(2).await;
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        world.write("overlay.toml", &format!("{overlay}\n[budgets]\nmax_steps = 3\n"));
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        // The third visit's first request.
+        slow_model(&world, 5, 5_000);
+        let daemon = Running::start(&world, &[]);
+        let told = |what: &str| comments(&world).iter().any(|body| body.contains(what));
+        until("the question", || told("A limit is near")).await;
+        world.sim.add_comment("demo/shop", 7, "mallory", "/agentd extend");
+        until("a refusal", || told("mallory has the permission")).await;
+        world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend");
+        until("an answer", || told("it may take 6 step visits")).await;
+        until("the question's answer", || told("ada raised it")).await;
+        assert!(!told("A limit is near"));
+        let daemon = match kill {
+            false => daemon,
+            true => {
+                daemon.kill();
+                Running::start(&world, &[])
+            }
+        };
+        until(&format!("done (killed: {kill})"), || world.labels() == ["agentd:done"]).await;
+        daemon.stop().await;
+        let (_, shown) = world.json(&["runs", "show"]).await;
+        assert_eq!(shown["budgets"]["max_steps"], 6, "{shown:#}");
+        assert!(shown["budgets"]["steps_used"].as_u64().unwrap() > 3, "{shown:#}");
+        let report = world.agentd(&["runs", "report"]).await;
+        let report = text(&report.stdout);
+        assert!(report.contains("ada raised the budgets: 6 step visits"), "{report}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn init_service_writes_a_unit_once() {
     let world = World::new(0).await;
     let done = world.agentd(&["init", "--service"]).await;
