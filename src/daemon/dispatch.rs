@@ -145,8 +145,7 @@ pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
     for site in sites {
         let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
             issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
-            follow_up: left.follow_up,
-            settling: left.settling,
+            begun: left.begun,
         });
         found.extend(left);
     }

@@ -58,15 +58,22 @@ impl Watch {
     async fn list_pulls(&mut self, client: &Client) -> Result<(), Error> {
         let listed = client.open_pulls(&self.watched.name, self.pulls.etag.as_deref()).await?;
         let Fetched::Fresh(open, etag) = listed else { return Ok(()) };
-        let own: Vec<Pull> = open.into_iter().filter(|pull| issue_of_branch(&pull.head).is_some()).collect();
-        for pull in &own {
-            if let Some(issue) = issue_of_branch(&pull.head) {
-                self.state.issues.entry(issue).or_default().pull = Some(pull.number);
+        let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
+        for pull in open {
+            let Some(issue) = issue_of_branch(&pull.head) else { continue };
+            // People may open others from the branch: the one that is known counts, else the newest.
+            let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
+            let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
+            if own.get(&issue).is_none_or(|other| rank(other) < rank(&pull)) {
+                own.insert(issue, pull);
             }
         }
-        self.pulls.looked.retain(|number, _| own.iter().any(|pull| pull.number == *number));
+        for (issue, pull) in &own {
+            self.state.issues.entry(*issue).or_default().pull = Some(pull.number);
+        }
+        self.pulls.open = own.into_values().collect();
+        self.pulls.looked.retain(|number, _| self.pulls.open.iter().any(|pull| pull.number == *number));
         self.pulls.etag = etag;
-        self.pulls.open = own;
         Ok(())
     }
 
@@ -221,9 +228,7 @@ impl Daemon {
             return Ok(false);
         }
         tracing::info!(%issue, pull = pull.number, findings = findings.named.join("; "), "a follow-up run");
-        let mut listed = fresh;
-        listed.issue.body = String::new();
-        watch.recovering.push(listed);
+        watch.recover(fresh);
         let Findings { told, conflicts, .. } = findings;
         watch.pulls.wanted.insert(issue.number, Wanted { told, fingerprint, conflicts });
         Ok(true)

@@ -146,6 +146,16 @@ impl Watch {
         self.health.failing_since.is_none() && self.health.polled_at.is_some()
     }
 
+    /// Makes an issue a candidate whatever its labels are.
+    pub fn recover(&mut self, issue: IssueSnapshot) {
+        list(&mut self.recovering, issue);
+    }
+
+    /// Makes an issue a candidate of the sweep that has begun to work on it.
+    pub fn go_on_sweeping(&mut self, issue: IssueSnapshot) {
+        list(&mut self.state.sweeping, issue);
+    }
+
     /// Everything that is asked for: the labelled issues, what a killed run left, then what a sweep listed beside them.
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
         let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);
@@ -298,6 +308,13 @@ pub(super) fn seen(snapshot: &IssueSnapshot) -> Seen {
         created_at: snapshot.created_at,
         priority: priority_of(&snapshot.issue.labels, snapshot.fields.as_deref()),
     }
+}
+
+/// Puts an issue into a list, once and without its body.
+fn list(issues: &mut Vec<IssueSnapshot>, mut issue: IssueSnapshot) {
+    issue.issue.body = String::new();
+    issues.retain(|other| other.id != issue.id);
+    issues.push(issue);
 }
 
 pub(super) fn number(of: &IssueSnapshot) -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Recovery: what a daemon left that was killed or stopped is gone on with where its label is still on, where agentd itself
-//! had taken it off, and where it took none, as a follow-up run; where a person has taken it off, it is finalised (D37, D61).
+//! Recovery: what a daemon or a sweep left that was killed or stopped is gone on with where its label is still on, where
+//! agentd itself had taken it off, and where it took none; where a person has taken it off, it is finalised (D37, D61).
 
 use super::board::IssueRef;
 use super::outcome::RunSummary;
@@ -7,6 +7,7 @@ use super::supervise::Unfinished;
 use super::watch::Daemon;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::{ErrorKind, IssueState};
+use crate::lifecycle::recovery::Begun;
 
 impl Daemon {
     /// Looks at each unfinished run once GitHub says how its issue stands; what cannot be asked now is asked next time.
@@ -14,7 +15,7 @@ impl Daemon {
         let client = self.quick_client();
         let trigger = self.parts.labels.trigger.clone();
         for left in std::mem::take(&mut self.unfinished) {
-            let Unfinished { issue, follow_up, settling } = left.clone();
+            let Unfinished { issue, begun } = left.clone();
             let Some(watch) = self.watch_of(&issue.repo) else { continue };
             if watch.candidate(issue.number).is_some() {
                 continue;
@@ -22,12 +23,15 @@ impl Daemon {
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
-                Ok(mut fresh) if fresh.issue.open && settling => {
+                Ok(fresh) if fresh.issue.open && begun == Begun::Settling => {
                     tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
-                    fresh.issue.body = String::new();
-                    watch.recovering.push(fresh);
+                    watch.recover(fresh);
                 }
-                Ok(fresh) if fresh.issue.open && follow_up => self.look_anew(&issue),
+                Ok(fresh) if fresh.issue.open && begun == Begun::Swept => {
+                    tracing::info!(%issue, "a run of a sweep was cut off; it is gone on with");
+                    watch.go_on_sweeping(fresh);
+                }
+                Ok(fresh) if fresh.issue.open && begun == Begun::FollowUp => self.look_anew(&issue),
                 Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
                     tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet");
                     self.unfinished.push(left);

@@ -16,6 +16,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
 use crate::lifecycle::approval::Approval;
 use crate::lifecycle::guidance::Extender;
+use crate::lifecycle::recovery::Begun;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run of the walk; given by the roof.
@@ -36,10 +37,8 @@ pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 pub struct Unfinished {
     /// Its issue.
     pub issue: IssueRef,
-    /// Whether it put something right with the issue's pull request.
-    pub follow_up: bool,
-    /// Whether agentd itself had begun to write the issue's labels, so that a missing trigger is nobody's wish.
-    pub settling: bool,
+    /// What the trigger label, or its absence, says of people's wishes.
+    pub begun: Begun,
 }
 
 /// A run to be made.

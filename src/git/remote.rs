@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checkout::{Checkout, RefConflict, conflict};
 use super::error::GitError;
-use super::program::Call;
+use super::program::{Call, failure};
 use crate::domain::name::{BranchName, CommitId};
 
 /// How to prove oneself to a remote (D28).
@@ -182,7 +182,7 @@ impl Checkout {
                     .to_vec();
             args.extend(["--no-recurse-submodules".into(), "--".into(), remote.target()]);
             args.extend(there.iter().map(|branch| format!("+{}:{}", branch.full(), remote.seen_ref(branch))));
-            self.remote_call(remote, args).await?.done().await?;
+            self.fetch_beside_others(remote, args).await?;
         }
         // What was fetched counts, should the remote have moved between the two questions.
         let mut commits = Vec::new();
@@ -193,6 +193,26 @@ impl Checkout {
             });
         }
         Ok(commits)
+    }
+}
+
+/// A ref that another process moves at this moment is where it should be at the next try.
+const MOST_TRIES: usize = 5;
+
+impl Checkout {
+    /// Fetches, also while other runs and commands fetch the same branches.
+    async fn fetch_beside_others(&self, remote: &Remote, args: Vec<String>) -> Result<(), GitError> {
+        let mut tries = 0;
+        loop {
+            let exit = self.remote_call(remote, args.clone()).await?.exit().await?;
+            tries += 1;
+            if exit.success() {
+                return Ok(());
+            }
+            if tries == MOST_TRIES || !exit.stderr.text().contains("cannot lock ref") {
+                return Err(failure("fetch", &exit, Some(&remote.display())));
+            }
+        }
     }
 }
 

@@ -197,15 +197,26 @@ pub async fn with_predecessors(site: &Site, facts: RunFacts) -> RunFacts {
     work.await.unwrap_or(facts)
 }
 
-/// A run that a daemon started, whose process died or was told to stop, and that nobody has gone on with.
+/// A run that a daemon or a sweep started, whose process died or was told to stop, and that nobody has gone on with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     /// The issue.
     pub number: u64,
-    /// Whether it put something right with the issue's pull request.
-    pub follow_up: bool,
-    /// Whether it had begun to write the issue's labels: then it was agentd that took the trigger off.
-    pub settling: bool,
+    /// What the trigger label, or its absence, says of people's wishes.
+    pub begun: Begun,
+}
+
+/// How a run was begun, and how far it got with its issue's labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// By the trigger label: where it is off, a person took it off.
+    Labelled,
+    /// By a sweep, without it.
+    Swept,
+    /// Without it, to put right what was wrong with the issue's pull request.
+    FollowUp,
+    /// It had begun to write the labels: it was agentd that took the trigger off.
+    Settling,
 }
 
 /// What dead processes left of a repository's runs: their ends are written, and those that can be gone on with
@@ -242,7 +253,15 @@ fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
     }
     // A run that is told to stop with its daemon leaves the labels as they are.
     let settling = killed && facts.effects.iter().any(|(effect, _)| *effect == Effect::Labels);
-    Some(Unfinished { number: began.issue.key.number()?, follow_up: began.follow_up, settling })
+    let trigger = &site.config.github.labels.trigger;
+    let labelled = began.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
+    let begun = match () {
+        () if settling => Begun::Settling,
+        () if began.follow_up => Begun::FollowUp,
+        () if began.source == ObjectiveSource::Sweep && !labelled => Begun::Swept,
+        () => Begun::Labelled,
+    };
+    Some(Unfinished { number: began.issue.key.number()?, begun })
 }
 
 /// The end of a run that was killed when all of it was published, labels last: only the word that it ended was missing.

@@ -36,6 +36,19 @@ async fn fetching_touches_no_branch_no_tracking_ref_and_no_fetch_head() {
 }
 
 #[tokio::test]
+async fn many_who_fetch_a_branch_that_moved_have_it_all() {
+    let ground = Ground::new().await;
+    let (remote, checkout) = (ground.origin().await, ground.checkout().await);
+    for round in 0..4 {
+        let theirs = ground.push_from_elsewhere("develop", &format!("theirs-{round}.txt")).await;
+        let fetches = (0..8).map(|_| async { checkout.fetch(&remote, &[branch("develop")]).await });
+        for fetched in futures::future::join_all(fetches).await {
+            assert_eq!(fetched.unwrap(), [Some(theirs.clone())]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_push_goes_forward_and_never_over_the_work_of_others() {
     let ground = Ground::new().await;
     let remote = ground.origin().await;
@@ -58,8 +71,10 @@ async fn a_push_goes_forward_and_never_over_the_work_of_others() {
     let stale = PushOutcome::Stale { actual: Some(theirs.clone()) };
     assert_eq!(checkout.push(&remote, &ours, &third, Some(&rewritten)).await.unwrap(), stale);
     assert_eq!(checkout.push(&remote, &ours, &third, None).await.unwrap(), stale, "expected to be absent");
-    checkout.fetch(&remote, std::slice::from_ref(&ours)).await.unwrap();
     let refused = PushOutcome::NotFastForward { remote: theirs.clone() };
+    assert!(!checkout.has_commit(&theirs).await.unwrap());
+    assert_eq!(checkout.push(&remote, &ours, &third, Some(&theirs)).await.unwrap(), refused);
+    checkout.fetch(&remote, std::slice::from_ref(&ours)).await.unwrap();
     assert_eq!(checkout.push(&remote, &ours, &third, Some(&theirs)).await.unwrap(), refused);
     assert_eq!(checkout.remote_branch(&remote, &ours).await.unwrap(), Some(theirs));
 }

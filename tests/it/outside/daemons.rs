@@ -196,6 +196,23 @@ async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_fir
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_next_daemon() {
+    let world = World::new(2).await;
+    slow_model(&world, 1, 3_000);
+    let mut sweep = world.command_in(&["sweep"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("work", || world.sim.model_requests().len() > 1).await;
+    sweep.kill().unwrap();
+    sweep.wait().unwrap();
+    assert_eq!(world.labels(), ["agentd:running"]);
+    let daemon = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    assert_eq!(world.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
+    world.assert_one_of_each();
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d39_a_run_that_its_daemon_cut_off_and_nobody_wants_any_more_is_not_running_for_ever() {
     for kill in [true, false] {
         let world = World::new(1).await;

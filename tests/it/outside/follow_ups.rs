@@ -4,7 +4,7 @@ use agentd::sim::CheckFile;
 use serde_json::json;
 
 use super::daemons::{Running, slow_model, until};
-use super::world::{World, text};
+use super::world::{TOKEN, World, text};
 
 /// A world with a finished first run, and `more` under `[daemon]`; the daemon runs on.
 async fn delivered(rounds: usize, more: &str) -> (World, Running, u64) {
@@ -140,6 +140,32 @@ async fn i28_a_follow_up_run_that_its_daemon_does_not_finish_is_gone_on_with_by_
 fn daemon_status(world: &World) -> serde_json::Value {
     let file = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap();
     serde_json::from_slice(&file).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_pull_request_from_the_same_branch_starts_no_second_run_beside_the_first() {
+    let (world, daemon, _) = delivered(3, "").await;
+    world.push_branch("develop", "next").await;
+    let body = json!({ "title": "Also", "head": "feature/issue-7", "base": "next" });
+    let opened = reqwest::Client::new()
+        .post(format!("{}/repos/demo/shop/pulls", world.sim.api_url()))
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("user-agent", "a-person")
+        .body(body.to_string())
+        .send()
+        .await
+        .unwrap();
+    assert!(opened.status().is_success(), "{}", opened.text().await.unwrap());
+    let before = asked(&world);
+    check(&world, "run", "lint", "failure", "cart.sh:14: trailing space");
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    looked_at_again(&world, 2).await;
+    let out = daemon.stop().await;
+    let log = text(&out.stderr);
+    assert_eq!(log.matches("starting a run").count(), 2, "{log}");
+    assert!(!text(&out.stdout).contains("branch_busy"), "{}", text(&out.stdout));
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

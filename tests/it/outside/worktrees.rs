@@ -47,6 +47,28 @@ async fn prune_removes_what_is_merged_and_keeps_the_rest_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_others_went_on_with_after_it_was_merged_and_removed_here_is_taken_up_again() {
+    let world = World::new(2).await;
+    let post = async |path: &str, body: &str| {
+        let url = format!("{}/_sim/repos/demo/shop/{path}", world.sim.base_url());
+        let done = reqwest::Client::new().post(url).body(body.to_owned()).send().await.unwrap();
+        assert!(done.status().is_success(), "{}", done.text().await.unwrap());
+    };
+    assert_eq!(world.json(&["run", "--issue", "7"]).await.0, Some(0));
+    let number = world.sim.pulls("demo/shop")[0].number;
+    post(&format!("pulls/{number}/merge"), "{}").await;
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!(names(&pruned["removed"]), ["issue-7"], "{pruned:#}");
+    let more = r#"{ "branch": "feature/issue-7", "message": "More", "files": { "more.txt": "by hand" } }"#;
+    post("commits", more).await;
+    world.sim.edit_issue("demo/shop", 7, |issue| issue.open = true);
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(world.shop().join(".worktrees/issue-7/more.txt").exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn i16_chosen_files_are_copied_with_their_mode_never_committed_and_the_setup_runs_once() {
     let world = World::new(1).await;
     configure(

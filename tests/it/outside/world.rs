@@ -7,7 +7,7 @@ use agentd::sim::{Scenario, SimOptions, Simulator};
 use serde_json::Value;
 
 const SCENARIO: &str = include_str!("../../../templates/demo/scenario.toml");
-const TOKEN: &str = "demo-token-of-the-simulator";
+pub const TOKEN: &str = "demo-token-of-the-simulator";
 
 /// A simulated GitHub and a checkout of its repository, as a person would have them.
 #[must_use = "finish() says whether the protocol was kept"]
