@@ -104,13 +104,16 @@ impl Watch {
         if self.health.paused.is_some_and(waits) {
             return false;
         }
+        // Before the first poll: what an earlier daemon saw last.
+        let earlier = self.health.polled_at.is_none().then(|| self.state.pages.issues().cloned().collect());
         match client.list_labelled(&self.watched.name, trigger, &mut self.state.pages).await {
             Ok(listing) => {
                 if listing.changed {
                     tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
                 }
                 let before = std::mem::replace(&mut self.listing, listing.issues);
-                let left = before
+                let left = earlier
+                    .unwrap_or(before)
                     .into_iter()
                     .filter(|issue| !self.listing.iter().any(|listed| listed.id == issue.id));
                 self.left.extend(left);

@@ -112,7 +112,8 @@ impl Worktree {
         self.call(["update-index", "-z", "--index-info"]).await?.index(index).stdin(lines).done().await
     }
 
-    /// Commits the present state on a ref that is never pushed, with HEAD as parent. The branch does not move.
+    /// Commits the present state on a ref that is never pushed, with HEAD as parent, and what is being merged in as a second
+    /// one. The branch does not move.
     pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
         let tree = self.tree().await?;
         let commit = self.commit_of(&tree, message).await?;
@@ -122,8 +123,8 @@ impl Worktree {
 
     async fn commit_of(&self, tree: &str, message: &str) -> Result<CommitId, GitError> {
         let mut args = vec!["commit-tree".to_owned(), "--no-gpg-sign".into(), tree.to_owned()];
-        if let Some(head) = self.head().await? {
-            args.extend(["-p".into(), head.to_string()]);
+        for parent in [self.head().await?, self.merge_head()].into_iter().flatten() {
+            args.extend(["-p".into(), parent.to_string()]);
         }
         args.extend(["-F".into(), "-".into()]);
         let who = Identity::agentd();
@@ -133,7 +134,7 @@ impl Worktree {
 
     /// Makes the files those of `commit` again (D70). The present state is kept first, on `rescue_ref`, unless it is
     /// that state already. Ignored files stay. The branch stays where it is; `move_branch` moves it (and HEAD with
-    /// it) to the commit's parent, the commit that a checkpoint was made on.
+    /// it) to the commit's parent, the commit that a checkpoint was made on. A merge that waited for its commit waits again.
     pub async fn restore(
         &self,
         commit: &CommitId,
@@ -144,7 +145,8 @@ impl Worktree {
         let (present, index) = self.record().await?;
         let wanted = self.checkout().tree_of_commit(commit).await?;
         let head = self.head().await?;
-        let target = if move_branch { self.parent_of(commit).await? } else { None };
+        let [parent, merging] = self.parents_of(commit).await?;
+        let target = parent.filter(|_| move_branch);
         let moves = target.is_some() && target != head;
         let mut rescued = None;
         if present != wanted || moves {
@@ -158,20 +160,31 @@ impl Worktree {
             self.checkout().set_ref(&full, target).await?;
             self.call(["symbolic-ref", "HEAD", full.as_str()]).await?.done().await?;
         }
+        // The index knows every present file, so that what the wanted tree lacks is removed.
+        if let Some(other) = &merging {
+            // Which lines both sides changed, git knows by merging alone: again, from a clean state.
+            self.call(["read-tree", "--reset", "-u", "HEAD"]).await?.index(&index).done().await?;
+            self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;
+            self.merge(other, &Identity::agentd()).await?;
+            let (_, index) = self.record().await?;
+            self.call(["read-tree", "--reset", "-u", wanted.as_str()]).await?.index(&index).done().await?;
+            return Ok(Restored { rescued });
+        }
         if present != wanted {
-            // The index knows every present file, so that what the wanted tree lacks is removed.
             self.call(["read-tree", "--reset", "-u", wanted.as_str()]).await?.index(&index).done().await?;
         }
         self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
         Ok(Restored { rescued })
     }
 
-    async fn parent_of(&self, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
+    /// The commit that a checkpoint was made on, and the one that was being merged in then.
+    async fn parents_of(&self, commit: &CommitId) -> Result<[Option<CommitId>; 2], GitError> {
         let commit = commit.clone();
         self.checkout()
             .library(move |repository| {
                 let commit = repository.find_commit(super::checkout::oid(&commit)?)?;
-                commit.parent_id(0).ok().map(super::checkout::commit_id).transpose()
+                let parent = |at| commit.parent_id(at).ok().map(super::checkout::commit_id).transpose();
+                Ok([parent(0)?, parent(1)?])
             })
             .await
     }

@@ -24,13 +24,16 @@ impl Worktree {
     /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
     pub async fn take_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
-            let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
-            let exit = self.call(args).await?.identity(author, author).exit().await?;
-            if !exit.success() && !self.is_merging() {
-                return Err(failure("merge", &exit, None));
-            }
+            self.merge(commit, author).await?;
         }
         self.unmerged().await
+    }
+
+    pub(super) async fn merge(&self, commit: &CommitId, author: &Identity) -> Result<(), GitError> {
+        let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
+        let exit = self.call(args).await?.identity(author, author).exit().await?;
+        // Where both sides changed the same lines git fails, and waits for the merge's commit.
+        if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
     }
 
     /// Takes newer commits into a branch that is only behind; uncommitted changes stay, or it fails without a change.
@@ -48,7 +51,13 @@ impl Worktree {
 
     /// Whether a merge waits for its commit.
     pub(super) fn is_merging(&self) -> bool {
-        self.git_dir().join("MERGE_HEAD").as_path().exists()
+        self.merge_head().is_some()
+    }
+
+    /// The commit that is being merged in.
+    pub(super) fn merge_head(&self) -> Option<CommitId> {
+        let text = std::fs::read_to_string(self.git_dir().join("MERGE_HEAD").as_path()).ok()?;
+        CommitId::parse(text.lines().next()?).ok()
     }
 
     /// Files of an unfinished merge in which git's markers are still.

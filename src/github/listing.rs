@@ -109,6 +109,11 @@ impl Client {
 }
 
 impl PageCache {
+    /// The issues as last seen.
+    pub fn issues(&self) -> impl Iterator<Item = &IssueSnapshot> {
+        self.pages.values().flat_map(|page| &page.issues)
+    }
+
     /// Drops a list's pages, from its first on.
     fn forget(&mut self, first: &str) {
         let mut at = Some(first.to_owned());

@@ -212,6 +212,36 @@ async fn a_merge_that_was_killed_does_not_stop_a_restore() {
 }
 
 #[tokio::test]
+async fn a_merge_that_waited_for_its_commit_at_a_checkpoint_waits_again_after_a_restore() {
+    let ground = Ground::new().await;
+    let tree = worktree(&ground).await;
+    put(&tree, "a.txt", "ours\n");
+    tree.commit_all(&message("ours"), &ada()).await.unwrap();
+    for (file, text) in [("a.txt", "theirs\n"), ("b.txt", "new\n")] {
+        ground.write(file, text);
+        ground.git(&["add", file]).await;
+    }
+    ground.git(&["commit", "-qm", "theirs"]).await;
+    let theirs = ground.head("HEAD").await;
+    assert_eq!(tree.take_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
+    put(&tree, "c.txt", "begun\n");
+    let checkpoint = tree.checkpoint("refs/agentd/checkpoints/r/0", "visit 0").await.unwrap();
+    put(&tree, "a.txt", "half a thought\n");
+    for _ in 0..2 {
+        tree.restore(&checkpoint, "refs/agentd/rescue/r/0", false).await.unwrap();
+        assert!(ground.read(".worktrees/issue-7/a.txt").contains("<<<<<<< "));
+        assert_eq!(ground.read(".worktrees/issue-7/b.txt"), "new\n");
+        assert_eq!(ground.read(".worktrees/issue-7/c.txt"), "begun\n");
+        assert_eq!(tree.take_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
+        assert!(matches!(tree.commit_all(&message("x"), &ada()).await, Err(GitError::Unresolved { .. })));
+    }
+    put(&tree, "a.txt", "ours and theirs\n");
+    let made = tree.commit_all(&message("both"), &ada()).await.unwrap().unwrap();
+    assert!(ground.checkout().await.is_ancestor(&theirs, &made).await.unwrap());
+    assert_eq!(ground.git_in(tree.path(), &["status", "--porcelain"]).await, "");
+}
+
+#[tokio::test]
 async fn repositories_inside_the_worktree_are_not_swallowed() {
     let ground = Ground::new().await;
     let tree = worktree(&ground).await;

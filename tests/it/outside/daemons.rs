@@ -109,17 +109,29 @@ async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_issue_that_is_closed_while_it_waits_no_longer_says_that_it_waits() {
-    let world = World::new(0).await;
-    let other = serde_json::from_value(json!({ "number": 9, "title": "First this" })).unwrap();
-    world.sim.add_issue("demo/shop", &other).unwrap();
-    world.sim.edit_issue("demo/shop", 7, |issue| issue.blocked_by = vec![9]);
-    let daemon = Running::start(&world, &[]);
-    labelled(&world);
-    until("it says that it waits", || world.labels().contains(&"agentd:queued".to_owned())).await;
-    world.sim.close_issue("demo/shop", 7, "ada");
-    until("it no longer does", || world.labels() == ["agentd"]).await;
-    daemon.stop().await;
-    world.finish().await;
+    for daemon_is_there in [true, false] {
+        let world = World::new(0).await;
+        let other = serde_json::from_value(json!({ "number": 9, "title": "First this" })).unwrap();
+        world.sim.add_issue("demo/shop", &other).unwrap();
+        world.sim.edit_issue("demo/shop", 7, |issue| issue.blocked_by = vec![9]);
+        let first = Running::start(&world, &[]);
+        labelled(&world);
+        until("it says that it waits", || world.labels().contains(&"agentd:queued".to_owned())).await;
+        let close = || world.sim.close_issue("demo/shop", 7, "ada");
+        let daemon = if daemon_is_there {
+            close();
+            first
+        } else {
+            let seen = || std::fs::read_to_string(world.dir.path().join("state/daemon/state.json"));
+            until("the daemon keeps it", || seen().is_ok_and(|text| text.contains("agentd:queued"))).await;
+            first.kill();
+            close();
+            Running::start(&world, &[])
+        };
+        until("it no longer does", || world.labels() == ["agentd"]).await;
+        daemon.stop().await;
+        world.sim.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

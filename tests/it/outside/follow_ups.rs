@@ -213,8 +213,8 @@ async fn a_pull_request_that_is_closed_while_no_daemon_runs_is_noticed_by_the_ne
 }
 
 /// The conflict that a model finds when somebody else changes the same line, and how it resolves it.
-async fn contested() -> World {
-    World::of(2, |scenario| {
+async fn contested(rounds: usize) -> World {
+    World::of(rounds, |scenario| {
         let cart = scenario.repositories[0].commits[0].files["lib/cart.sh"].clone();
         let resolved = cart.replace("echo $(($1 - $2))", "echo $(($1 * (100 - $2) / 100)) # whole cents");
         assert_ne!(cart, resolved);
@@ -238,15 +238,8 @@ async fn develop_moves(world: &World) {
     assert!(done.status().is_success(), "{}", done.text().await.unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn i29_a_base_that_moved_and_conflicts_is_merged_into_the_branch_and_the_conflict_worked_out() {
-    let (world, daemon, _) = delivered_in(contested().await, "").await;
-    let before = asked(&world);
-    develop_moves(&world).await;
-    until("a follow-up run", || asked(&world) > before).await;
-    until("done again", || world.labels() == ["agentd:done"]).await;
-    let all: String = world.sim.model_requests()[before..].iter().map(|one| one.body.to_string()).collect();
-    assert!(all.contains("<<<<<<<") && all.contains("conflicts with its base branch develop"), "{all}");
+/// The branch has what others did, and the conflict worked out.
+fn assert_caught_up(world: &World) {
     let git_dir = world.sim.git_dir("demo/shop").unwrap();
     let head = |branch| agentd::sim::bare::head(&git_dir, branch).unwrap();
     let (base, work) = (head("develop"), head("feature/issue-7"));
@@ -254,6 +247,42 @@ async fn i29_a_base_that_moved_and_conflicts_is_merged_into_the_branch_and_the_c
     assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", "NEWS.md").is_some());
     let cart = text(&agentd::sim::bare::file(&git_dir, "feature/issue-7", "lib/cart.sh").unwrap());
     assert!(!cart.contains("<<<<<<<") && cart.contains("/ 100)) # whole cents"), "{cart}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_a_conflict_that_was_being_worked_out_is_gone_on_with_however_the_daemon_ended() {
+    for kill in [true, false] {
+        let (world, daemon, _) = delivered_in(contested(3).await, "").await;
+        let before = asked(&world);
+        // Before the file with the conflict is written.
+        slow_model(&world, 0, 5_000);
+        develop_moves(&world).await;
+        until("a follow-up run", || asked(&world) > before).await;
+        match kill {
+            true => daemon.kill(),
+            false => drop(daemon.stop().await),
+        }
+        let cut = asked(&world);
+        let daemon = Running::start(&world, &[]);
+        until(&format!("the run goes on (killed: {kill})"), || asked(&world) > cut).await;
+        until(&format!("done again (killed: {kill})"), || world.labels() == ["agentd:done"]).await;
+        daemon.stop().await;
+        assert_caught_up(&world);
+        world.assert_one_of_each();
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_a_base_that_moved_and_conflicts_is_merged_into_the_branch_and_the_conflict_worked_out() {
+    let (world, daemon, _) = delivered_in(contested(2).await, "").await;
+    let before = asked(&world);
+    develop_moves(&world).await;
+    until("a follow-up run", || asked(&world) > before).await;
+    until("done again", || world.labels() == ["agentd:done"]).await;
+    let all: String = world.sim.model_requests()[before..].iter().map(|one| one.body.to_string()).collect();
+    assert!(all.contains("<<<<<<<") && all.contains("conflicts with its base branch develop"), "{all}");
+    assert_caught_up(&world);
     // The pull request says what this branch changes, not what others did meanwhile.
     let (_, diff) = world.json(&["runs", "diff"]).await;
     let changed = diff["files"].to_string();
