@@ -15,8 +15,8 @@ use crate::lifecycle::approval::{self, Approval};
 
 /// The commands, for people who wrote another one.
 const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
-                     one as much again of each budget or starts another one, `/agentd stop` asks the present one for its last report, `/agentd approve HASH` lets a call \
-                     run that waits for an approval";
+                     one as much again of each budget or starts another one, `/agentd stop` asks the present one for its \
+                     last report, `/agentd approve HASH` lets a call run that waits for an approval";
 
 /// What a person wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
