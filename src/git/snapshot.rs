@@ -116,14 +116,19 @@ impl Worktree {
     /// one. The branch does not move.
     pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
         let tree = self.tree().await?;
-        let commit = self.commit_of(&tree, message).await?;
+        let commit = self.commit_of(&tree, message, None).await?;
         self.checkout().set_ref(reference, &commit).await?;
         Ok(commit)
     }
 
-    async fn commit_of(&self, tree: &str, message: &str) -> Result<CommitId, GitError> {
+    async fn commit_of(
+        &self,
+        tree: &str,
+        message: &str,
+        former: Option<CommitId>,
+    ) -> Result<CommitId, GitError> {
         let mut args = vec!["commit-tree".to_owned(), "--no-gpg-sign".into(), tree.to_owned()];
-        for parent in [self.head().await?, self.merge_head()].into_iter().flatten() {
+        for parent in [self.head().await?, self.merge_head(), former].into_iter().flatten() {
             args.extend(["-p".into(), parent.to_string()]);
         }
         args.extend(["-F".into(), "-".into()]);
@@ -150,7 +155,9 @@ impl Worktree {
         let moves = target.is_some() && target != head;
         let mut rescued = None;
         if present != wanted || moves {
-            let saved = self.commit_of(&present, "agentd: state before a restore\n").await?;
+            // What a restore kept that was cut off stays below it.
+            let former = self.checkout().reference(rescue_ref).await?;
+            let saved = self.commit_of(&present, "agentd: state before a restore\n", former).await?;
             self.checkout().set_ref(rescue_ref, &saved).await?;
             rescued = Some(saved);
         }

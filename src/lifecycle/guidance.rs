@@ -101,15 +101,16 @@ pub(super) async fn ask(run: &Run<'_>, site: &Site) {
     }
 }
 
-/// Where people were asked, their answer stands in the place of the question.
+/// The lease is held for the longer time; where people were asked, their answer stands in the place of the question.
 async fn answered(run: &Run<'_>, site: &Site) {
+    let facts = run.journal().facts();
+    let Some((by, budgets)) = facts.extensions.last() else { return };
+    run.lease.hold(site.clock.now(), budgets.max_wall_time);
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     if std::mem::take(&mut *told).is_empty() {
         return;
     }
-    let facts = run.journal().facts();
-    let Some((by, budgets)) = facts.extensions.last() else { return };
     let text =
         format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
     let settled = async {

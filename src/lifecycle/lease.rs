@@ -1,8 +1,9 @@
 //! Room 2, lease: the issue is ours, in one file that only one process can hold, with a journal from here on.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -43,16 +44,28 @@ pub struct Lease {
     pub journal: Arc<FileJournal>,
     /// The killed run that this one continues.
     pub predecessor: Option<Predecessor>,
-    lock: Lock,
+    lock: Mutex<Lock>,
 }
 
 impl Lease {
     /// Gives the lease back; the mapping stays in its file.
     pub fn release(self) {
-        if let Err(error) = self.lock.release() {
+        if let Err(error) = self.lock.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
     }
+
+    /// Holds it for so long from now, for those who cannot see whether this process lives.
+    pub fn hold(&self, now: DateTime<Utc>, wall: Duration) {
+        let renewed = self.lock.lock().unwrap_or_else(PoisonError::into_inner).renew(expiry(now, wall));
+        if let Err(error) = renewed {
+            tracing::warn!(%error, "the lease could not be made longer");
+        }
+    }
+}
+
+fn expiry(now: DateTime<Utc>, wall: Duration) -> DateTime<Utc> {
+    now + TimeDelta::from_std(wall).unwrap_or(TimeDelta::days(365)) + TimeDelta::minutes(GRACE_MINUTES)
 }
 
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
@@ -60,9 +73,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     let now = site.clock.now();
     let instance = next_instance(plan, now);
     let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
-    let wall = TimeDelta::from_std(plan.budgets.max_wall_time).unwrap_or(TimeDelta::days(365));
-    let holder =
-        Holder::here(&site.host, instance.as_str(), now, now + wall + TimeDelta::minutes(GRACE_MINUTES));
+    let holder = Holder::here(&site.host, instance.as_str(), now, expiry(now, plan.budgets.max_wall_time));
     let host = site.host.clone();
     let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
     let mut lock = match locked {
@@ -81,13 +92,11 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         (None, Some(last)) if !last.given_up => recovery::predecessor(site, last.run_id, daemon).await,
         (None, _) => None,
     };
-    if let Some(dead) = &predecessor {
-        end_strays(dead.run_id).await;
+    if let Some(before) = &predecessor {
+        end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
     }
     // Only a run that was killed counts: one that a shutdown or a person stopped, or that ended by itself, came to its end.
-    let killed = predecessor.as_ref().is_some_and(|before| {
-        before.facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted)
-    });
+    let killed = predecessor.as_ref().is_some_and(|before| before.killed);
     let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
     if let (Some(last), true, false, true) = (&last, predecessor.is_some(), continues, daemon) {
@@ -114,7 +123,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     lock.set_record(record).map_err(|error| {
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
     })?;
-    Ok(Lease { run_id, instance, mapping, journal, predecessor, lock })
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, lock: Mutex::new(lock) })
 }
 
 /// What a killed run left running would write into the worktree that is ours now.
@@ -234,7 +243,7 @@ async fn recorded_issue(plan: &Plan, site: &Site) -> (Issue, bool) {
 }
 
 /// A name that no earlier instance of the issue has (D94): a second later where the clock stands still.
-fn next_instance(plan: &Plan, now: chrono::DateTime<Utc>) -> InstanceId {
+fn next_instance(plan: &Plan, now: DateTime<Utc>) -> InstanceId {
     let last = plan.lease_record.as_ref().map(|last| last.instance.clone());
     let mut at = now;
     loop {

@@ -10,12 +10,13 @@ use super::{report, seal, sinks};
 use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::RepoName;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::{Carried, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
-use crate::store::run_dir::RunDir;
+use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
 use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
@@ -31,6 +32,8 @@ pub struct Predecessor {
     pub run_id: RunId,
     /// What its journal says.
     pub facts: RunFacts,
+    /// Whether the process of the last run died, be it this one or one that died before it had taken this one's work over.
+    pub killed: bool,
 }
 
 /// The facts of a run, from its journal.
@@ -70,20 +73,34 @@ fn no_secrets(dir: &RunDir) -> Result<Arc<Redactor>, JournalError> {
 pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, JournalError> {
     let dir = site.state.run(&site.repo, run_id);
     let (clock, shown) = (site.clock.clone(), dir.path.display().to_string());
+    let (state, repo) = (site.state.clone(), site.repo.clone());
     let work = tokio::task::spawn_blocking(move || {
         if facts(&dir)?.sealed.is_none() {
             finalise(&dir, &clock)?;
         }
-        facts(&dir)
+        let facts = facts(&dir)?;
+        let Some(end) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
+        let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
+        Ok(Some(Predecessor { run_id, facts, killed: end.detail == StopDetail::Interrupted }))
     });
-    let facts = work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })??;
-    let Some(end) = &facts.end else { return Ok(None) };
-    if end.success() {
-        return Ok(None);
+    work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
+}
+
+/// The run whose work is gone on with, as whoever goes on takes it up: this one, or where it died before it had taken over
+/// what was there, the one before it.
+fn with_work(
+    state: &StateDir,
+    repo: &RepoName,
+    mut run_id: RunId,
+    mut facts: RunFacts,
+) -> Result<(RunId, RunFacts), JournalError> {
+    while facts.checkpoint.is_none() && facts.flow_end.is_none() {
+        let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) else { break };
+        (run_id, facts) = (before, self::facts(&state.run(repo, before))?);
     }
-    let whole = end.detail == StopDetail::Interrupted || is_unpublished(&facts);
-    let facts = if whole { facts } else { reopened(facts) };
-    Ok(Some(Predecessor { run_id, facts }))
+    let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
+    let whole = facts.end.as_ref().is_none_or(cut_off) || is_unpublished(&facts);
+    Ok((run_id, if whole { facts } else { reopened(facts) }))
 }
 
 /// Whether all the work was done and committed, and only GitHub or its git did not take it: whoever goes on publishes, and
@@ -139,27 +156,26 @@ fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
 pub async fn predecessor(site: &Site, run_id: RunId, daemon: bool) -> Option<Predecessor> {
     let dir = site.state.run(&site.repo, run_id);
     let clock = site.clock.clone();
+    let (state, repo) = (site.state.clone(), site.repo.clone());
     let found = tokio::task::spawn_blocking(move || {
         let facts = facts(&dir)?;
-        let interrupted = match &facts.end {
-            None => {
-                finalise(&dir, &clock)?;
-                true
-            }
-            Some(end) => end.detail == StopDetail::Interrupted,
-        };
-        if daemon && facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown) {
-            return Ok(Some(reopened(facts)));
+        let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
+        let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
+        if facts.end.is_none() {
+            finalise(&dir, &clock)?;
         }
-        let goes_on = interrupted || (daemon && is_unpublished(&facts));
-        Ok::<_, JournalError>(goes_on.then_some(facts))
+        if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {
+            return Ok(None);
+        }
+        let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
+        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed }))
     })
     .await;
     if let Err(error) = emit(site, run_id).await {
         tracing::warn!(%run_id, %error, "a dead run's record was not fed to the sinks");
     }
     match found {
-        Ok(Ok(facts)) => facts.map(|facts| Predecessor { run_id, facts }),
+        Ok(Ok(predecessor)) => predecessor,
         Ok(Err(error)) => {
             tracing::warn!(%run_id, %error, "an earlier run's journal cannot be read; it is left as it is");
             None

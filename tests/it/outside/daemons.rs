@@ -225,6 +225,42 @@ async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_nex
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d61_a_kill_before_a_run_has_taken_over_the_visits_of_another_loses_none_of_them() {
+    let world = World::new(2).await;
+    slow_model(&world, 2, 3_000);
+    labelled(&world);
+    let first = Running::start(&world, &[]);
+    until("the second visit", || world.sim.model_requests().len() > 2).await;
+    first.kill();
+    let slow = json!({ "path": "/git/**", "kind": "delay", "delay_ms": 1_500, "times": 0 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    let second = Running::start(&world, &[]);
+    let runs = world.dir.path().join("state/repos/demo/shop/runs");
+    let in_the_worktrees_room = || {
+        let folders: Vec<_> = std::fs::read_dir(&runs).unwrap().flatten().collect();
+        let newest = folders.iter().map(std::fs::DirEntry::path).max().unwrap();
+        let journal = std::fs::read_to_string(newest.join("events.jsonl")).unwrap_or_default();
+        folders.len() == 2 && journal.contains("worktree_planned")
+    };
+    until("the second run's worktree room", in_the_worktrees_room).await;
+    second.kill();
+    let clear = format!("{}/_sim/faults", world.sim.base_url());
+    assert!(reqwest::Client::new().delete(clear).send().await.unwrap().status().is_success());
+    let third = Running::start(&world, &[]);
+    until("done", || world.labels() == ["agentd:done"]).await;
+    third.stop().await;
+    let plans = world.sim.model_requests().iter().filter(|one| asks_for_the_plan(&one.body)).count();
+    assert_eq!(plans, 2, "the first visit's two turns, once");
+    world.assert_one_of_each();
+    world.sim.shutdown().await;
+}
+
+/// Whether a request is of the first visit.
+fn asks_for_the_plan(body: &serde_json::Value) -> bool {
+    body["messages"][0].to_string().contains("Understand and plan")
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn d39_a_run_that_its_daemon_cut_off_and_nobody_wants_any_more_is_not_running_for_ever() {
     for kill in [true, false] {
         let world = World::new(1).await;
