@@ -147,26 +147,24 @@ impl Daemon {
             return self.answer(&issue, number, &text).await;
         }
         tracing::info!(%issue, ?command, by = author.login, "a command in a comment");
+        let by = AskedBy { login: author.login.clone(), id: author.id };
         match command {
             Command::Run => {
-                let by = AskedBy { login: author.login.clone(), id: author.id };
                 let text = self.run_for(&issue, by).await;
                 self.answer(&issue, number, &text).await;
             }
             Command::Extend => {
-                let by = AskedBy { login: author.login.clone(), id: author.id };
                 let text = match self.extend(&issue, &by.login) {
                     Some(text) => text,
                     None => self.run_for(&issue, by).await,
                 };
                 self.answer(&issue, number, &text).await;
             }
-            Command::Stop => self.stop_for(&issue, number, &author.login).await,
+            Command::Stop => self.stop_for(&issue, number, &by.login).await,
             Command::Unknown => {
                 self.answer(&issue, number, &format!("That is no command. {KNOWN}.")).await;
             }
             Command::Approve(proposal) => {
-                let by = AskedBy { login: author.login.clone(), id: author.id };
                 let text = self.approve_for(&issue, proposal, by).await;
                 self.answer(&issue, number, &text).await;
             }
@@ -181,8 +179,8 @@ impl Daemon {
 
     /// Gives the run that works more; gives what is to be told. `None` = there is no run.
     fn extend(&self, issue: &IssueRef, by: &str) -> Option<String> {
-        let extender = self.supervisor.get(issue)?.control.extender().cloned().unwrap_or_default();
-        Some(match extender.extend(by) {
+        let live = self.supervisor.get(issue)?;
+        Some(match live.control.extender.extend(by) {
             Ok(Some(budgets)) => {
                 format!("{by} gave the run as much again of each budget: it may take {} now.", budgets.all_shown())
             }

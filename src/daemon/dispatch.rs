@@ -31,7 +31,7 @@ pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Syn
         sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
     Arc::new(move |request: RunRequest| {
         let site = sites.get(&request.issue.issue.repo).cloned();
-        let watch = watch(&request);
+        let watch = watch(&request).with_extender(&request.control.extender);
         async move {
             let repo = &request.issue.issue.repo;
             match (site, request.issue.issue.key.number()) {
@@ -173,7 +173,6 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     {
         return RunSummary { run_id: None, stop: refusal.stop, pull_request: None };
     }
-    asked.control.reaches(watch.extender());
     let walking = walk(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {

@@ -65,25 +65,15 @@ pub struct RunRequest {
 pub struct RunControl {
     /// Stop and abort; hears the daemon's own.
     pub shutdown: Shutdown,
+    /// Gives the run more.
+    pub extender: Extender,
     why: Arc<OnceLock<StopDetail>>,
-    extender: Arc<OnceLock<Extender>>,
 }
 
 impl RunControl {
     /// A handle below the daemon's.
     pub fn below(parent: &Shutdown) -> Self {
-        Self { shutdown: parent.child(), why: Arc::default(), extender: Arc::default() }
-    }
-
-    /// From here on, the run can be given more.
-    pub fn reaches(&self, extender: &Extender) {
-        // Set once, by the start of its walk.
-        let _already = self.extender.set(extender.clone());
-    }
-
-    /// What gives the run more; none before its walk begins.
-    pub fn extender(&self) -> Option<&Extender> {
-        self.extender.get()
+        Self { shutdown: parent.child(), extender: Extender::default(), why: Arc::default() }
     }
 
     /// Asks the run for one last report; the first reason stays.

@@ -3,7 +3,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clock::RunClock;
@@ -18,14 +17,14 @@ const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 #[derive(Debug)]
 pub struct Meter {
     first: Budgets,
-    caps: watch::Sender<Budgets>,
     inherited: Spend,
     clock: RunClock,
     used: Mutex<Used>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Used {
+    caps: Budgets,
     steps: u32,
     cost: Money,
     cost_unknown: bool,
@@ -49,30 +48,25 @@ impl Meter {
     /// A meter that starts with what predecessors spent (D61).
     pub fn new(budgets: Budgets, inherited: Spend, clock: RunClock) -> Self {
         let used = Used {
+            caps: budgets.clone(),
             steps: inherited.steps,
             cost: inherited.cost,
             cost_unknown: inherited.cost_unknown,
             soft: Vec::new(),
             over: false,
         };
-        Self {
-            first: budgets.clone(),
-            caps: watch::Sender::new(budgets),
-            inherited,
-            clock,
-            used: Mutex::new(used),
-        }
+        Self { first: budgets, inherited, clock, used: Mutex::new(used) }
     }
 
     /// As [`Meter::new`], with caps that were raised before: an extension is as large as `budgets` still.
     pub fn raised(self, caps: Budgets) -> Self {
-        self.caps.send_replace(caps);
+        self.used().caps = caps;
         self
     }
 
     /// The caps in force.
     pub fn budgets(&self) -> Budgets {
-        self.caps.borrow().clone()
+        self.used().caps.clone()
     }
 
     /// Raises each cap by what the run was given at first. `record` hears the new ones before they hold; `None` = a
@@ -82,31 +76,26 @@ impl Meter {
         if used.over {
             return Ok(None);
         }
-        let raised = self.budgets().and(&self.first);
+        let raised = used.caps.and(&self.first);
         record(&raised)?;
         used.soft.clear();
-        self.caps.send_replace(raised.clone());
+        used.caps = raised.clone();
         Ok(Some(raised))
     }
 
     /// When the wall time is used up.
-    fn deadline(&self) -> Instant {
-        let left = self.caps.borrow().max_wall_time.saturating_sub(self.inherited.wall_time).min(FAR);
+    fn deadline(&self, caps: &Budgets) -> Instant {
+        let left = caps.max_wall_time.saturating_sub(self.inherited.wall_time).min(FAR);
         self.clock.started() + left
     }
 
     /// Waits until the wall time is used up, also where it is raised meanwhile.
     pub async fn time_over(&self) -> Stop {
-        let mut caps = self.caps.subscribe();
         loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(self.deadline()) => {
-                    if let Err(stop) = self.check_wait(Duration::ZERO) {
-                        return stop;
-                    }
-                }
-                // The meter itself holds the sender.
-                _ = caps.changed() => {}
+            let deadline = self.deadline(&self.used().caps);
+            tokio::time::sleep_until(deadline).await;
+            if let Err(stop) = self.check_wait(Duration::ZERO) {
+                return stop;
             }
         }
     }
@@ -115,7 +104,7 @@ impl Meter {
     pub fn open_visit(&self) -> Result<u32, Stop> {
         self.check()?;
         let mut used = self.used();
-        let max_steps = self.caps.borrow().max_steps;
+        let max_steps = used.caps.max_steps;
         if used.steps >= max_steps {
             used.over = true;
             let message = format!("The budget of {max_steps} step visits is used up.");
@@ -146,7 +135,7 @@ impl Meter {
     pub fn check_with(&self, pending: Money) -> Result<(), Stop> {
         self.check_wait(Duration::ZERO)?;
         let mut used = self.used();
-        let max_cost = self.caps.borrow().max_cost;
+        let max_cost = used.caps.max_cost;
         if used.cost + pending > max_cost {
             used.over = true;
             return Err(Stop::new(StopDetail::MaxCost, format!("The budget of {max_cost} is used up.")));
@@ -158,15 +147,15 @@ impl Meter {
     pub fn check_wait(&self, wait: Duration) -> Result<(), Stop> {
         // Held against an extension that comes at this moment.
         let mut used = self.used();
-        if Instant::now() + wait < self.deadline() {
+        if Instant::now() + wait < self.deadline(&used.caps) {
             return Ok(());
         }
         used.over = true;
-        let cap = self.caps.borrow().max_wall_time;
+        let cap = used.caps.max_wall_time;
         Err(Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up.")))
     }
 
-    /// Budgets that passed their soft ratio since the last call; each is named once in a run.
+    /// Budgets that passed their soft ratio since the last call; each is named once under the same caps.
     pub fn soft_limits_passed(&self) -> Vec<SoftLimit> {
         let spend = self.spend();
         let budgets = self.budgets();

@@ -8,6 +8,9 @@ use super::error::GitError;
 use super::program::{Call, failure};
 use crate::domain::name::{BranchName, CommitId};
 
+/// A ref that another process moves at this moment is where it should be at the next try.
+const MOST_TRIES: usize = 5;
+
 /// How to prove oneself to a remote (D28).
 #[derive(Debug, Clone)]
 pub enum RemoteAuth {
@@ -194,12 +197,7 @@ impl Checkout {
         }
         Ok(commits)
     }
-}
 
-/// A ref that another process moves at this moment is where it should be at the next try.
-const MOST_TRIES: usize = 5;
-
-impl Checkout {
     /// Fetches, also while other runs and commands fetch the same branches.
     async fn fetch_beside_others(&self, remote: &Remote, args: Vec<String>) -> Result<(), GitError> {
         let mut tries = 0;

@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
             clock,
             site,
             stop: watch.signal(),
-            extender: watch.extender().clone(),
+            extender: watch.extender(),
             worktree: OnceLock::new(),
             enclosure: OnceLock::new(),
             told: guidance::Told::default(),

@@ -31,6 +31,11 @@ impl Watch {
         Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
     }
 
+    /// The same, with an end of the outside's for giving its run more.
+    pub fn with_extender(self, extender: &Extender) -> Self {
+        Self { extender: extender.clone(), ..self }
+    }
+
     /// Nobody listens.
     pub fn silent() -> Self {
         Self::new(|_, _| ())
@@ -46,9 +51,8 @@ impl Watch {
         self.signal.clone()
     }
 
-    /// For giving its run more.
-    pub fn extender(&self) -> &Extender {
-        &self.extender
+    pub(super) fn extender(&self) -> Extender {
+        self.extender.clone()
     }
 
     pub(super) fn opened(&self, journal: &FileJournal) {
