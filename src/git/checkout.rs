@@ -91,8 +91,9 @@ impl Checkout {
 
     /// A clone that agentd manages: an empty repository with its remote, made where there is none.
     pub async fn manage(git: GitProgram, dir: &AbsPath, remote: &str, url: &str) -> Result<Self, GitError> {
-        if !dir.join(".git").join("HEAD").as_path().exists() {
+        if !dir.join(".git").join("agentd").as_path().exists() {
             files::create_private_dir(dir.as_path())?;
+            // Also completes one that a kill left half made.
             git.call(dir, ["init", "--quiet"]).done().await?;
         }
         let checkout = Self::open(git.clone(), dir, false).await?;
@@ -107,6 +108,10 @@ impl Checkout {
     /// Makes the files of a managed clone those of a commit.
     pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
         let _turn = self.turn().await?;
+        // Whoever has the turn is alone here: what lies there is of a git that was killed.
+        for name in ["index.lock", "HEAD.lock"] {
+            files::remove_file(self.common.join(name).as_path())?;
+        }
         let args = ["checkout", "--quiet", "--force", "--detach", commit.as_str()];
         self.call(args).await?.with_hooks(false).done().await
     }

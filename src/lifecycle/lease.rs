@@ -226,8 +226,15 @@ async fn open_journal(
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     }));
-    journal.append(first).map_err(|error| failed(error.to_string()))?;
-    journal.flush().await.map_err(|error| failed(error.to_string()))?;
+    let written = match journal.append(first) {
+        Ok(_) => journal.flush().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        // No run began: its directory holds two files without an entry.
+        let _left = tokio::fs::remove_dir_all(&journal.dir().path).await;
+        return Err(failed(error.to_string()));
+    }
     Ok(Arc::new(journal))
 }
 

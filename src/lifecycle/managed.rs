@@ -21,7 +21,7 @@ pub fn place(state: &StateDir, repo: &RepoName) -> std::path::PathBuf {
 }
 
 /// Makes the clone of an entry without `path` where there is none, brings its files to the origin branch, and says where
-/// it is.
+/// it is. A clone that is there serves as it is while GitHub does not answer: each run brings it forward again.
 pub async fn prepare(
     entry: &Repository,
     github: &github::Client,
@@ -36,24 +36,46 @@ pub async fn prepare(
     };
     let branch = origin_branch(entry, name)?;
     let dir = AbsPath::new(place(state, name)).map_err(|error| invalid(error.to_string()))?;
+    let git = GitProgram::new(env.all(), cancel);
+    match bring(&git, &dir, &branch, (entry, name), github).await {
+        Ok(()) => {}
+        Err(refusal) if has_files(&git, &dir).await => {
+            tracing::warn!(repo = %name, problem = %refusal, "the clone could not be brought to its origin branch now");
+        }
+        Err(refusal) => return Err(refusal),
+    }
+    Ok(dir)
+}
+
+async fn bring(
+    git: &GitProgram,
+    dir: &AbsPath,
+    branch: &BranchName,
+    (entry, name): (&Repository, &RepoName),
+    github: &github::Client,
+) -> Result<(), Refusal> {
     let found = github.repository(name).await?;
     let url = found
         .clone_url
         .unwrap_or_else(|| format!("{}/{name}.git", github.endpoint().origin().trim_end_matches('/')));
-    let git = GitProgram::new(env.all(), cancel);
-    let checkout = Checkout::manage(git, &dir, &entry.remote, &url).await?;
+    let checkout = Checkout::manage(git.clone(), dir, &entry.remote, &url).await?;
     let remote = Remote::new(&entry.remote, &url, RemoteAuth::Token(github.git_token().await?.token));
-    let commit = checkout.fetch(&remote, std::slice::from_ref(&branch)).await?.pop().flatten();
-    match commit {
-        Some(commit) => checkout.stand_on(&commit).await?,
-        None => {
-            return Err(Refusal::new(
-                StopDetail::OriginMissing,
-                format!("The branch {branch} of {name} (origin_branch) does not exist."),
-            ));
-        }
+    let commit = checkout.fetch(&remote, std::slice::from_ref(branch)).await?.pop().flatten();
+    let commit = commit.ok_or_else(|| {
+        Refusal::new(
+            StopDetail::OriginMissing,
+            format!("The branch {branch} of {name} (origin_branch) does not exist."),
+        )
+    })?;
+    Ok(checkout.stand_on(&commit).await?)
+}
+
+/// Whether the clone was brought to some commit before.
+async fn has_files(git: &GitProgram, dir: &AbsPath) -> bool {
+    match Checkout::open(git.clone(), dir, false).await {
+        Ok(checkout) => matches!(checkout.reference("HEAD").await, Ok(Some(_))),
+        Err(_) => false,
     }
-    Ok(dir)
 }
 
 fn origin_branch(entry: &Repository, name: &RepoName) -> Result<BranchName, Refusal> {

@@ -64,6 +64,8 @@ impl Artifacts {
 struct Tail {
     events: Arc<File>,
     accounting: Arc<File>,
+    /// Bytes of both files that count.
+    sizes: (u64, u64),
     seq: u64,
     hash: String,
     facts: RunFacts,
@@ -74,7 +76,7 @@ struct Tail {
     waiting_entries: Vec<u8>,
     /// What listeners hear once it is in the file.
     unheard: Vec<Arc<JournalLine>>,
-    /// Lines that waited are lost: the chain cannot go on.
+    /// Half a line could not be taken back: the chain cannot go on.
     broken: bool,
 }
 
@@ -102,10 +104,13 @@ impl FileJournal {
         let accounting = files::open_append(&dir.accounting()).map_err(refused)?;
         let (seq, hash) = lines.last().map_or((0, GENESIS.to_owned()), |line| (line.seq, line.hash.clone()));
         let facts = facts_of(&lines);
-        let (events, accounting) = (Arc::new(events), Arc::new(accounting));
+        let size = |file: &File| file.metadata().map(|file| file.len());
+        let sizes = size(&events).and_then(|first| Ok((first, size(&accounting)?)));
+        let sizes = sizes.map_err(failed(dir.path.clone()))?;
         let tail = Mutex::new(Tail {
-            events,
-            accounting,
+            events: Arc::new(events),
+            accounting: Arc::new(accounting),
+            sizes,
             seq,
             hash,
             facts,
@@ -172,7 +177,7 @@ impl FileJournal {
         let redacted = redacted(event, &self.redactor, &mut tail.text);
         let Redacted { event, canonical } = redacted.map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
-        let begin = tail.waiting.len();
+        let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
         let (text, canonical) = (tail.text.bytes(), canonical.as_deref().map(str::as_bytes));
         let place = (seq, ts, self.run_id.as_str());
         let hash =
@@ -187,10 +192,9 @@ impl FileJournal {
         if (now || tail.waiting.len() > MOST_WAITING)
             && let Err(error) = self.write_waiting(tail)
         {
-            // What waited has its place in the chain already; a line alone has not.
-            tail.broken = begin > 0;
-            tail.waiting.clear();
-            tail.waiting_entries.clear();
+            // What waited before has its place in the chain, and waits on.
+            tail.waiting.truncate(begin);
+            tail.waiting_entries.truncate(begin_entries);
             return Err(error);
         }
         (tail.seq, tail.hash) = (seq, hash);
@@ -207,16 +211,29 @@ impl FileJournal {
         Ok(())
     }
 
-    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end.
+    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end. All of
+    /// it is in both files, or nothing.
     fn write_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
         if tail.waiting.is_empty() {
             return Ok(());
         }
         let failed = |path: PathBuf, error: &std::io::Error| journal_error(&path, &error.to_string());
-        (&*tail.events).write_all(&tail.waiting).map_err(|error| failed(self.dir.events(), &error))?;
+        let written = (&*tail.events)
+            .write_all(&tail.waiting)
+            .map_err(|error| failed(self.dir.events(), &error))
+            .and_then(|()| {
+                (&*tail.accounting)
+                    .write_all(&tail.waiting_entries)
+                    .map_err(|error| failed(self.dir.accounting(), &error))
+            });
+        if written.is_err() {
+            let taken_back = tail.events.set_len(tail.sizes.0);
+            tail.broken = taken_back.and_then(|()| tail.accounting.set_len(tail.sizes.1)).is_err();
+            return written;
+        }
+        tail.sizes.0 += tail.waiting.len() as u64;
+        tail.sizes.1 += tail.waiting_entries.len() as u64;
         tail.waiting.clear();
-        let written = (&*tail.accounting).write_all(&tail.waiting_entries);
-        written.map_err(|error| failed(self.dir.accounting(), &error))?;
         tail.waiting_entries.clear();
         Ok(())
     }
@@ -224,12 +241,10 @@ impl FileJournal {
 
 impl Drop for FileJournal {
     fn drop(&mut self) {
-        let tail = self.tail();
+        let mut tail = self.tail();
         if !tail.broken {
             // Whoever has to know that it is there has appended or flushed; nobody is left to be told.
-            let _too_late = (&*tail.events)
-                .write_all(&tail.waiting)
-                .and_then(|()| (&*tail.accounting).write_all(&tail.waiting_entries));
+            let _too_late = self.write_waiting(&mut tail);
         }
     }
 }
@@ -435,6 +450,39 @@ mod tests {
         let dir = journal.dir().clone();
         drop(journal);
         assert_eq!(read(&dir).unwrap().lines.len(), 4);
+    }
+
+    #[test]
+    fn a_099_a_line_that_a_full_disk_cuts_is_taken_back_and_what_comes_later_follows_the_last_whole_one() {
+        let state = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=64k", "agentd-test"]).arg(state.path()).output();
+        if !mounted.is_ok_and(|done| done.status.success()) {
+            println!("skipped: a file system of 64 KiB cannot be mounted here (it needs root)");
+            return;
+        }
+        let filler = state.path().join("filler");
+        std::fs::write(&filler, [0; 20_000]).unwrap();
+        let journal = journal(state.path(), Vec::new());
+        let long = "x".repeat(6_000);
+        let mut kept = 0;
+        loop {
+            journal.append_with_next(note("waits")).unwrap();
+            if journal.append(note(&long)).is_err() {
+                break;
+            }
+            kept += 2;
+        }
+        assert!(kept > 0, "some had room");
+        assert!(journal.append(note(&long)).is_err(), "there is no room for it still");
+        std::fs::remove_file(&filler).unwrap();
+        journal.append(note("after")).unwrap();
+        let lines = read(journal.dir()).map(|read| read.lines);
+        drop(journal);
+        let unmounted = std::process::Command::new("umount").arg(state.path()).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+        let told: Vec<_> = lines.unwrap().iter().skip(kept).filter_map(JournalLine::event).collect();
+        assert_eq!(told, [note("waits"), note("after")]);
     }
 
     #[test]

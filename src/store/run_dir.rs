@@ -65,6 +65,10 @@ impl RunDir {
         self.of_repository("ending.lock")
     }
 
+    fn has_begun(&self) -> bool {
+        std::fs::metadata(self.events()).is_ok_and(|events| events.len() > 0) || self.result().exists()
+    }
+
     fn of_repository(&self, relative: &str) -> PathBuf {
         self.path.ancestors().nth(2).unwrap_or(&self.path).join(relative)
     }
@@ -116,7 +120,8 @@ impl StateDir {
         RunDir { repo: repo.clone(), run_id, path }
     }
 
-    /// All runs, newest first (run ids sort by time), of one repository or of all.
+    /// All runs, newest first (run ids sort by time), of one repository or of all. A run is there once its journal has an
+    /// entry: a start that was cut off before left nothing to look at.
     pub fn runs(&self, only: Option<&RepoName>) -> Result<Vec<RunDir>, FindError> {
         let mut found = Vec::new();
         for repo in self.repositories()? {
@@ -125,7 +130,7 @@ impl StateDir {
             }
             for name in entries(&self.repo(&repo).join("runs"))? {
                 if let Ok(id) = Uuid::parse_str(&name) {
-                    found.push(self.run(&repo, RunId(id)));
+                    found.extend(Some(self.run(&repo, RunId(id))).filter(RunDir::has_begun));
                 }
             }
         }

@@ -178,6 +178,15 @@ async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
         return world.finish().await;
     }
     let state_dir = state.display().to_string();
+    // Without any room no run begins, and none is listed.
+    let filler = state.join("filler");
+    let filled = std::fs::write(&filler, [0; 64 * 1024]);
+    assert!(filled.is_err(), "48 KiB is all there is");
+    let (code, output) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("output_write_failed")), "{output:#}");
+    std::fs::remove_file(&filler).unwrap();
+    let (_, listed) = world.json(&["--state-dir", &state_dir, "runs", "list"]).await;
+    assert_eq!(listed, serde_json::json!([]), "{listed:#}");
     let (code, output) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7"]).await;
     let unmounted = std::process::Command::new("umount").arg(&state).status();
     assert!(unmounted.is_ok_and(|status| status.success()));

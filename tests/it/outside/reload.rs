@@ -115,3 +115,22 @@ async fn d1_run_sweep_why_and_worktrees_use_the_managed_clone_too() {
     assert_in_the_clone(&world);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_a_clone_serves_as_it_is_while_github_does_not_answer_and_after_a_git_that_was_killed() {
+    let world = managed(1).await;
+    let report = elsewhere(&world, &["daemon", "--once"]).await;
+    assert_eq!(report["failed_polls"], serde_json::json!([]), "{report:#}");
+    let clone = world.dir.path().join("state/repos/demo/shop/checkout");
+    for lock in ["index.lock", "HEAD.lock"] {
+        std::fs::write(clone.join(".git").join(lock), "").unwrap();
+    }
+    // Down while the daemon starts, there again for what comes after.
+    let down = serde_json::json!({ "path": "/git/demo/shop.git/info/refs", "kind": "drop" });
+    world.sim.inject(&serde_json::from_value(down).unwrap()).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let report = elsewhere(&world, &["daemon", "--once"]).await;
+    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}");
+    assert_in_the_clone(&world);
+    world.finish().await;
+}
