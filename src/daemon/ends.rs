@@ -6,7 +6,7 @@ use super::rules::Reason;
 use super::settle::settle;
 use super::state_format::{BackOff, Parked, Settling};
 use super::watch::Daemon;
-use crate::github::IssueState;
+use crate::github::{ErrorKind, IssueState};
 
 impl Daemon {
     /// Takes in a run's end; what follows is in the state before anything is written to GitHub.
@@ -96,6 +96,10 @@ impl Daemon {
             .collect();
         for (issue, wanted) in pending {
             if let Err(error) = settle(&client, &issue, &wanted, &self.parts.labels).await {
+                // That GitHub wants to be left alone is said by the poll.
+                if matches!(error.kind, ErrorKind::RateLimited { .. }) {
+                    break;
+                }
                 tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet");
                 continue;
             }

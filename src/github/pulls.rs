@@ -53,6 +53,8 @@ pub struct Pull {
 pub struct PullSpec {
     /// Head branch, in the same repository.
     pub head: BranchName,
+    /// Commit that the head was pushed at.
+    pub commit: CommitId,
     /// Base branch: the origin.
     pub base: BranchName,
     /// Title.
@@ -90,21 +92,22 @@ impl Client {
         Ok(pull(self.get::<PullWire>(&path, &doing, "pull requests: read").await?))
     }
 
-    /// The open pull request of a branch of this repository; against `base` if there are several, else the newest.
-    pub async fn find_pull(
-        &self,
-        repo: &RepoName,
-        head: &BranchName,
-        base: Option<&BranchName>,
-    ) -> Result<Option<Pull>, Error> {
-        let doing = format!("looking for the pull request of {head} in {repo}");
+    /// Pull requests of a branch of this repository; `state` is open, closed or all.
+    async fn pulls_of(&self, repo: &RepoName, head: &BranchName, state: &str) -> Result<Vec<Pull>, Error> {
+        let doing = format!("looking for pull requests of {head} in {repo}");
         let name = encode(head.as_str());
-        let path = format!("/repos/{repo}/pulls?state=open&head={}:{name}&per_page=100", repo.owner());
+        let path = format!("/repos/{repo}/pulls?state={state}&head={}:{name}&per_page=100", repo.owner());
         let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
         // GitHub ignores a head filter it does not understand and lists everything, forks' branches too.
-        let own = wires.into_iter().filter(|wire| is_of(wire, repo, head));
-        let mut found: Vec<Pull> = own.map(pull).collect();
-        found.sort_by_key(|pull| (base.is_some_and(|base| base.as_str() == pull.base), pull.number));
+        Ok(wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).collect())
+    }
+
+    /// The open pull request of a branch; against its base if there are several, else the newest. Without any, the one
+    /// that was merged with this very commit: nothing is left to ask for.
+    async fn find_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<Option<Pull>, Error> {
+        let mut found = self.pulls_of(repo, &spec.head, "all").await?;
+        found.retain(|pull| pull.open || pull.merged && pull.head_sha == spec.commit.as_str());
+        found.sort_by_key(|pull| (pull.open, pull.base == spec.base.as_str(), pull.number));
         Ok(found.pop())
     }
 
@@ -128,22 +131,19 @@ impl Client {
 
     /// Heads of the branch's pull requests that were merged, however they were: squashed ones are in nobody's history.
     pub async fn merged_heads(&self, repo: &RepoName, head: &BranchName) -> Result<Vec<CommitId>, Error> {
-        let doing = format!("looking for merged pull requests of {head} in {repo}");
-        let name = encode(head.as_str());
-        let path = format!("/repos/{repo}/pulls?state=closed&head={}:{name}&per_page=100", repo.owner());
-        let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
-        let merged =
-            wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).filter(|pull| pull.merged);
+        let closed = self.pulls_of(repo, head, "closed").await?;
+        let merged = closed.into_iter().filter(|pull| pull.merged);
         Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
     }
 
-    /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be.
-    /// `NoCommits` = there is nothing to ask for. A repository that knows no drafts gets it ready instead.
+    /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be; one
+    /// that was merged as it is stays so. `NoCommits` = the base has it all without a pull request. A repository that
+    /// knows no drafts gets it ready instead.
     pub async fn settle_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
         let mut uncertain: Option<Error> = None;
         let mut draft = spec.draft;
         for attempt in 0..4 {
-            if let Some(found) = self.find_pull(repo, &spec.head, Some(&spec.base)).await? {
+            if let Some(found) = self.find_pull(repo, spec).await? {
                 let (pull, change) = self.adapt_pull(repo, found, spec, draft).await?;
                 let made = uncertain.is_some() && change == Change::Unchanged;
                 return Ok((pull, if made { Change::Created } else { change }));
@@ -162,7 +162,7 @@ impl Client {
             }
         }
         // One last look: the last try may have come through as well.
-        if let Some(found) = self.find_pull(repo, &spec.head, Some(&spec.base)).await? {
+        if let Some(found) = self.find_pull(repo, spec).await? {
             let (pull, _) = self.adapt_pull(repo, found, spec, draft).await?;
             return Ok((pull, Change::Created));
         }
@@ -193,6 +193,9 @@ impl Client {
     ) -> Result<(Pull, Change), Error> {
         let mut change = Change::Unchanged;
         let mut current = found;
+        if !current.open {
+            return Ok((current, change));
+        }
         let mut body = Map::new();
         if current.title != spec.title {
             body.insert("title".to_owned(), json!(spec.title));

@@ -17,7 +17,7 @@ use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::git::push::PushOutcome;
-use crate::github::{self, IssueState, PullSpec};
+use crate::github::{self, ErrorKind, IssueState, PullSpec};
 
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,9 +134,11 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
     let Some(github) = &site.github else { return Ok(Ok(())) };
     run.plan_effect(Effect::PullRequest).await?;
     let (output, facts) = run.output(stop);
+    let Some(committed) = &facts.committed else { return Ok(Ok(())) };
     let body = page::pull_request(&output, &facts, links).map_err(|error| run.defect(&error.to_string()))?;
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
+        commit: committed.head.clone(),
         base: run.lease.mapping.origin.branch.clone(),
         title: outgoing::title(&run.plan.issue.title),
         body,
@@ -146,6 +148,16 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
         Ok((pull, _)) => {
             links.pull_request = Some(pull.url.clone());
             run.effect_done(Effect::PullRequest, &pull.url)?;
+            Ok(Ok(()))
+        }
+        // Somebody brought the branch there by hand meanwhile.
+        Err(error) if error.kind == ErrorKind::NoCommits => {
+            let text = format!(
+                "All of {} is in {} already: there is no pull request to open.",
+                spec.head, spec.base
+            );
+            run.effect_failed(Effect::PullRequest, &text)?;
+            run.warn("already_merged", text);
             Ok(Ok(()))
         }
         Err(error) => {

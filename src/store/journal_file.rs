@@ -88,7 +88,6 @@ impl FileJournal {
     /// it) is cut off: its effect never became visible. A broken chain is an error.
     pub fn open(dir: RunDir, clock: Clock, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let failed = |path: PathBuf| move |error: std::io::Error| journal_error(&path, &error.to_string());
-        let refused = |error: FileError| journal_error(error.path(), &error.to_string());
         files::create_private_dir(&dir.path).map_err(refused)?;
         let (lines, sound_bytes) = if dir.events().exists() {
             let text = std::fs::read(dir.events()).map_err(failed(dir.events()))?;
@@ -158,7 +157,7 @@ impl FileJournal {
             }
         }
         let path = self.dir.accounting();
-        files::write_private(&path, &ledger).map_err(|error| journal_error(&path, &error.to_string()))
+        files::write_private(&path, &ledger).map_err(refused)
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -316,7 +315,6 @@ impl Journal for FileJournal {
         let artifact =
             Artifact { path: path.to_owned(), sha256: sha256_hex(&bytes), bytes: bytes.len() as u64 };
         let artifacts = Arc::clone(&self.artifacts);
-        let refused = |error: FileError| journal_error(error.path(), &error.to_string());
         async move {
             if bytes.len() <= SMALL_WRITE {
                 artifacts.write(target, &bytes).map_err(refused)?;
@@ -379,6 +377,10 @@ fn read_lines(bytes: &[u8]) -> Result<ReadJournal, LineError> {
         lines.push(JournalLine::read(line, number, number, prev)?);
     }
     Ok(ReadJournal { lines, sound_bytes: sound as u64 })
+}
+
+fn refused(error: FileError) -> JournalError {
+    journal_error(error.path(), &error.words())
 }
 
 fn journal_error(path: &std::path::Path, message: &str) -> JournalError {

@@ -25,6 +25,11 @@ impl FileError {
         &self.path
     }
 
+    /// What the operating system said, in its words.
+    pub fn words(&self) -> String {
+        self.source.to_string()
+    }
+
     /// What the operating system said.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()

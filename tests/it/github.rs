@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::config::Credentials;
-use agentd::domain::name::{BranchName, RepoName};
+use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::domain::policy::ActorPermission;
 use agentd::github::{
     Change, Client, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, PullSpec, Settings,
@@ -114,6 +114,7 @@ async fn a_post_is_never_repeated_without_looking_first() {
     let branch = |name: &str| BranchName::parse(name).unwrap();
     let spec = PullSpec {
         head: branch("x"),
+        commit: commit(),
         base: branch("main"),
         title: "T".into(),
         body: String::new(),
@@ -357,6 +358,10 @@ async fn labels_are_made_once_put_on_and_taken_off_whatever_is_there() {
 }
 
 /// A server that keeps pull requests of `o/n`.
+fn commit() -> CommitId {
+    CommitId::parse(&"1".repeat(40)).unwrap()
+}
+
 fn pull_server() -> impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static {
     let pulls: Mutex<Vec<Value>> = Mutex::new(vec![json!({
         "number": 3, "state": "open", "title": "fork", "head": {"ref": "feature/issue-7", "repo": {"full_name": "x/n"}},
@@ -366,7 +371,7 @@ fn pull_server() -> impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static {
     move |seen, _| {
         let mut pulls = pulls.lock().unwrap();
         match seen.line.as_str() {
-            "GET /repos/o/n/pulls?state=open&head=o:feature%2Fissue-7&per_page=100" => ok(json!(*pulls)),
+            "GET /repos/o/n/pulls?state=all&head=o:feature%2Fissue-7&per_page=100" => ok(json!(*pulls)),
             "POST /repos/o/n/pulls" => {
                 let mut made = seen.body.clone();
                 made["number"] = json!(11);
@@ -407,6 +412,7 @@ async fn one_pull_request_per_head_branch_is_found_or_made_and_kept_as_it_should
     let branch = |name: &str| BranchName::parse(name).unwrap();
     let mut spec = PullSpec {
         head: branch("feature/issue-7"),
+        commit: commit(),
         base: branch("develop"),
         title: "T".into(),
         body: "B".into(),

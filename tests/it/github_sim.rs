@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd::config::Credentials;
 use agentd::config::config_file::LabelsTable;
-use agentd::domain::name::{BranchName, RepoName};
+use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::github::{Change, Client, ErrorKind, IssueState, PageCache, PullSpec, Settings};
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use secrecy::SecretString;
@@ -68,6 +68,43 @@ async fn g02_fields_of_issues_and_projects_are_read_as_github_gives_them() {
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
+fn head_of(sim: &Simulator, branch: &str) -> CommitId {
+    let head = agentd::sim::bare::head(&sim.git_dir("octo/greeter").unwrap(), branch).unwrap();
+    CommitId::parse(&head).unwrap()
+}
+
+#[tokio::test]
+async fn a_pull_request_that_was_merged_as_it_is_stays_the_one_of_its_branch() {
+    for method in ["merge", "squash"] {
+        let sim = world("").await;
+        let client = client(&sim);
+        let mut spec = PullSpec {
+            head: BranchName::parse("feature/issue-1").unwrap(),
+            commit: head_of(&sim, "feature/issue-1"),
+            base: BranchName::parse("main").unwrap(),
+            title: "One".into(),
+            body: "Closes #1".into(),
+            draft: false,
+        };
+        let (first, _) = client.settle_pull(&repo(), &spec).await.unwrap();
+        let merge = format!("{}/_sim/repos/octo/greeter/pulls/{}/merge", sim.base_url(), first.number);
+        let merge = reqwest::Client::new().post(merge).body(format!("{{\"merge_method\": \"{method}\"}}"));
+        merge.send().await.unwrap().error_for_status().unwrap();
+        // Also where it should say something else now: what is merged is not touched.
+        spec.title = "One, again".into();
+        let (again, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+        assert_eq!((again.number, change, again.merged), (first.number, Change::Unchanged, true), "{method}");
+        assert_eq!(sim.pulls("octo/greeter")[0].title, "One");
+        // Other commits are other work.
+        spec.commit = CommitId::parse(&"1".repeat(40)).unwrap();
+        match (method, client.settle_pull(&repo(), &spec).await) {
+            ("squash", made) => assert_ne!(made.unwrap().0.number, first.number),
+            (_, refused) => assert_eq!(refused.unwrap_err().kind, ErrorKind::NoCommits),
+        }
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
+}
+
 #[tokio::test]
 async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_base() {
     // The first request takes effect, but its answer is lost on the way.
@@ -77,6 +114,7 @@ async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_b
     let branch = |name: &str| BranchName::parse(name).unwrap();
     let mut spec = PullSpec {
         head: branch("feature/issue-1"),
+        commit: head_of(&sim, "feature/issue-1"),
         base: branch("main"),
         title: "One".into(),
         body: "Closes #1".into(),

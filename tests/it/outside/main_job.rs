@@ -1,6 +1,9 @@
 //! The main job: label to pull request, killed, labelled, without an origin.
 
-use super::world::World;
+use serde_json::json;
+
+use super::daemons::until;
+use super::world::{World, basic};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_issue_becomes_a_pull_request_and_a_second_run_continues_on_it() {
@@ -95,5 +98,28 @@ async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     assert_eq!(events.last().unwrap()["kind"], "run_ended");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_others_brought_in_while_it_was_published_needs_no_pull_request() {
+    let world = World::new(1).await;
+    let slow = json!({ "path": "/repos/demo/shop/pulls", "kind": "delay", "delay_ms": 4_000 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    let running = world.json(&["run", "--issue", "7"]);
+    let merging = async {
+        let remote = world.sim.git_dir("demo/shop").unwrap();
+        let pushed = || agentd::sim::bare::head(&remote, "feature/issue-7");
+        until("a push", || pushed().is_some()).await;
+        let to = format!("{}:refs/heads/develop", pushed().unwrap());
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        world.git(&world.shop(), &["-c", &header, "push", "-q", "origin", &to]).await;
+    };
+    let ((code, output), ()) = tokio::join!(running, merging);
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(0), Some("completed")), "{output:#}");
+    assert_eq!(output["pr_url"], json!(null), "{output:#}");
+    assert!(output["warnings"].to_string().contains("already_merged"), "{output:#}");
+    assert!(world.sim.pulls("demo/shop").is_empty());
+    assert_eq!(world.labels(), ["agentd:done"]);
     world.finish().await;
 }
