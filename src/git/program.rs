@@ -16,6 +16,9 @@ pub const MINIMUM_VERSION: &str = "2.31.0";
 
 const LOCAL_LIMIT: Duration = Duration::from_secs(600);
 const NETWORK_LIMIT: Duration = Duration::from_secs(900);
+/// Pauses before a remote that the network kept from answering is asked again. Nothing that agentd asks of one does harm
+/// twice: a push names the commit that it expects there.
+const PAUSES: &[Duration] = &[Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 
 /// What git needs of the user's environment: where programs, configuration, agents, keys and proxies are.
 const PASSED: &[&str] = &[
@@ -209,9 +212,32 @@ impl Call {
         words.find(|word| !word.starts_with('-')).unwrap_or_default()
     }
 
-    /// Runs it; an exit code other than 0 is not an error here.
+    /// Runs it, a few times where it talks to a remote and the network fails; an exit code other than 0 is not an error
+    /// here.
     pub(super) async fn exit(self) -> Result<Exit, GitError> {
         let what = self.what();
+        let (remote, cancel) = (self.remote.clone(), self.git.cancel.clone());
+        let (spec, limit) = self.spec();
+        let mut pauses = PAUSES.iter().filter(|_| remote.is_some());
+        loop {
+            let exit = run(spec.clone(), &cancel).await?;
+            match exit.ending {
+                Ending::Itself => {}
+                Ending::TimedOut => return Err(GitError::TimedOut { what, seconds: limit.as_secs() }),
+                Ending::Cancelled => return Err(GitError::Cancelled { what }),
+            }
+            if exit.success() || !matches!(failure(&what, &exit, remote.as_deref()), GitError::Network { .. })
+            {
+                return Ok(exit);
+            }
+            let Some(pause) = pauses.next() else { return Ok(exit) };
+            tracing::debug!(what, remote, "the network failed; asking the remote again");
+            // Cancelled meanwhile: the next try ends at once.
+            let _done = tokio::time::timeout(*pause, cancel.cancelled()).await;
+        }
+    }
+
+    fn spec(self) -> (ProcessSpec, Duration) {
         let limit = if self.remote.is_some() { NETWORK_LIMIT } else { LOCAL_LIMIT };
         let always = ALWAYS.iter().filter(|(key, _)| !(self.hooks && *key == "core.hooksPath"));
         let mut config: Vec<(String, String)> =
@@ -233,13 +259,7 @@ impl Call {
         for (at, (key, value)) in config.iter().enumerate() {
             spec = spec.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
         }
-        let spec = spec.args(self.args).stdin(self.stdin).timeout(limit).output_cap(256 << 20);
-        let exit = run(spec, &self.git.cancel).await?;
-        match exit.ending {
-            Ending::Itself => Ok(exit),
-            Ending::TimedOut => Err(GitError::TimedOut { what, seconds: limit.as_secs() }),
-            Ending::Cancelled => Err(GitError::Cancelled { what }),
-        }
+        (spec.args(self.args).stdin(self.stdin).timeout(limit).output_cap(256 << 20), limit)
     }
 
     /// Runs it; anything but exit code 0 is an error with its cause.

@@ -110,3 +110,20 @@ async fn work_that_was_not_published_is_when_a_person_goes_on_with_its_run() {
     world.assert_one_of_each();
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_that_the_network_hides_for_a_moment_is_asked_again_and_what_was_pushed_is_pushed_once() {
+    let world = World::new(1).await;
+    trouble(&world, "/git/demo/shop.git/info/refs", json!({ "kind": "drop", "times": 2 }));
+    trouble(&world, "/git/demo/shop.git/info/refs", json!({ "kind": "truncate", "skip": 2 }));
+    // The first push arrives, and nobody hears of it.
+    trouble(&world, "/git/demo/shop.git/git-receive-pack", json!({ "kind": "lost_reply" }));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(0), Some("completed")), "{output:#}");
+    world.assert_one_of_each();
+    let asked = world.sim.requests();
+    let failed =
+        asked.iter().filter(|asked| asked.target.starts_with("/git/") && asked.status != 200).count();
+    assert!(failed >= 3, "the network failed: {asked:#?}");
+    world.finish().await;
+}

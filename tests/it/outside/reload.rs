@@ -126,7 +126,7 @@ async fn d1_a_clone_serves_as_it_is_while_github_does_not_answer_and_after_a_git
         std::fs::write(clone.join(".git").join(lock), "").unwrap();
     }
     // Down while the daemon starts, there again for what comes after.
-    let down = serde_json::json!({ "path": "/git/demo/shop.git/info/refs", "kind": "drop" });
+    let down = serde_json::json!({ "path": "/git/demo/shop.git/info/refs", "kind": "drop", "times": 4 });
     world.sim.inject(&serde_json::from_value(down).unwrap()).unwrap();
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let report = elsewhere(&world, &["daemon", "--once"]).await;
