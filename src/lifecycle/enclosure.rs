@@ -84,8 +84,10 @@ impl Enclosure {
     /// Makes the place. Without a cage the programs of agentd's own session run as they are, and a note says so.
     pub async fn open(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Self, Stop> {
         let definition = &run.plan.loaded.definition;
-        let failed =
-            |what: String| Stop::new(StopDetail::Internal, format!("The cage cannot be made: {what}."));
+        // Making it is writing files: a full disk is no defect.
+        let failed = |what: String| {
+            Stop::new(StopDetail::OutputWriteFailed, format!("The cage cannot be made: {what}."))
+        };
         let folder = AbsPath::new(folder(run.journal().dir())).map_err(|error| failed(error.to_string()))?;
         let programs = run.plan.workers.programs();
         let homes = (0..programs.len()).map(|place| numbered("agent-home", place));

@@ -34,11 +34,6 @@ impl FileError {
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
-
-    /// Whether the disk is full (or a quota reached): worth its own advice.
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-    }
 }
 
 /// Makes a directory and its parents; what is new gets mode 0700.

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::daemons::{Running, until};
+use super::daemons::{Running, until, until_or};
 use super::world::{World, text};
 
 /// Journal entries after which the ordinary suite kills, spread over the whole run; the ignored test takes every one.
@@ -146,7 +146,14 @@ async fn killed_with_four_runs(moment: usize, seed: u64, wanted: &(usize, String
     first.kill();
     let second = Running::start(&world, &[]);
     let reported = || ISSUES.iter().all(|issue| report(&world, *issue) == wanted.2);
-    until(&format!("all done ({said})"), || all_done(&world) && reported()).await;
+    let instead = || {
+        let of = |issue: &u64| {
+            let labels = world.sim.issue("demo/shop", *issue).unwrap().labels;
+            format!("\n{issue} {labels:?}\n{}", report(&world, *issue))
+        };
+        ISSUES.iter().map(of).collect::<String>()
+    };
+    until_or(&format!("all done ({said})"), || all_done(&world) && reported(), instead).await;
     // One that finds nothing left to do is told to stop when it has said so.
     let pid = second.pid();
     until("a word of the second daemon", || {

@@ -1,10 +1,20 @@
 //! A run that is stopped, killed, doubled, or has no room to write: one branch, one pull request, one comment.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::Arc;
 
+use agentd::domain::event::Event;
+use agentd::domain::name::RepoName;
+use agentd::domain::redaction::Redactor;
+use agentd::domain::run::{RunId, Warning};
+use agentd::engine::journal::Journal as _;
+use agentd::store::journal_file::{self, FileJournal};
+use agentd::store::run_dir::StateDir;
+use agentd::sys::clock::Clock;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::started::{delayed, ended, start, until};
 use super::world::{World, text};
@@ -127,7 +137,7 @@ async fn what_a_killed_run_left_running_is_ended_before_the_next_one_works() {
     run.kill().unwrap();
     run.wait().unwrap();
     // The command itself dies with agentd; what it detached does not.
-    assert!(std::path::Path::new(&format!("/proc/{}", pids[1].1)).exists(), "nothing was left running");
+    assert!(Path::new(&format!("/proc/{}", pids[1].1)).exists(), "nothing was left running");
     let mut next = start(&world);
     let asked = world.sim.model_requests().len();
     until(&mut next, || world.sim.model_requests().len() > asked).await;
@@ -164,19 +174,35 @@ async fn killed_at_ten_random_moments_and_run_again_there_is_one_of_each() {
     }
 }
 
+/// A file system of so many KiB.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
+    fn at(place: &Path, kib: usize) -> Option<Self> {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "agentd-test"]).arg(place);
+        let mounted = mount.output().is_ok_and(|done| done.status.success());
+        if !mounted {
+            println!("skipped: a file system of {kib} KiB cannot be mounted here (it needs root)");
+        }
+        mounted.then(|| Self(place.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount").arg(&self.0).status();
+        assert!(std::thread::panicking() || unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
     let world = World::new(2).await;
     let state = world.dir.path().join("small");
     std::fs::create_dir(&state).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=48k", "agentd-test"])
-        .arg(&state)
-        .output();
-    if !mounted.as_ref().is_ok_and(|done| done.status.success()) {
-        println!("skipped: a file system of 48 KiB cannot be mounted here (it needs root)");
-        return world.finish().await;
-    }
+    let Some(disk) = SmallDisk::at(&state, 48) else { return world.finish().await };
     let state_dir = state.display().to_string();
     // Without any room no run begins, and none is listed.
     let filler = state.join("filler");
@@ -188,8 +214,7 @@ async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
     let (_, listed) = world.json(&["--state-dir", &state_dir, "runs", "list"]).await;
     assert_eq!(listed, serde_json::json!([]), "{listed:#}");
     let (code, output) = world.json(&["--state-dir", &state_dir, "run", "--issue", "7"]).await;
-    let unmounted = std::process::Command::new("umount").arg(&state).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
+    drop(disk);
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("output_write_failed")), "{output:#}");
     assert!(text(output.to_string().as_bytes()).contains("space"), "{output:#}");
     // With room again, the same issue is worked out.
@@ -197,4 +222,34 @@ async fn a_full_disk_under_the_state_directory_is_said_and_loses_nothing() {
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
     world.finish().await;
+}
+
+#[test]
+fn a_099_a_line_that_a_full_disk_cuts_is_taken_back_and_what_comes_later_follows_the_last_whole_one() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::at(place.path(), 64) else { return };
+    let filler = place.path().join("filler");
+    std::fs::write(&filler, [0; 20_000]).unwrap();
+    let run =
+        StateDir::new(place.path().to_owned()).run(&RepoName::parse("o/n").unwrap(), RunId(Uuid::nil()));
+    let redactor = Arc::new(Redactor::new([7; 32], Vec::new(), &[]).unwrap());
+    let journal = FileJournal::open(run.clone(), Clock::system(), redactor).unwrap();
+    let note = |text: &str| Event::Warned(Warning { code: "note".into(), at: 1, text: text.into() });
+    let long = "x".repeat(6_000);
+    let mut kept = 0;
+    loop {
+        journal.append_with_next(note("waits")).unwrap();
+        if journal.append(note(&long)).is_err() {
+            break;
+        }
+        kept += 2;
+    }
+    assert!(kept > 0, "some had room");
+    assert!(journal.append(note(&long)).is_err(), "there is no room for it still");
+    std::fs::remove_file(&filler).unwrap();
+    journal.append(note("after")).unwrap();
+    let lines = journal_file::read(&run).unwrap().lines;
+    drop(journal);
+    let told: Vec<_> = lines.iter().skip(kept).filter_map(|line| line.event()).collect();
+    assert_eq!(told, [note("waits"), note("after")]);
 }
