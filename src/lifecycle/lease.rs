@@ -227,7 +227,7 @@ async fn open_journal(
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     }));
     let written = match journal.append(first) {
-        Ok(_) => journal.flush().await,
+        Ok(()) => journal.flush().await,
         Err(error) => Err(error),
     };
     if let Err(error) = written {

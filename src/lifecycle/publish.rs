@@ -132,9 +132,9 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
 
 async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links) -> Tried<()> {
     let Some(github) = &site.github else { return Ok(Ok(())) };
-    run.plan_effect(Effect::PullRequest).await?;
     let (output, facts) = run.output(stop);
     let Some(committed) = &facts.committed else { return Ok(Ok(())) };
+    run.plan_effect(Effect::PullRequest).await?;
     let body = page::pull_request(&output, &facts, links).map_err(|error| run.defect(&error.to_string()))?;
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
