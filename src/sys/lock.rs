@@ -13,8 +13,9 @@ use super::files::{self, FileError};
 use super::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
 use super::host::Host;
 
-/// How long the content of a lease is waited for whose holder took it this very moment.
-const WRITING: Duration = Duration::from_millis(300);
+/// How long a lease is waited for whose file names nobody alive: its holder took it this very moment and has not written
+/// yet, or was killed while it started a program, which has the lock still until it runs.
+const UNNAMED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A held lease. Dropping it gives it back; a killed holder's is let go by the kernel.
@@ -41,7 +42,7 @@ pub enum LockError {
 
 impl Lock {
     /// Takes the lease in the file `path` (made with its directory where missing) for `holder`, or says who has it.
-    /// A dead holder is taken over and named by [`Lock::previous`]. Blocks for at most a third of a second.
+    /// A dead holder is taken over and named by [`Lock::previous`]. Blocks, for at most two seconds.
     pub fn try_acquire(
         path: &Path,
         holder: Holder,
@@ -54,10 +55,9 @@ impl Lock {
             if let Some(file) = lock_file(path, None)? {
                 break file;
             }
-            // Whoever has the lock may not have written yet: then the file is empty or names the dead one before.
             let named = peek(path).and_then(|content| content.holder);
             let alive = named.as_ref().is_some_and(|holder| holder.liveness(host, now) != Liveness::Dead);
-            if alive || watch.elapsed() > WRITING {
+            if alive || watch.elapsed() > UNNAMED {
                 return Err(LockError::Busy(named.map(Box::new)));
             }
             std::thread::sleep(PAUSE);
@@ -251,8 +251,15 @@ mod tests {
         dead.started += 1;
         let content = LeaseRecord { schema_version: LEASE_SCHEMA.into(), holder: Some(dead), record: None };
         files::write_private(&path, &serde_json::to_vec(&content).unwrap()).unwrap();
+        // A program that the dead one was starting has the lock for a moment still.
+        let heir = lock_file(&path, None).unwrap().unwrap();
+        let letting_go = std::thread::spawn(move || {
+            std::thread::sleep(UNNAMED / 4);
+            drop(heir);
+        });
         let lock = acquire(&path, "agent-issue-7-next").unwrap();
         assert_eq!(lock.previous().map(|h| h.instance.as_str()), Some("agent-issue-7-dead"));
+        letting_go.join().unwrap();
     }
 
     #[test]
