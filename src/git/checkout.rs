@@ -49,6 +49,14 @@ pub struct RefConflict {
     pub remote: bool,
 }
 
+/// Removes the lock files that a killed git left beside an index and a HEAD. Whoever calls is alone there.
+pub(super) fn remove_stale_locks(git_dir: &AbsPath) -> Result<(), GitError> {
+    for name in ["index.lock", "HEAD.lock"] {
+        files::remove_file(git_dir.join(name).as_path())?;
+    }
+    Ok(())
+}
+
 impl Checkout {
     /// The main checkout that `dir` is in. Refuses a linked worktree and a bare repository. `hooks`: whether the
     /// repository's own hooks run (`worktree.hooks`).
@@ -109,9 +117,7 @@ impl Checkout {
     pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
         let _turn = self.turn().await?;
         // Whoever has the turn is alone here: what lies there is of a git that was killed.
-        for name in ["index.lock", "HEAD.lock"] {
-            files::remove_file(self.common.join(name).as_path())?;
-        }
+        remove_stale_locks(&self.common)?;
         let args = ["checkout", "--quiet", "--force", "--detach", commit.as_str()];
         self.call(args).await?.with_hooks(false).done().await
     }

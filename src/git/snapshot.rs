@@ -1,5 +1,6 @@
 //! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
 
+use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::program::Identity;
 use super::worktree::Worktree;
@@ -221,9 +222,7 @@ impl Worktree {
     /// Removes the lock files that a killed git left in this worktree's own administrative directory, and old indexes
     /// of agentd's. Whoever calls holds the lease, and no process of a run lives.
     pub(super) fn clear_stale_locks(&self) -> Result<(), GitError> {
-        for name in ["index.lock", "HEAD.lock"] {
-            files::remove_file(self.git_dir().join(name).as_path())?;
-        }
+        remove_stale_locks(self.git_dir())?;
         for entry in std::fs::read_dir(self.git_dir().as_path()).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("agentd-index-") {
                 files::remove_file(&entry.path())?;

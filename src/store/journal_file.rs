@@ -170,9 +170,7 @@ impl FileJournal {
         let failed = |message: String| journal_error(&self.dir.events(), &message);
         let mut tail = self.tail();
         let tail = &mut *tail;
-        if tail.broken {
-            return Err(failed("an earlier line could not be written".to_owned()));
-        }
+        self.check_whole(tail)?;
         let redacted = redacted(event, &self.redactor, &mut tail.text);
         let Redacted { event, canonical } = redacted.map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
@@ -210,9 +208,17 @@ impl FileJournal {
         Ok(())
     }
 
+    fn check_whole(&self, tail: &Tail) -> Result<(), JournalError> {
+        match tail.broken {
+            true => Err(journal_error(&self.dir.events(), "an earlier line could not be written")),
+            false => Ok(()),
+        }
+    }
+
     /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end. All of
     /// it is in both files, or nothing.
     fn write_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
+        self.check_whole(tail)?;
         if tail.waiting.is_empty() {
             return Ok(());
         }
@@ -241,10 +247,8 @@ impl FileJournal {
 impl Drop for FileJournal {
     fn drop(&mut self) {
         let mut tail = self.tail();
-        if !tail.broken {
-            // Whoever has to know that it is there has appended or flushed; nobody is left to be told.
-            let _too_late = self.write_waiting(&mut tail);
-        }
+        // Whoever has to know that it is there has appended or flushed; nobody is left to be told.
+        let _too_late = self.write_waiting(&mut tail);
     }
 }
 

@@ -254,7 +254,7 @@ mod tests {
         // A program that the dead one was starting has the lock for a moment still.
         let heir = lock_file(&path, None).unwrap().unwrap();
         let letting_go = std::thread::spawn(move || {
-            std::thread::sleep(UNNAMED / 4);
+            std::thread::sleep(Duration::from_millis(500));
             drop(heir);
         });
         let lock = acquire(&path, "agent-issue-7-next").unwrap();

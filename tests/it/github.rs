@@ -357,11 +357,11 @@ async fn labels_are_made_once_put_on_and_taken_off_whatever_is_there() {
     assert_eq!(double.lines().len(), 4);
 }
 
-/// A server that keeps pull requests of `o/n`.
 fn commit() -> CommitId {
     CommitId::parse(&"1".repeat(40)).unwrap()
 }
 
+/// A server that keeps pull requests of `o/n`.
 fn pull_server() -> impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static {
     let pulls: Mutex<Vec<Value>> = Mutex::new(vec![json!({
         "number": 3, "state": "open", "title": "fork", "head": {"ref": "feature/issue-7", "repo": {"full_name": "x/n"}},
