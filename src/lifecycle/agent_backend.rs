@@ -128,7 +128,7 @@ fn door(
     let (mut shown, mut way) = (folder.clone(), Way::Socket);
     if let Some(caged) = &mut caged {
         caged.walls.readable.push(agentd.clone());
-        if caged.cage.can_show_otherwise() {
+        if caged.cage.has_sockets() {
             shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
             caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {

@@ -69,12 +69,13 @@ fn prepare(order: &Order) -> Result<(), Failed> {
     }
     let named = |what| move |error: io::Error| (what, error);
     let mut own_network = true;
-    if let Some(walls) = &order.walls
-        && walls.network != Network::Shared
-    {
-        match landlock::own_network() {
+    if let Some(walls) = &order.walls {
+        let wanted = walls.network != Network::Shared;
+        match landlock::own_namespaces(wanted, &walls.shown_as) {
             Ok(()) => {}
-            Err(error) if walls.network == Network::Own => return Err(("a network of its own", error)),
+            Err(error) if walls.network == Network::Own || !walls.shown_as.is_empty() => {
+                return Err(("namespaces of its own", error));
+            }
             Err(_) => own_network = false,
         }
     }

@@ -1,5 +1,5 @@
-//! Walls that a process gives itself where bubblewrap cannot: Landlock for files and signals, a network of its own where
-//! the machine allows one, no capabilities.
+//! Walls that a process gives itself where bubblewrap cannot: Landlock for files and signals, a network and mounts of its
+//! own where the machine allows namespaces, no capabilities.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr as _, Scope, path_beneath_rules,
 };
 use nix::libc;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::order_format::Rules;
@@ -31,10 +32,33 @@ pub(super) fn version() -> i64 {
     version.max(0)
 }
 
-/// Leaves the network of the machine for an empty one with a loopback.
-pub(super) fn own_network() -> io::Result<()> {
+/// Leaves, where `network` says so, the network of the machine for an empty one with a loopback; and its mounts for the
+/// same ones with the files of `shown_as`, `(here, there)`, each in the place of another. Nothing asked for: nothing done.
+pub(super) fn own_namespaces(network: bool, shown_as: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    let mut wanted = CloneFlags::empty();
+    if network {
+        wanted |= CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
+    }
+    if !shown_as.is_empty() {
+        wanted |= CloneFlags::CLONE_NEWNS;
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    leave(wanted)?;
+    if !shown_as.is_empty() {
+        let all_private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&Path>, "/", None::<&Path>, all_private, None::<&Path>)?;
+    }
+    for (here, there) in shown_as {
+        mount(Some(here), there, None::<&Path>, MsFlags::MS_BIND, None::<&Path>)?;
+    }
+    if network { raise_loopback() } else { Ok(()) }
+}
+
+/// As the same user, in namespaces of its own.
+fn leave(wanted: CloneFlags) -> io::Result<()> {
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
-    let wanted = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
     match unshare(CloneFlags::CLONE_NEWUSER | wanted) {
         Ok(()) => {
             // Inside, the user is who it was.
@@ -48,7 +72,7 @@ pub(super) fn own_network() -> io::Result<()> {
         }
         Err(_) => unshare(wanted)?,
     }
-    raise_loopback()
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "an interface is raised by two calls on a socket")]

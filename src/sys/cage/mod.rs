@@ -79,8 +79,8 @@ pub struct Cage {
 enum Kind {
     /// The program `bwrap`.
     Bubblewrap(PathBuf),
-    /// Landlock; whether a network of its own can be had.
-    Landlock { own_network: bool },
+    /// Landlock; whether namespaces can be had for a network and mounts of its own.
+    Landlock { namespaces: bool },
 }
 
 /// Which cage is asked for.
@@ -148,7 +148,8 @@ impl Cage {
         };
         let kind = Kind::Bubblewrap(program);
         let cage = Self { kind, own: own_program(), limits: Limits::default(), group: None };
-        cage.trial(path).await.map_err(|why| format!("bwrap is installed but does not work here: {why}"))?;
+        let tried = cage.trial(path, &Walls::default()).await;
+        tried.map_err(|why| format!("bwrap is installed but does not work here: {why}"))?;
         Ok(cage)
     }
 
@@ -159,23 +160,28 @@ impl Cage {
         if landlock_version() == 0 {
             return Err("the kernel has no Landlock".to_owned());
         }
-        let with = |own_network| Self {
-            kind: Kind::Landlock { own_network },
+        let with = |namespaces| Self {
+            kind: Kind::Landlock { namespaces },
             own: Some(own.clone()),
             limits: Limits::default(),
             group: None,
         };
-        if with(true).trial(path).await.is_ok() {
+        let one = AbsPath::new(own.clone()).map_err(|error| error.to_string())?;
+        let shows = Walls { shown_as: vec![(one.clone(), one)], ..Walls::default() };
+        if with(true).trial(path, &shows).await.is_ok() {
             return Ok(with(true));
         }
-        with(false).trial(path).await.map_err(|why| format!("Landlock does not work here: {why}"))?;
+        with(false)
+            .trial(path, &Walls::default())
+            .await
+            .map_err(|why| format!("Landlock does not work here: {why}"))?;
         Ok(with(false))
     }
 
-    async fn trial(&self, path: &OsStr) -> Result<(), String> {
+    async fn trial(&self, path: &OsStr, walls: &Walls) -> Result<(), String> {
         let root = AbsPath::new("/").map_err(|error| error.to_string())?;
         let trial = ProcessSpec::new("true", &root).env("PATH", path).timeout(Duration::from_secs(10));
-        match process::run(self.wrap(trial, &Walls::default()), &CancellationToken::new()).await {
+        match process::run(self.wrap(trial, walls), &CancellationToken::new()).await {
             Ok(exit) if exit.success() => Ok(()),
             Ok(exit) => {
                 let said = exit.stderr.text();
@@ -199,8 +205,13 @@ impl Cage {
         }
     }
 
-    /// Whether a worktree's `.git` can be shown as another one, and `/tmp` as a private folder.
+    /// Whether a worktree's `.git` can be shown as another one.
     pub fn can_show_otherwise(&self) -> bool {
+        matches!(self.kind, Kind::Bubblewrap(_) | Kind::Landlock { namespaces: true })
+    }
+
+    /// Whether sockets that are files are there, those that are let in.
+    pub fn has_sockets(&self) -> bool {
         matches!(self.kind, Kind::Bubblewrap(_))
     }
 
@@ -208,7 +219,7 @@ impl Cage {
     pub fn can_proxy(&self) -> Result<(), &'static str> {
         match &self.kind {
             _ if self.own.is_none() => Err("agentd's own program cannot be started in it"),
-            Kind::Landlock { own_network: false } => {
+            Kind::Landlock { namespaces: false } => {
                 Err("the machine allows no network namespaces, so that there is the whole network or none")
             }
             Kind::Bubblewrap(_) | Kind::Landlock { .. } => Ok(()),
@@ -218,16 +229,17 @@ impl Cage {
     /// What it does not hold back, a sentence each.
     pub fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
-        if let Kind::Landlock { own_network } = self.kind {
+        if let Kind::Landlock { namespaces } = self.kind {
             lacks.push("other processes can be seen, though not read or ended".to_owned());
             lacks.push(
                 "modes and times of your own files elsewhere can be changed, their content not".to_owned(),
             );
-            lacks.push("git does not work in the worktree, and /tmp is not there (TMPDIR is)".to_owned());
+            lacks.push("/tmp is not there (TMPDIR is)".to_owned());
             if landlock_version() < SIGNALS {
                 lacks.push("signals reach your other processes (Linux before 6.12)".to_owned());
             }
-            if !own_network {
+            if !namespaces {
+                lacks.push("git does not work in the worktree".to_owned());
                 lacks.push("there is the whole network or none: lists of hosts cannot be held".to_owned());
             }
         }
@@ -292,9 +304,9 @@ impl Cage {
                 }
             }
             (Kind::Landlock { .. }, None) => spec,
-            (Kind::Landlock { own_network }, Some(own)) => {
+            (Kind::Landlock { namespaces }, Some(own)) => {
                 let order = Order { group, ..order };
-                let (order, temporary) = self.rules(order, walls, folders, hidden, *own_network);
+                let (order, temporary) = self.rules(order, walls, folders, hidden, *namespaces);
                 let mut args: Vec<OsString> = vec![WORD.into(), order.text().into(), found.into()];
                 args.extend(spec.args.iter().cloned());
                 let spec = ProcessSpec { program: own.clone(), args, ..spec };
@@ -313,7 +325,7 @@ impl Cage {
         walls: &Walls,
         folders: Vec<PathBuf>,
         hidden: Vec<PathBuf>,
-        own_network: bool,
+        namespaces: bool,
     ) -> (Order, Option<AbsPath>) {
         let path = |place: &AbsPath| place.as_path().to_owned();
         let real = |place: PathBuf| place.canonicalize().unwrap_or(place);
@@ -321,12 +333,16 @@ impl Cage {
         readable.extend(walls.readable.iter().map(path));
         readable.extend(walls.shown_read_only.iter().map(|(here, _)| path(here)));
         let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
-        let temporary = walls.shown_as.iter().find(|(_, there)| there.as_path() == Path::new("/tmp"));
+        let (temporary, others): (Vec<_>, Vec<_>) =
+            walls.shown_as.iter().partition(|(_, there)| there.as_path() == Path::new("/tmp"));
+        // Much stands below the machine's /tmp, this cage's own folders for example: it is not covered.
+        let temporary = temporary.first();
         writable.extend(temporary.map(|(here, _)| path(here)));
+        let shown_as = others.into_iter().map(|(here, there)| (path(here), path(there))).collect();
         let (network, proxy) = match &walls.network {
             Network::All => (Net::Shared, None),
             Network::Proxy(socket) => (Net::Own, Some(path(socket))),
-            Network::None if own_network => (Net::Own, None),
+            Network::None if namespaces => (Net::Own, None),
             Network::None => (Net::None, None),
         };
         if network == Net::Shared {
@@ -334,7 +350,8 @@ impl Cage {
         }
         let secrets = SECRETS.iter().map(PathBuf::from).filter(|secret| secret.exists());
         let hidden = secrets.chain(hidden).map(real).collect();
-        let rules = Rules { readable: readable.into_iter().map(real).collect(), writable, hidden, network };
+        let readable = readable.into_iter().map(real).collect();
+        let rules = Rules { readable, writable, hidden, shown_as, network };
         (Order { proxy, walls: Some(rules), ..order }, temporary.map(|(here, _)| here.clone()))
     }
 }

@@ -51,6 +51,9 @@ pub struct Rules {
     pub writable: Vec<PathBuf>,
     /// Never shown, though what is around it is.
     pub hidden: Vec<PathBuf>,
+    /// `(here, there)`: a file shown in the place of another, in a file system of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shown_as: Vec<(PathBuf, PathBuf)>,
     /// What is left of the network.
     pub network: Network,
 }
