@@ -8,6 +8,13 @@ use crate::sys::shutdown::Shutdown;
 
 /// Serves a scenario on loopback and says how to reach it.
 pub fn run(context: &Context, args: &SimArgs) -> Result<(), CommandError> {
+    if !args.listen.ip().is_loopback() {
+        return Err(CommandError::invalid(format!(
+            "--listen {}: the simulator serves on loopback only",
+            args.listen
+        ))
+        .hint("name 127.0.0.1 or [::1]; whoever reaches it may do anything in it"));
+    }
     let scenario = match &args.scenario {
         Some(path) => Scenario::from_file(path)?,
         None => Scenario::example()?,

@@ -35,7 +35,7 @@ pub fn create(git_dir: &Path, default_branch: &str) -> Result<(), git2::Error> {
     config.set_bool("http.receivepack", true)?;
     config.set_bool("uploadpack.allowFilter", true)?;
     config.set_bool("uploadpack.allowAnySHA1InWant", true)?;
-    config.set_bool("gc.auto", false)?;
+    config.set_i32("gc.auto", 0)?;
     Ok(())
 }
 
