@@ -250,6 +250,6 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     if resolved.fell_back {
         context.output.note(format!("the adaptation has no file of its own; {} was used", resolved.path));
     }
-    context.output.result(&resolved.text)?;
+    context.output.file(resolved.text.as_bytes())?;
     if resolved.text.ends_with('\n') { Ok(()) } else { context.output.line("") }
 }

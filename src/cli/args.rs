@@ -186,7 +186,7 @@ pub struct RunArgs {
     #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = pair)]
     pub meta: Vec<(String, String)>,
     /// With --json: print events as JSON Lines, the run output last.
-    #[arg(long, requires = "json")]
+    #[arg(long)]
     pub stream: bool,
     /// Resolve and check everything, print the plan, change nothing.
     #[arg(long)]

@@ -20,11 +20,14 @@ use crate::daemon::{
     Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched,
     abandons, approves, explain, gather, retires, unfinished, walks,
 };
+use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
+use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
 use crate::http::{self, Chat, Front, Listening};
 use crate::lifecycle::plan::check_definitions;
+use crate::lifecycle::recovery;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::watch::Watch;
 use crate::service::Service;
@@ -140,7 +143,7 @@ pub fn sweep(context: &Context) -> Result<u8, CommandError> {
     })?
 }
 
-/// `agentd status`: what the daemon of this state directory says of itself.
+/// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.
 pub fn status(context: &Context) -> Result<(), CommandError> {
     let files = DaemonFiles::of(context.state_dir()?.as_path());
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
@@ -149,16 +152,57 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     let running = holder.as_ref().is_some_and(|holder| {
         holder.liveness(&host, Clock::system().now()) == crate::sys::holder_format::Liveness::Alive
     });
+    let others = in_foreground(context, status.as_ref(), &host)?;
     if context.output.json() {
-        return context.output.document(&serde_json::json!({ "daemon_running": running, "status": status }));
+        let others: Vec<_> = others
+            .iter()
+            .map(|(repo, lease)| {
+                serde_json::json!({
+                    "repo": repo, "issue": lease.issue.key, "run_id": lease.run_id, "instance": lease.instance,
+                })
+            })
+            .collect();
+        return context.output.document(
+            &serde_json::json!({ "daemon_running": running, "status": status, "foreground": others }),
+        );
     }
-    let Some(status) = status else {
-        return context.output.line("No daemon has used this state directory yet: agentd daemon starts one.");
-    };
-    show_status(context, &status, running)
+    for (repo, lease) in &others {
+        context
+            .output
+            .line(format!("{repo}#{}  running in the foreground: {}", lease.issue.key, lease.instance))?;
+    }
+    match status {
+        Some(status) => show_status(context, &status, (running, !others.is_empty())),
+        None if others.is_empty() => {
+            context.output.line("No daemon has used this state directory yet: agentd daemon starts one.")
+        }
+        None => Ok(()),
+    }
 }
 
-fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), CommandError> {
+/// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
+fn in_foreground(
+    context: &Context,
+    status: Option<&Status>,
+    host: &Host,
+) -> Result<Vec<(RepoName, LeaseTaken)>, CommandError> {
+    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let runs =
+        state.runs(context.global.repo.as_ref()).map_err(|error| CommandError::failed(error.to_string()))?;
+    let known = |repo: &RepoName, issue: &IssueKey| {
+        let running = status.into_iter().flat_map(|status| &status.running);
+        running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
+    };
+    let clock = Clock::system();
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), recovery::living(dir, &clock, host)?)));
+    Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
+}
+
+fn show_status(
+    context: &Context,
+    status: &Status,
+    (running, others): (bool, bool),
+) -> Result<(), CommandError> {
     let out = context.output;
     let (word, tone) = if running { ("running", Tone::Good) } else { ("not running", Tone::Warn) };
     out.line(format!(
@@ -199,7 +243,7 @@ fn show_status(context: &Context, status: &Status, running: bool) -> Result<(), 
         out.line(out.toned(&format!("the configuration on disk is not in force: {error}"), Tone::Bad))?;
     }
     if rows.is_empty() {
-        return out.line("Nothing runs and nothing waits.");
+        return if others { Ok(()) } else { out.line("Nothing runs and nothing waits.") };
     }
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }

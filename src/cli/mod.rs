@@ -58,7 +58,8 @@ pub fn main() -> ExitCode {
             return told.failure(&error.hint("go to a directory that exists"));
         }
     };
-    let output = Output::new(&cli.global, &env);
+    let lines = matches!(&cli.command, Command::Run(args) if args.stream);
+    let output = Output::new(&cli.global, &env).in_lines(lines);
     let told = Told { output, ..told };
     // A defect of agentd ends with a documented exit code, too; the panic itself was told on stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
@@ -94,7 +95,7 @@ impl Told {
 fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     use clap::error::ErrorKind;
     let given = |word: &str| arguments.iter().any(|argument| argument == word);
-    let output = Output::plain(given("--json"));
+    let output = Output::plain(given("--json")).in_lines(given("--stream"));
     let text = error.render();
     let shown = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

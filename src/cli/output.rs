@@ -1,5 +1,6 @@
 //! The only place that prints: results on stdout, everything else on stderr.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
@@ -7,11 +8,14 @@ use serde::Serialize;
 use super::args::Global;
 use super::error::CommandError;
 use crate::config::Env;
+use crate::domain::untrusted::{is_hidden, visible};
 
 /// How this process talks: which streams are terminals, whether colours and JSON are wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     json: bool,
+    /// A JSON document is one line, as those before it.
+    lines: bool,
     quiet: bool,
     stdout_colour: bool,
     stderr_colour: bool,
@@ -51,6 +55,7 @@ impl Output {
         let colours = !global.no_color && env.filled("NO_COLOR").is_none() && env.get("TERM") != Some("dumb");
         Self {
             json: global.json,
+            lines: false,
             quiet: global.quiet,
             stdout_colour: colours && io::stdout().is_terminal(),
             stderr_colour: colours && io::stderr().is_terminal(),
@@ -60,7 +65,19 @@ impl Output {
 
     /// Before the arguments could be read: plain, JSON as asked.
     pub fn plain(json: bool) -> Self {
-        Self { json, quiet: false, stdout_colour: false, stderr_colour: false, stderr_is_terminal: false }
+        Self {
+            json,
+            lines: false,
+            quiet: false,
+            stdout_colour: false,
+            stderr_colour: false,
+            stderr_is_terminal: false,
+        }
+    }
+
+    /// The same for JSON Lines: every document is one line.
+    pub fn in_lines(self, lines: bool) -> Self {
+        Self { lines, ..self }
     }
 
     /// Whether stdout is one JSON document.
@@ -88,10 +105,17 @@ impl Output {
         self.result(&format!("{}\n", text.as_ref()))
     }
 
-    /// Text of the result as it is.
+    /// Text of the result, for people.
     pub fn result(self, text: &str) -> Result<(), CommandError> {
-        let mut stdout = io::stdout().lock();
-        kept(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+        self.bytes(harmless(text).as_bytes())
+    }
+
+    /// Bytes of the result: as they are for a program, on a terminal as text for people.
+    pub fn file(self, bytes: &[u8]) -> Result<(), CommandError> {
+        match io::stdout().is_terminal() {
+            true => self.result(&String::from_utf8_lossy(bytes)),
+            false => self.bytes(bytes),
+        }
     }
 
     /// Bytes of the result as they are.
@@ -111,20 +135,23 @@ impl Output {
         Ok(())
     }
 
-    /// A JSON document, indented, as the result.
+    /// A JSON document as the result: indented, or, among JSON Lines, one of them.
     pub fn document<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
-        self.line(json_text(serde_json::to_string_pretty(value))?)
+        if self.lines {
+            return self.json_line(value);
+        }
+        self.bytes((json_text(serde_json::to_string_pretty(value))? + "\n").as_bytes())
     }
 
     /// A JSON document on one line.
     pub fn json_line<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
-        self.line(json_text(serde_json::to_string(value))?)
+        self.bytes((json_text(serde_json::to_string(value))? + "\n").as_bytes())
     }
 
     /// A note for people on stderr; nothing with `-q`. What stderr does with it changes no outcome.
     pub fn note(self, text: impl AsRef<str>) {
         if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+            let _ = writeln!(io::stderr().lock(), "{}", harmless(text.as_ref()));
         }
     }
 
@@ -136,9 +163,15 @@ impl Output {
     /// Tells a failure: on stderr for people, and as the JSON document where one was asked for and none was printed.
     pub fn failure(self, error: &CommandError) {
         let mut stderr = io::stderr().lock();
-        let _ = writeln!(stderr, "{} {}", paint("error:", Tone::Bad, self.stderr_colour), error.message);
+        let _ = writeln!(
+            stderr,
+            "{} {}",
+            paint("error:", Tone::Bad, self.stderr_colour),
+            harmless(&error.message)
+        );
         for hint in &error.hints {
-            let _ = writeln!(stderr, "{} {hint}", paint("hint:", Tone::Strong, self.stderr_colour));
+            let _ =
+                writeln!(stderr, "{} {}", paint("hint:", Tone::Strong, self.stderr_colour), harmless(hint));
         }
         drop(stderr);
         if self.json {
@@ -183,6 +216,26 @@ fn paint(text: &str, tone: Tone, colours: bool) -> String {
     if colours { format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code()) } else { text.to_owned() }
 }
 
+/// A text as a screen may have it: what issues, models and programs wrote steers no terminal. Our own colours stay.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    const COLOURS: [&str; 6] =
+        ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
+    let steers = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || is_hidden(c);
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((at, colour)) =
+        COLOURS.iter().filter_map(|colour| Some((rest.find(colour)?, colour))).min()
+    {
+        shown.push_str(&visible(&rest[..at]));
+        shown.push_str(colour);
+        rest = &rest[at + colour.len()..];
+    }
+    shown.push_str(&visible(rest));
+    Cow::Owned(shown)
+}
+
 fn json_text(text: serde_json::Result<String>) -> Result<String, CommandError> {
     text.map_err(|error| CommandError::failed(format!("the result cannot be written as JSON: {error}")))
 }
@@ -194,5 +247,17 @@ fn kept(written: io::Result<()>) -> Result<(), CommandError> {
             Err(CommandError::failed(format!("stdout cannot be written: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s_050_what_others_wrote_steers_no_terminal_and_our_colours_stay() {
+        let told = "\u{1b}[31mfailed\u{1b}[0m: a\u{1b}]0;title\u{7}b\u{1b}[2Jc\u{202e}d\r\ne\tf";
+        assert_eq!(harmless(told), "\u{1b}[31mfailed\u{1b}[0m: abcd\ne\tf");
+        assert!(matches!(harmless("plain — text\n\t✓"), Cow::Borrowed(_)));
     }
 }

@@ -36,6 +36,10 @@ const LONGEST_DIFF: usize = 1024 * 1024;
 
 /// Runs it; gives the run's exit code.
 pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
+    if args.stream && !context.output.json() {
+        return Err(CommandError::invalid("--stream prints JSON Lines, and needs --json")
+            .hint("agentd run --json --stream"));
+    }
     match started(context, args) {
         Ok(code) => Ok(code),
         // `--json` has a run output also when nothing could start (interface §2).
@@ -67,7 +71,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
             return dry_run(context, request, &site).await;
         }
         let walked = walked(context, args.stream, request, &site, &shutdown).await;
-        tell(context, args.stream, walked, &site)
+        tell(context, walked, &site)
     })?
 }
 
@@ -97,7 +101,7 @@ pub(super) fn resume(
                 .await?;
         }
         let walked = walked(context, false, request, &site, &shutdown).await;
-        tell(context, false, walked, &site)
+        tell(context, walked, &site)
     })?
 }
 
@@ -133,15 +137,11 @@ pub(super) async fn walked(
     walked
 }
 
-fn tell(context: &Context, stream: bool, walked: Walked, site: &Site) -> Result<u8, CommandError> {
+fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandError> {
     let Walked { output, refusal } = walked;
     let exit_code = output.exit_code;
     if context.output.json() {
-        if stream {
-            context.output.json_line(&output)?;
-        } else {
-            context.output.document(&output)?;
-        }
+        context.output.document(&output)?;
         if let Some(refusal) = refusal {
             context.output.say_only(&refusal.into());
         }

@@ -56,7 +56,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
             // Killed once too often (D37): it has begun, so it failed, and the comment says so.
             StopDetail::Interrupted => settle(IssueState::Failed, Some(summary.stop.message.clone())),
             // A panic: something may have begun, so it is no refusal.
-            StopDetail::Internal => settle(IssueState::Failed, None),
+            StopDetail::Internal => settle(IssueState::Failed, Some(summary.stop.message.clone())),
             _ => refused(),
         };
     }

@@ -50,7 +50,9 @@ impl Daemon {
             followed.rounds = followed.rounds.saturating_sub(1);
             followed.fingerprint.clear();
         }
-        self.plan_settling(issue, IssueState::Done, "follow_up_cut_off", None);
+        let text =
+            "A further run for its pull request was cut off; the pull request is looked at anew.".to_owned();
+        self.plan_settling(issue, IssueState::Done, "follow_up_cut_off", Some(text));
     }
 
     async fn give_up(&mut self, issue: IssueRef) {

@@ -3,7 +3,9 @@
 use super::board::IssueRef;
 use super::state_format::Settling;
 use crate::config::config_file::LabelsTable;
+use crate::domain::issue::IssueKey;
 use crate::github::{Client, Error, ErrorKind, IssueState};
+use crate::lifecycle::report;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn settle(
@@ -22,15 +24,22 @@ pub(super) async fn settle(
         Err(error) => return Err(error),
     };
     if let Some(why) = &wanted.refusal {
-        let marker = format!("<!-- agentd:issue-{}:refusal -->", issue.number);
-        let headline = match wanted.state {
-            IssueState::Failed => "agentd did not finish its work on this issue.",
-            _ => "agentd did not start on this issue.",
+        let key = IssueKey::Number(issue.number);
+        let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
+        // What was begun says in the status comment that it is worked on (D75); this is the end of it.
+        let (marker, text) = match wanted.state {
+            IssueState::Failed => {
+                let headline = "agentd did not finish its work on this issue.";
+                (report::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
+            }
+            IssueState::Done => {
+                (report::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
+            }
+            _ => {
+                let headline = "agentd did not start on this issue.";
+                (report::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
+            }
         };
-        let text = format!(
-            "**{headline}**\n\n{why}\n\nWhen that is settled, put the label `{}` on again.",
-            labels.trigger
-        );
         client.settle_comment(&issue.repo, issue.number, &marker, &text).await?;
     }
     client.settle_labels(&issue.repo, issue.number, &snapshot.issue.labels, wanted.state, labels).await

@@ -149,6 +149,16 @@ impl Client {
         }
     }
 
+    /// Takes a comment away; one that is gone is no error.
+    pub async fn delete_comment(&self, repo: &RepoName, id: u64) -> Result<(), Error> {
+        let doing = format!("deleting a comment in {repo}");
+        let path = format!("/repos/{repo}/issues/comments/{id}");
+        match self.write(Method::DELETE, &path, None, &doing, NEEDS).await {
+            Err(error) if !error.is_absent() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     async fn edit_comment(
         &self,
         repo: &RepoName,

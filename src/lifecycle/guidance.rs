@@ -105,7 +105,7 @@ pub(super) async fn ask(run: &Run<'_>, site: &Site) {
 async fn answered(run: &Run<'_>, site: &Site) {
     let facts = run.journal().facts();
     let Some((by, budgets)) = facts.extensions.last() else { return };
-    run.lease.hold(site.clock.now(), budgets.max_wall_time);
+    run.lease.hold(run.plan, site, budgets.max_wall_time).await;
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     if std::mem::take(&mut *told).is_empty() {

@@ -48,20 +48,42 @@ pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
 
 fn split(text: &str) -> Option<(String, String)> {
     let text = text.trim_start_matches('\u{feff}');
-    let mut before = String::new();
-    let mut lines = text.lines();
-    for line in lines.by_ref() {
-        let title = line.trim_start().trim_start_matches('#');
-        let is_heading = line.trim_start().starts_with('#') && (title.starts_with(' ') || title.is_empty());
-        if is_heading && !title.trim().is_empty() {
-            let rest: Vec<&str> = lines.collect();
-            let body = format!("{before}{}", rest.join("\n"));
-            return Some((title.trim().to_owned(), body.trim().to_owned()));
+    let lines: Vec<&str> = text.lines().collect();
+    let mut fence = None;
+    for (index, line) in lines.iter().enumerate() {
+        let line = line.trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(_)) => fence = mark,
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            _ => {}
         }
-        before.push_str(line);
-        before.push('\n');
+        if fence.is_some() || mark.is_some() {
+            continue;
+        }
+        let underlined = lines.get(index + 1).is_some_and(|next| is_underline(next.trim()));
+        let (title, after) = match heading(line) {
+            Some(title) => (title, index + 1),
+            None if underlined && !is_underline(line) => (line, index + 2),
+            None => continue,
+        };
+        if !title.is_empty() {
+            let body = [&lines[..index], &lines[after..]].concat().join("\n");
+            return Some((title.to_owned(), body.trim().to_owned()));
+        }
     }
     None
+}
+
+/// The words of a line that begins with `#`.
+fn heading(line: &str) -> Option<&str> {
+    let words = line.strip_prefix('#')?.trim_start_matches('#');
+    (words.is_empty() || words.starts_with([' ', '\t'])).then(|| words.trim())
+}
+
+/// What makes a heading of the line above it.
+fn is_underline(line: &str) -> bool {
+    line.len() >= 3 && ["=", "-"].into_iter().any(|mark| line.replace(mark, "").is_empty())
 }
 
 fn key(path: &Path, text: &str) -> IssueKey {
@@ -93,6 +115,10 @@ mod tests {
     fn the_first_heading_is_the_title() {
         let (title, body) = split("\n## Fix `add`  \n\nIt subtracts.\n# more\n").unwrap();
         assert_eq!((title.as_str(), body.as_str()), ("Fix `add`", "It subtracts.\n# more"));
-        assert!(split("no heading\n#hashtag\n").is_none());
+        let (title, body) = split("```sh\n# no title\n```\nTitle\n=====\nIt is\n---\n").unwrap();
+        assert_eq!((title.as_str(), body.as_str()), ("Title", "```sh\n# no title\n```\nIt is\n---"));
+        for none in ["no heading\n#hashtag\n", "~~~\n# a\n```\n# b\n", "---\n---\n", "\n---\n"] {
+            assert!(split(none).is_none(), "{none}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::recovery::{self, Predecessor};
 use super::refusal::Refusal;
 use super::run::RUN_MARK;
+use super::shown_lease;
 use super::site::Site;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
@@ -56,10 +57,16 @@ impl Lease {
     }
 
     /// Holds it for so long from now, for those who cannot see whether this process lives.
-    pub fn hold(&self, now: DateTime<Utc>, wall: Duration) {
-        let renewed = self.lock.lock().unwrap_or_else(PoisonError::into_inner).renew(expiry(now, wall));
-        if let Err(error) = renewed {
-            tracing::warn!(%error, "the lease could not be made longer");
+    pub async fn hold(&self, plan: &Plan, site: &Site, wall: Duration) {
+        let holder = {
+            let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = lock.renew(expiry(site.clock.now(), wall)) {
+                tracing::warn!(%error, "the lease could not be made longer");
+            }
+            lock.holder().cloned()
+        };
+        if let Some(holder) = holder {
+            shown_lease::renew(plan, site, &holder).await;
         }
     }
 }
@@ -117,6 +124,13 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         given_up: false,
     };
     let predecessor = predecessor.filter(|_| continues);
+    // The last word before there is a run: whoever is refused after it would seem to work on.
+    if let Some(refusal) = held_elsewhere(plan, site, &lock).await {
+        if let Err(error) = lock.release() {
+            tracing::warn!(%error, "the lease was let go without saying so in its file");
+        }
+        return Err(refusal);
+    }
     let journal = open_journal(plan, site, &mapping, predecessor.as_ref()).await?;
     // The journal first: were the file first, a crash between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
@@ -124,6 +138,14 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
     })?;
     Ok(Lease { run_id, instance, mapping, journal, predecessor, lock: Mutex::new(lock) })
+}
+
+/// The lock is ours; whether another clone of the repository has the issue, its status comment says (D75).
+async fn held_elsewhere(plan: &Plan, site: &Site, lock: &Lock) -> Option<Refusal> {
+    match shown_lease::show(plan, site, lock.holder()?).await {
+        Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
+        Err(error) => Some(error.into()),
+    }
 }
 
 /// What a killed run left running would write into the worktree that is ours now.

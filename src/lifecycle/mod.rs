@@ -16,6 +16,7 @@ pub mod watch;
 pub mod budgets;
 pub mod plan;
 pub mod origin;
+pub mod shown_lease;
 pub mod lease;
 pub mod run;
 pub mod furnish;

@@ -13,6 +13,7 @@ use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopReason;
+use crate::domain::untrusted::visible;
 
 /// Most characters of a proposal's arguments that a comment shows.
 const LONGEST_PROPOSAL: usize = 2_000;
@@ -115,7 +116,7 @@ fn render(
         version => env!("CARGO_PKG_VERSION"),
     };
     let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;
-    let page = squeeze(&page);
+    let page = squeeze(&visible(&page));
     let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
     Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
 }

@@ -13,6 +13,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::{Carried, RunId};
+use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
@@ -140,6 +141,24 @@ pub fn settle(dir: &RunDir, clock: &Clock, host: &Host) -> Result<(RunFacts, Sta
     }
     finalise(dir, clock)?;
     Ok((facts(dir)?, Standing::Ended))
+}
+
+/// What a run's result knows of its journal and is not there, in words. The journal is on disk before the result is
+/// written: somebody has taken lines away, and what they said cannot be told from the rest.
+pub fn lines_missing(dir: &RunDir, lines: u64) -> Option<String> {
+    let result: RunOutput = serde_json::from_slice(&std::fs::read(dir.result()).ok()?).ok()?;
+    let named = result.artifacts.events?.last_seq;
+    (named > lines).then(|| format!("it ends with line {lines}, and result.json names line {named}"))
+}
+
+/// The lease of a run whose process lives, as far as can be told from here.
+pub fn living(dir: &RunDir, clock: &Clock, host: &Host) -> Option<LeaseTaken> {
+    // Whoever has a result has ended; so that the many that have are not read.
+    if dir.result().exists() {
+        return None;
+    }
+    let known = facts(dir).ok().filter(|known| known.end.is_none())?;
+    known.lease.filter(|lease| may_live(lease, host, clock))
 }
 
 /// Whether the lease that a run took is still held by it.
@@ -301,6 +320,9 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
     let Some(_turn) = turn else {
         return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
     };
+    if let Some(missing) = lines_missing(dir, journal_file::read(dir)?.lines.len() as u64) {
+        return Err(failed(&dir.events(), missing));
+    }
     let journal = FileJournal::open(dir.clone(), clock.clone(), no_secrets(dir)?)?;
     let known = journal.facts();
     if known.end.is_none() {

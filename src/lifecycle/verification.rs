@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::evidence;
+use super::recovery::lines_missing;
 use super::seal::{self, JOURNAL};
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
@@ -113,6 +114,9 @@ fn chain(inspection: &mut Inspection, dir: &RunDir) -> Option<RunFacts> {
         inspection.found(JOURNAL, format!("line {} is of another run: {}", line.seq, line.run_id));
     }
     let facts = journal_file::facts_of(&read.lines);
+    if let Some(missing) = lines_missing(dir, read.lines.len() as u64) {
+        inspection.found(JOURNAL, missing);
+    }
     if facts.sealed.is_none() {
         inspection.found(JOURNAL, "its last event, the seal over the other files, is missing");
     }

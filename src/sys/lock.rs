@@ -84,6 +84,11 @@ impl Lock {
         self.previous.as_ref()
     }
 
+    /// This holder.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.content.holder.as_ref()
+    }
+
     /// What earlier holders recorded about the thing.
     pub fn record(&self) -> Option<&Value> {
         self.content.record.as_ref()

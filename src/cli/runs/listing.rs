@@ -49,17 +49,7 @@ pub(super) fn list(context: &Context) -> Result<(), CommandError> {
         let issue = facts.lease.as_ref().map(|lease| lease.issue.key.to_string()).unwrap_or_default();
         let title = facts.lease.as_ref().map(|lease| lease.issue.title.clone()).unwrap_or_default();
         let started = rfc3339_of_ms(facts.started_at);
-        told.push(json!({
-            "run_id": dir.run_id,
-            "repo": dir.repo,
-            "issue": facts.lease.as_ref().map(|lease| &lease.issue.key),
-            "instance": facts.lease.as_ref().map(|lease| &lease.instance),
-            "started_at": started,
-            "stop_reason": facts.end.as_ref().map(|stop| stop.reason()),
-            "stop_detail": facts.end.as_ref().map(|stop| stop.detail),
-            "visits": facts.visits.len(),
-            "cost_usd": totals.cost,
-        }));
+        told.push(summary(&dir, &facts));
         rows.push(vec![
             dir.run_id.to_string(),
             dir.repo.to_string(),
@@ -79,8 +69,28 @@ pub(super) fn list(context: &Context) -> Result<(), CommandError> {
     context.output.table(&["RUN", "REPOSITORY", "ISSUE", "END", "COST", "STARTED (UTC)", "TITLE"], &rows)
 }
 
+/// A run in a few words, whether it has ended or not.
+fn summary(dir: &RunDir, facts: &RunFacts) -> Value {
+    json!({
+        "run_id": dir.run_id,
+        "repo": dir.repo,
+        "issue": facts.lease.as_ref().map(|lease| &lease.issue.key),
+        "instance": facts.lease.as_ref().map(|lease| &lease.instance),
+        "started_at": rfc3339_of_ms(facts.started_at),
+        "stop_reason": facts.end.as_ref().map(|stop| stop.reason()),
+        "stop_detail": facts.end.as_ref().map(|stop| stop.detail),
+        "visits": facts.visits.len(),
+        "cost_usd": facts.totals().cost,
+    })
+}
+
 pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let output = context.output;
+    let (facts, standing) = super::settled(dir)?;
+    let (word, tone) = ending(&facts, standing);
+    if output.json() && standing == Standing::Running && facts.lease.is_some() {
+        return output.document(&summary(dir, &facts));
+    }
     if output.json() {
         let result = std::fs::read(dir.result()).ok();
         let result = result.and_then(|bytes| serde_json::from_slice::<RunOutput>(&bytes).ok());
@@ -89,8 +99,6 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             None => Err(not_written(dir, "result")),
         };
     }
-    let (facts, standing) = super::settled(dir)?;
-    let (word, tone) = ending(&facts, standing);
     let totals = facts.totals();
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
     if let Some(stop) = &facts.end {
@@ -172,7 +180,7 @@ fn not_written(dir: &RunDir, what: &str) -> CommandError {
 
 pub(super) fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
     match std::fs::read(path) {
-        Ok(bytes) => context.output.bytes(&bytes),
+        Ok(bytes) => context.output.file(&bytes),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
         Err(error) => Err(CommandError::failed(format!("{}: {error}", path.display()))),
     }
@@ -228,6 +236,6 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             "base": lease.origin.commit, "head": committed.head, "files": change, "patch": exit.stdout.text(),
         }));
     }
-    context.output.bytes(&exit.stdout.head)?;
-    context.output.bytes(&exit.stdout.tail)
+    context.output.file(&exit.stdout.head)?;
+    context.output.file(&exit.stdout.tail)
 }

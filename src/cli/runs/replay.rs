@@ -33,7 +33,8 @@ pub(super) fn replay(
     let invalid = |message: String| CommandError::invalid(message);
     let mode =
         ReplayMode::parse(mode).ok_or_else(|| invalid(format!("there is no replay mode \"{mode}\"")))?;
-    let recorded = (read::<RunRecord>(&dir.record())?, output(dir)?);
+    let ended = output(dir)?;
+    let recorded = (read::<RunRecord>(&dir.record())?, ended);
     let (facts, _) = settled(dir)?;
     let (Some(lease), Some(started)) = (&facts.lease, &facts.started) else {
         return Err(invalid(format!(

@@ -17,7 +17,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::started::{delayed, ended, start, until};
-use super::world::{World, text};
+use super::world::{World, basic, text};
 
 /// Twice, the second time when the first was heard: two of the same signal at once are one.
 fn interrupt_twice(child: &mut Child) {
@@ -58,6 +58,71 @@ async fn e24_a_second_start_is_refused_and_names_the_holder() {
     assert_eq!(code, Some(0), "{output:#}");
     world.assert_one_of_each();
     world.finish().await;
+}
+
+/// Another clone of the repository with the same agent, and a state of its own: `agentd run --issue 7 --json` there.
+async fn run_in_another_clone(world: &World) -> (Option<i32>, serde_json::Value) {
+    let clone = world.dir.path().join("clone");
+    if !clone.exists() {
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        let url = world.sim.remote_url("demo", "shop");
+        world.git(world.dir.path(), &["-c", &header, "clone", "-q", &url, "clone"]).await;
+        let mut copy = std::process::Command::new("cp");
+        copy.arg("-r").arg(world.shop().join(".agent")).arg(&clone);
+        assert!(copy.status().unwrap().success());
+    }
+    let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
+    command.current_dir(&clone).env("AGENTD_STATE_DIR", world.dir.path().join("other-state"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (done.status.code(), serde_json::from_slice(&done.stdout).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d75_an_issue_that_another_clone_works_on_is_busy_until_that_run_ends() {
+    let world = World::new(2).await;
+    world.sim.inject(&delayed(2, 3000)).unwrap();
+    let mut first = start(&world);
+    until(&mut first, || world.sim.model_requests().len() >= 2).await;
+    let comments = || world.sim.issue("demo/shop", 7).unwrap().comments;
+    let shown = comments().remove(0).body;
+    assert!(shown.contains("agentd is working on this issue"), "{shown}");
+    let (code, output) = run_in_another_clone(&world).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("branch_busy")), "{output:#}");
+    assert_eq!(output["mapping"], json!(null));
+    let summary = output["summary"].as_str().unwrap();
+    assert!(summary.contains(&format!("pid {}", first.id())), "{summary}");
+    assert_eq!(comments()[0].body, shown, "who is refused writes nothing");
+    let (_, status) = world.json(&["status"]).await;
+    assert_eq!(status["foreground"][0]["issue"], 7, "{status:#}");
+    let (code, run) = world.json(&["runs", "show", "latest"]).await;
+    assert_eq!((code, &run["stop_reason"]), (Some(0), &json!(null)), "{run:#}");
+    let (code, output) = ended(first).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(!comments()[0].body.contains("agentd:lease"));
+    let (_, status) = world.json(&["status"]).await;
+    assert_eq!(status["foreground"], json!([]));
+    let (code, output) = run_in_another_clone(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    world.assert_one_of_each();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d75_another_hosts_lease_counts_until_it_expires() {
+    for (until, code) in [("2999-01-01T00:00:00Z", 4), ("2020-01-01T00:00:00Z", 0)] {
+        let world = World::new(1).await;
+        let holder = json!({"instance": "agent-issue-7-20200101T000000Z", "host": "far-away", "boot_id": "b", "pid": 1,
+            "started": 1, "since": "2020-01-01T00:00:00Z", "expires_at": until});
+        let body = format!("<!-- agentd:issue-7 -->\n<!-- agentd:lease {holder} -->\n**Working.**\n");
+        world.sim.add_comment("demo/shop", 7, "agentd-demo", &body).unwrap();
+        let (ended, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(ended, Some(code), "{output:#}");
+        assert_eq!(output["summary"].as_str().unwrap().contains("far-away"), code == 4, "{output:#}");
+        assert_eq!(world.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
+        if code == 0 {
+            world.finish().await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,7 +83,8 @@ async fn g03_without_an_origin_nothing_is_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_slowly_it_is_read() {
     let world = World::new(1).await;
-    let mut command = world.command_in(&["run", "--issue", "7", "--json", "--stream"]);
+    // A flag that every command takes may stand in front as well.
+    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--stream"]);
     let run = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     // Nobody reads until everything is done: more than a pipe holds waits.
     while world.labels() != ["agentd:done"] {
@@ -98,6 +99,19 @@ async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_
     let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     assert_eq!(events.last().unwrap()["kind"], "run_ended");
+    for refused in
+        [&["--max-steps", "0"][..], &["--origin", "nowhere"], &["--origin", "nowhere", "--dry-run"]]
+    {
+        let mut args = vec!["--json", "run", "--issue", "7", "--stream"];
+        args.extend(refused);
+        let mut command = world.command_in(&args);
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert_eq!(done.status.code(), Some(4), "{refused:?}");
+        let told = super::world::text(&done.stdout);
+        assert_eq!(told.lines().count(), 1, "{refused:?}: {told}");
+        let output: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(output["schema_version"], "agentd.run_output.v1", "{refused:?}");
+    }
     world.finish().await;
 }
 

@@ -144,6 +144,26 @@ async fn every_file_is_sealed(world: &World, what: &str, run: &str) {
     }
 }
 
+/// A journal without its last lines is told of, and nothing of the run is written anew from what is left.
+async fn lines_that_are_gone_are_missed(world: &World, run: &str) {
+    let dir = newest(world);
+    let before: Vec<(PathBuf, Vec<u8>)> =
+        files(&dir).into_iter().map(|file| (file.clone(), std::fs::read(&file).unwrap())).collect();
+    let journal = dir.join("events.jsonl");
+    let sound = std::fs::read_to_string(&journal).unwrap();
+    let lines: Vec<&str> = sound.split_inclusive('\n').collect();
+    for gone in [3, 4, 12] {
+        agentd::sys::files::write_private(&journal, lines[..lines.len() - gone].concat().as_bytes()).unwrap();
+        let (code, verified) = world.json(&["runs", "verify", run]).await;
+        let problems = verified["findings"].to_string();
+        assert_eq!((code, problems.contains("result.json names line")), (Some(1), true), "{verified:#}");
+    }
+    agentd::sys::files::write_private(&journal, sound.as_bytes()).unwrap();
+    for (file, bytes) in before {
+        assert!(std::fs::read(&file).unwrap() == bytes, "{} was written", file.display());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn p_040_p_041_case_28_runs_of_fifteen_kinds_are_verified_sealed_and_replayed_without_any_effect() {
     let (mut replies, kinds) = (Vec::new(), kinds());
@@ -161,6 +181,7 @@ async fn p_040_p_041_case_28_runs_of_fifteen_kinds_are_verified_sealed_and_repla
         assert_eq!(output["stop_detail"].as_str(), Some(*detail), "{what}: {output:#}");
         let run = output["run_id"].as_str().unwrap().to_owned();
         every_file_is_sealed(&world, what, &run).await;
+        lines_that_are_gone_are_missed(&world, &run).await;
 
         let before = (read("count"), read("notes"), world.sim.model_requests().len());
         let refs = world.git(&world.shop(), &["for-each-ref"]).await;

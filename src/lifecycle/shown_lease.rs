@@ -1,0 +1,102 @@
+//! The lease as other hosts see it: a line of the issue's status comment that says who works there, and until when (D75).
+//!
+//! A file holds the lease among the processes of one checkout. Who works on another clone of the repository cannot see
+//! that file, but reads the same issue. The status comment that a run leaves takes the line's place, and so ends it.
+
+use super::plan::Plan;
+use super::report;
+use super::request::IssueRef;
+use super::site::Site;
+use crate::domain::mapping::branch_of;
+use crate::domain::name::BranchName;
+use crate::github::{self, Change, Client, Comment};
+use crate::sys::holder_format::{Holder, Liveness};
+
+const BEGIN: &str = "<!-- agentd:lease ";
+const END: &str = " -->";
+
+/// Shows on the issue that `mine` holds it. Gives who else does: another host whose lease has not expired, or a living
+/// process of this one with another checkout. A comment that cannot be written keeps nobody from working.
+pub async fn show(plan: &Plan, site: &Site, mine: &Holder) -> Result<Option<Holder>, github::Error> {
+    let Some((client, number)) = tracked(plan, site) else { return Ok(None) };
+    let marker = report::marker(&plan.issue.key);
+    let found = client.find_comment(&site.repo, number, &marker).await?;
+    if let Some(other) = other_holder(found.as_ref(), site, mine) {
+        return Ok(Some(other));
+    }
+    let written = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await;
+    let (comment, change) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            tracing::warn!(%error, "other hosts cannot see that the issue is being worked on");
+            return Ok(None);
+        }
+    };
+    // Two may have looked before either wrote: what stands there now decides, and of two comments the older one.
+    let found = client.find_comment(&site.repo, number, &marker).await?;
+    let other = other_holder(found.as_ref(), site, mine);
+    if other.is_some() && change == Change::Created {
+        client.delete_comment(&site.repo, comment.id).await?;
+    }
+    Ok(other)
+}
+
+/// Shows the longer time of a lease that is held already.
+pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
+    let Some((client, number)) = tracked(plan, site) else { return };
+    let marker = report::marker(&plan.issue.key);
+    if let Err(error) = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await {
+        tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
+    }
+}
+
+fn tracked<'s>(plan: &Plan, site: &'s Site) -> Option<(&'s Client, u64)> {
+    match plan.request.issue {
+        IssueRef::Number(number) => Some((site.github.as_ref()?, number)),
+        IssueRef::File(_) | IssueRef::Recorded(_) => None,
+    }
+}
+
+fn text(plan: &Plan, mine: &Holder) -> String {
+    let line = serde_json::to_string(mine).unwrap_or_default();
+    let branch: BranchName = branch_of(&plan.issue.key);
+    let since = mine.since.format("%Y-%m-%d %H:%M");
+    format!(
+        "{BEGIN}{line}{END}\n**agentd is working on this issue.**\n\nSince {since} UTC, on the branch `{branch}`, as `{}`. \
+         What comes of it will stand here.\n",
+        mine.instance
+    )
+}
+
+fn other_holder(comment: Option<&Comment>, site: &Site, mine: &Holder) -> Option<Holder> {
+    let holder = holder_of(&comment?.body)?;
+    let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
+    let dead = holder.liveness(&site.host, site.clock.now()) == Liveness::Dead;
+    (!own_process && !dead).then_some(holder)
+}
+
+/// Who a status comment names, if it names anybody.
+fn holder_of(body: &str) -> Option<Holder> {
+    let line = body.lines().nth(1)?.trim();
+    serde_json::from_str(line.strip_prefix(BEGIN)?.strip_suffix(END)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::clock::Clock;
+    use crate::sys::host::Host;
+
+    #[test]
+    fn d75_the_second_line_of_a_status_comment_names_the_holder_and_a_report_names_nobody() {
+        let now = Clock::system().now();
+        let mine = Holder::here(&Host::this(), "agent-issue-7-20260102T030405Z", now, now);
+        let line = serde_json::to_string(&mine).unwrap();
+        assert_eq!(holder_of(&format!("<!-- agentd:issue-7 -->\r\n{BEGIN}{line}{END}\r\nwords")), Some(mine));
+        for body in
+            ["<!-- agentd:issue-7 -->\n**Done.**", "", "<!-- agentd:issue-7 -->\n<!-- agentd:lease {} -->"]
+        {
+            assert_eq!(holder_of(body), None, "{body}");
+        }
+    }
+}
