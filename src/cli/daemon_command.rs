@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::config::placeholder::Placeholder;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings, Watched,
-    abandons, approves, explain, gather, retires, unfinished, walks,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings,
+    Watched, abandons, approves, explain, gather, retires, unfinished, walks,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
@@ -56,7 +56,7 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
                 .output
                 .note(format!("watching {} for the label \"{}\"", watched.name, parts.labels.trigger));
         }
-        let mut daemon = Daemon::open(parts).map_err(|error| CommandError::failed(error.to_string()))?;
+        let mut daemon = Daemon::open(parts).map_err(unopened)?;
         if front.is_some() {
             chats.send_replace(chat(context).await?);
         }
@@ -136,11 +136,18 @@ pub fn sweep(context: &Context) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = listen()?;
         let (parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;
-        let report =
-            Daemon::sweep_now(parts).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        let report = Daemon::sweep_now(parts).await.map_err(unopened)?;
         tell(context, &report)?;
         Ok(u8::from(!report.failed_polls.is_empty()))
     })?
+}
+
+fn unopened(error: DaemonError) -> CommandError {
+    let told = CommandError::failed(error.to_string());
+    match error {
+        DaemonError::File(_) => told.hint("--state-dir names a directory that agentd can write to"),
+        DaemonError::Busy(_) | DaemonError::State(_) => told,
+    }
 }
 
 /// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.

@@ -12,6 +12,10 @@ pub fn start(global: &Global, output: Output, default: &str) -> Result<(), Comma
     let wanted = match (&global.log_level, global.quiet, global.verbose) {
         (Some(level), ..) => level.clone(),
         (None, true, _) => "error".to_owned(),
+        // Progress is part of a log for programs.
+        (None, false, 0) if global.log_format == LogFormat::Json && default == "warn" => {
+            "agentd=info,warn".to_owned()
+        }
         (None, false, 0) => default.to_owned(),
         // The libraries below stay quiet until everything is asked for.
         (None, false, 1) => "agentd=debug,info".to_owned(),

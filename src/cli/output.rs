@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 
 use serde::Serialize;
 
-use super::args::Global;
+use super::args::{Global, LogFormat};
 use super::error::CommandError;
 use crate::config::Env;
 use crate::domain::untrusted::{is_hidden, visible};
@@ -16,6 +16,8 @@ pub struct Output {
     json: bool,
     /// A JSON document is one line, as those before it.
     lines: bool,
+    /// What is said on stderr are lines of the log, which is JSON.
+    logged: bool,
     quiet: bool,
     stdout_colour: bool,
     stderr_colour: bool,
@@ -56,6 +58,7 @@ impl Output {
         Self {
             json: global.json,
             lines: false,
+            logged: global.log_format == LogFormat::Json,
             quiet: global.quiet,
             stdout_colour: colours && io::stdout().is_terminal(),
             stderr_colour: colours && io::stderr().is_terminal(),
@@ -68,6 +71,7 @@ impl Output {
         Self {
             json,
             lines: false,
+            logged: false,
             quiet: false,
             stdout_colour: false,
             stderr_colour: false,
@@ -87,7 +91,7 @@ impl Output {
 
     /// Whether a live view can be drawn.
     pub fn is_live(self) -> bool {
-        self.stderr_is_terminal && !self.quiet
+        self.stderr_is_terminal && !self.quiet && !self.logged
     }
 
     /// Whether the result may be coloured.
@@ -150,7 +154,9 @@ impl Output {
 
     /// A note for people on stderr; nothing with `-q`. What stderr does with it changes no outcome.
     pub fn note(self, text: impl AsRef<str>) {
-        if !self.quiet {
+        if self.logs() {
+            tracing::info!("{}", text.as_ref());
+        } else if !self.quiet {
             let _ = writeln!(io::stderr().lock(), "{}", harmless(text.as_ref()));
         }
     }
@@ -162,21 +168,26 @@ impl Output {
 
     /// Tells a failure: on stderr for people, and as the JSON document where one was asked for and none was printed.
     pub fn failure(self, error: &CommandError) {
-        let mut stderr = io::stderr().lock();
-        let _ = writeln!(
-            stderr,
-            "{} {}",
-            paint("error:", Tone::Bad, self.stderr_colour),
-            harmless(&error.message)
-        );
-        for hint in &error.hints {
-            let _ =
-                writeln!(stderr, "{} {}", paint("hint:", Tone::Strong, self.stderr_colour), harmless(hint));
+        if self.logs() {
+            tracing::error!(hints = error.hints.join("; "), "{}", error.message);
+        } else {
+            let mut stderr = io::stderr().lock();
+            let tell = |word: &str, tone, text: &str| {
+                format!("{} {}", paint(word, tone, self.stderr_colour), harmless(text))
+            };
+            let _ = writeln!(stderr, "{}", tell("error:", Tone::Bad, &error.message));
+            for hint in &error.hints {
+                let _ = writeln!(stderr, "{}", tell("hint:", Tone::Strong, hint));
+            }
         }
-        drop(stderr);
         if self.json {
             let _ = self.document(&error.document());
         }
+    }
+
+    /// Whether the log is what stderr has; before it is started there are plain lines.
+    fn logs(self) -> bool {
+        self.logged && tracing::dispatcher::has_been_set()
     }
 
     /// A text of stdout in a tone, where stdout has colours.

@@ -19,8 +19,10 @@ use crate::engine::policy_program::{PolicyProgram, TIME_LIMIT};
 pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandError> {
     let PolicyCommand::Eval { input } = command;
     let config = context.config()?;
-    let question = read_question(&read_json(context, input)?)
-        .map_err(|error| CommandError::invalid(format!("{}: {error}", input.display())))?;
+    let question = read_question(&read_json(context, input)?).map_err(|error| {
+        CommandError::invalid(format!("{}: {error}", input.display()))
+            .hint("`agentd config schema policy-input` has its form")
+    })?;
     let policy = policy(context, &config)?;
     let verdict = context.block_on(policy.decide(&question))?;
     let output = context.output;
@@ -60,7 +62,10 @@ fn policy(context: &Context, config: &Config) -> Result<Policy, CommandError> {
 }
 
 fn read_json(context: &Context, path: &Path) -> Result<Value, CommandError> {
-    let told = |error: String| CommandError::invalid(format!("{}: {error}", path.display()));
+    let told = |error: String| {
+        CommandError::invalid(format!("{}: {error}", path.display()))
+            .hint("--input names one JSON document, or - for stdin: `agentd config schema policy-input` has its form")
+    };
     let text = if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| told(error.to_string()))?;

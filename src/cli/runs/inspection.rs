@@ -127,7 +127,10 @@ const GATES: [(&str, f64); 4] =
 
 /// Exit code 0: every gate is reached. What nothing was asked of counts as reached.
 pub(super) fn eval(context: &Context, golden: &Path) -> Result<u8, CommandError> {
-    let wrong = |error: String| CommandError::invalid(format!("{}: {error}", golden.display()));
+    let wrong = |error: String| {
+        CommandError::invalid(format!("{}: {error}", golden.display()))
+            .hint("--golden names a TOML or JSON file: which runs, and what is expected of each")
+    };
     let text = std::fs::read_to_string(golden).map_err(|error| wrong(error.to_string()))?;
     let golden: GoldenFile = if golden.extension().is_some_and(|extension| extension == "json") {
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?

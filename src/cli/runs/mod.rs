@@ -61,7 +61,10 @@ fn state(context: &Context) -> Result<StateDir, CommandError> {
 }
 
 fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
-    let unreadable = |error: FindError| CommandError::failed(error.to_string());
+    let unreadable = |error: FindError| {
+        CommandError::failed(error.to_string())
+            .hint("--state-dir names the directory that agentd keeps its runs in")
+    };
     state(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
 }
 

@@ -116,6 +116,31 @@ async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_log_in_json_is_json_from_the_first_line_to_the_last_progress_and_errors_included() {
+    let world = World::new(1).await;
+    for (args, code) in [(&["--issue", "7"][..], 0), (&["--issue", "99"], 4)] {
+        let mut command = world.command_in(&["--log-format", "json", "run"]);
+        command.args(args);
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert_eq!(done.status.code(), Some(code));
+        let told = super::world::text(&done.stderr);
+        let lines: Vec<serde_json::Value> = told
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{told}")))
+            .collect();
+        let has = |level: &str, words: &str| {
+            lines.iter().any(|line| line["level"] == level && line["message"].to_string().contains(words))
+        };
+        if code == 0 {
+            assert!(has("INFO", "visit 1: initial.issue") && has("INFO", "pull request: "), "{told}");
+        } else {
+            assert!(has("ERROR", "99"), "{told}");
+        }
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_branch_that_others_brought_in_while_it_was_published_needs_no_pull_request() {
     let world = World::new(1).await;
     let slow = json!({ "path": "/repos/demo/shop/pulls", "kind": "delay", "delay_ms": 4_000 });
