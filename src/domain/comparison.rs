@@ -64,11 +64,14 @@ fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
         .policy_decisions
         .iter()
         .map(|decision| {
+            // A replay proposes what the record kept, which is without the secrets: arguments are compared, hashes not.
+            let call = places.get(decision.call_id.as_str()).and_then(|place| calls.get(*place));
+            let redacted = call.is_some_and(|call| call["arguments"].to_string().contains("[redacted:"));
             json!({
                 "resource": decision.resource, "decision": decision.decision, "reason": decision.reason,
                 "publicReason": decision.public_reason, "denyMode": decision.deny_mode,
                 "policyVersion": decision.policy_version, "ruleId": decision.rule_id,
-                "proposalHash": decision.proposal_hash,
+                "proposalHash": (!redacted).then_some(&decision.proposal_hash),
             })
         })
         .collect();

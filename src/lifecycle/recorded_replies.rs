@@ -17,6 +17,12 @@ use crate::store::run_dir::RunDir;
 /// One answer, or why there was none.
 pub(super) type Answer = Result<ModelReply, ModelError>;
 
+/// An answer, and whether it was accepted: then it stands in every later request of its session.
+pub(super) struct Given {
+    pub answer: Answer,
+    pub accepted: bool,
+}
+
 /// A reply that the session could not use, by session, turn and attempt.
 pub(super) type Rejected = BTreeMap<(Uuid, u32, u32), RejectedReply>;
 
@@ -92,7 +98,7 @@ pub(super) fn answers(
     messages: &[Message],
     facts: &RunFacts,
     rejected: &Rejected,
-) -> VecDeque<Answer> {
+) -> VecDeque<Given> {
     let mut accepted: VecDeque<ModelReply> = messages.iter().filter_map(accepted).collect();
     let of_session = session.to_string();
     let mut answers = VecDeque::new();
@@ -102,11 +108,13 @@ pub(super) fn answers(
             continue;
         };
         let refused = rejected.get(&(session, entry.turn, entry.attempt.unwrap_or(1)));
-        let mut reply = match (refused.filter(|reply| reply.reason != "invalid_reply"), entry.status) {
+        let refused = refused.filter(|reply| reply.reason != "invalid_reply");
+        let mut reply = match (refused, entry.status) {
             (Some(refused), _) => refused_reply(refused),
             (None, AccountingStatus::Ok) => accepted.pop_front().unwrap_or_else(silence),
             (None, AccountingStatus::Failed) => {
-                answers.extend(failure(entry, *http_status).map(Err));
+                let failed = failure(entry, *http_status);
+                answers.extend(failed.map(|error| Given { answer: Err(error), accepted: false }));
                 continue;
             }
         };
@@ -115,15 +123,9 @@ pub(super) fn answers(
         if stop_reason.as_deref().is_some_and(was_cut) {
             reply.stop = ReplyStop::Length;
         }
-        answers.push_back(Ok(reply));
+        answers.push_back(Given { answer: Ok(reply), accepted: refused.is_none() });
     }
     answers
-}
-
-/// Whether a reply leaves something in the next request of its session.
-pub(super) fn is_heard(reply: &ModelReply) -> bool {
-    let silent = reply.text.trim().is_empty() && reply.tool_calls.is_empty() && reply.reasoning.is_none();
-    !silent && reply.stop != ReplyStop::Refusal
 }
 
 fn accepted(message: &Message) -> Option<ModelReply> {

@@ -11,7 +11,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
-use super::recorded_replies::{self, Answer, is_heard, kept, whole};
+use super::recorded_replies::{self, Answer, Given, kept, whole};
 use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, VerifyCommand};
@@ -69,7 +69,7 @@ pub struct Recording {
 
 /// The answers that one session got, and the handles of its stored outputs in the order they were given out.
 struct RecordedSession {
-    answers: VecDeque<Answer>,
+    answers: VecDeque<Given>,
     handles: Vec<String>,
     /// Something was said that later requests of the session hold.
     begun: bool,
@@ -217,11 +217,13 @@ impl Recording {
             sessions.pop_front();
         }
         let session = sessions.front_mut()?;
-        let mut reply = match session.answers.pop_front()? {
+        let given = session.answers.pop_front()?;
+        // A turn whose attempts were all refused leaves nothing in the next turn's first request.
+        session.begun |= given.accepted;
+        let mut reply = match given.answer {
             Ok(reply) => reply,
             Err(error) => return Some(Err(error)),
         };
-        session.begun |= is_heard(&reply);
         // Handles are made up anew in every run: the recorded one stands for the one given out at the same place.
         let now = handles(&request.messages);
         for (old, new) in session.handles.iter().zip(&now) {

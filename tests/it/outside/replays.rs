@@ -77,6 +77,34 @@ reason = "reads"
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn p_041_refused_attempts_and_redacted_arguments_replay_equal() {
+    let refused = |value: Value| serde_json::from_value(value).unwrap();
+    let text = || refused(json!({"text": "just text"}));
+    let key = "k=ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8\n";
+    for (script, detail) in [
+        (vec![text(), text(), text(), reports("done", json!([]))], "completed_forced_final"),
+        (
+            vec![refused(json!({"text": ""})), text(), text(), reports("done", json!([]))],
+            "completed_forced_final",
+        ),
+        (
+            vec![
+                calls(&[("write_file", json!({"path": "s.txt", "content": key}))]),
+                reports("done", json!([])),
+            ],
+            "completed",
+        ),
+    ] {
+        let world = solo(script, None, "").await;
+        let (_, output) = run(&world).await;
+        assert_eq!(output["stop_detail"], detail, "{output:#}");
+        let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+        assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn p_040_what_was_denied_is_decided_again_and_what_the_record_lacks_is_named_or_run() {
     let replies = vec![
         calls(&[
