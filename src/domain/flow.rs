@@ -57,12 +57,14 @@ impl Definition {
     /// definition (D64). Labels of both are united; a label that only the model names is left out and told, because
     /// labels set things in motion that nobody allowed it to.
     pub fn closure(&self, output: Option<&Map<String, Value>>) -> Closure {
-        let asked = output
+        let said = output
             .and_then(|output| {
                 output.get("closure_action").or_else(|| at(output, "next_action.closure_action"))
             })
-            .and_then(Value::as_str)
-            .and_then(ClosureAction::parse);
+            .and_then(Value::as_str);
+        let unknown = said.filter(|word| ClosureAction::parse(word).is_none());
+        // A word that nobody knows is a wish for something else than the usual: the issue stays open.
+        let asked = said.map(|word| ClosureAction::parse(word).unwrap_or(ClosureAction::LabelOnly));
         let allowed = self.github.default_closure_action;
         let mut refused_labels = Vec::new();
         let mut labels = |path: &str, configured: &[String]| {
@@ -80,6 +82,7 @@ impl Definition {
         Closure {
             action: asked.unwrap_or(allowed).clamped_to(allowed),
             asked,
+            unknown_action: unknown.map(str::to_owned),
             add_labels: labels("issue.labels.add", &self.github.completion_add),
             remove_labels: labels("issue.labels.remove", &self.github.completion_remove),
             refused_labels,
@@ -103,6 +106,8 @@ pub struct Closure {
     pub action: ClosureAction,
     /// What the model asked for, if it did; differs from `action` when it was clamped.
     pub asked: Option<ClosureAction>,
+    /// What the model asked for, where it is no such action; the issue is only labelled then.
+    pub unknown_action: Option<String>,
     /// Labels to put on.
     pub add_labels: Vec<String>,
     /// Labels to take off.

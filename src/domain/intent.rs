@@ -181,8 +181,9 @@ impl ClosureAction {
         }
     }
 
-    /// Reads the word.
+    /// Reads the word as models write it: any case, spaces around it, `_` for `-`.
     pub fn parse(word: &str) -> Option<Self> {
+        let word = word.trim().to_ascii_lowercase().replace('_', "-");
         Self::ALL.into_iter().find(|action| action.as_str() == word)
     }
 
@@ -219,6 +220,14 @@ mod tests {
         for intent in Intent::ALL {
             assert_eq!(Intent::parse(intent.as_str()), Some(intent));
         }
+    }
+
+    #[test]
+    fn e21_closure_actions_are_read_in_any_case() {
+        for word in ["label-only", "LABEL_ONLY", " Label-Only "] {
+            assert_eq!(ClosureAction::parse(word), Some(ClosureAction::LabelOnly), "{word}");
+        }
+        assert_eq!(ClosureAction::parse("labels"), None);
     }
 
     #[test]

@@ -46,7 +46,12 @@ pub async fn settle(
             format!("The agent asked for labels that its definition does not name: {names}."),
         );
     }
-    if let Some(asked) = closure.asked.filter(|asked| *asked != closure.action) {
+    if let Some(word) = &closure.unknown_action {
+        run.warn(
+            "closure_unknown",
+            format!("The agent asked for the closure \"{word}\", which is none; the issue is only labelled."),
+        );
+    } else if let Some(asked) = closure.asked.filter(|asked| *asked != closure.action) {
         run.warn(
             "closure_clamped",
             format!(
