@@ -1,6 +1,7 @@
 //! The shape of a step's output, how it is found in a reply, and how it is checked (seed 001: OutputSchema,
 //! OutputExtractor, OutputValidator).
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Shape of a step's output: always a JSON Schema; beside it the seed's field list, where the registry has that form.
@@ -117,7 +118,8 @@ impl OutputSchema {
 }
 
 /// Which strategy found the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ExtractionStrategy {
     /// A fenced `json` block.
     FencedJson,
@@ -125,17 +127,6 @@ pub enum ExtractionStrategy {
     WholeReply,
     /// Lines `key: value` of the schema's fields.
     KeyValueLines,
-}
-
-impl ExtractionStrategy {
-    /// The word in the record.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FencedJson => "fenced_json",
-            Self::WholeReply => "whole_reply",
-            Self::KeyValueLines => "key_value_lines",
-        }
-    }
 }
 
 /// An output found in a reply.
@@ -153,7 +144,8 @@ pub struct Extracted {
 pub struct ExtractionFailed(pub Vec<String>);
 
 /// Finds a step's output in a reply: fenced `json` block, whole reply, `key: value` lines, or nothing. No effects.
-pub fn extract(reply: &str, schema: &StepSchema) -> Result<Extracted, ExtractionFailed> {
+/// `schema`: the JSON Schema that names the fields; `null` names none.
+pub fn extract(reply: &str, schema: &Value) -> Result<Extracted, ExtractionFailed> {
     let mut misses = Vec::new();
     let blocks = fenced_json(reply);
     if blocks.is_empty() {
@@ -168,7 +160,7 @@ pub fn extract(reply: &str, schema: &StepSchema) -> Result<Extracted, Extraction
             Err(error) => misses.push(format!("the ```json block is broken: {error}")),
         }
     }
-    match serde_json::from_str(reply.trim_start_matches('\u{feff}').trim()) {
+    match serde_json::from_str(unfenced(reply.trim_start_matches('\u{feff}').trim())) {
         Ok(Value::Object(data)) => return Ok(Extracted { data, strategy: ExtractionStrategy::WholeReply }),
         Ok(_) => misses.push("the reply as a whole is no object".into()),
         Err(_) => misses.push("the reply as a whole is no JSON".into()),
@@ -179,6 +171,11 @@ pub fn extract(reply: &str, schema: &StepSchema) -> Result<Extracted, Extraction
         return Err(ExtractionFailed(misses));
     }
     Ok(Extracted { data, strategy: ExtractionStrategy::KeyValueLines })
+}
+
+/// A reply that is one block without a tag is that block.
+fn unfenced(reply: &str) -> &str {
+    reply.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")).map_or(reply, str::trim)
 }
 
 fn fenced_json(reply: &str) -> Vec<String> {
@@ -196,8 +193,8 @@ fn fenced_json(reply: &str) -> Vec<String> {
 }
 
 /// Top-level fields that the schema names; a value is read by the field's type, and stays text where it does not fit.
-fn key_value_lines(reply: &str, schema: &StepSchema) -> Map<String, Value> {
-    let Some(properties) = schema.json.get("properties").and_then(Value::as_object) else {
+fn key_value_lines(reply: &str, schema: &Value) -> Map<String, Value> {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Map::new();
     };
     let mut data = Map::new();
@@ -310,23 +307,24 @@ mod tests {
     #[test]
     fn the_four_strategies_are_tried_in_the_seeds_order() {
         let both = "{\"height\": 1}\n```json\n{\"height\": 2}\n```";
-        let found = extract(both, &schema()).unwrap();
+        let found = extract(both, &schema().json).unwrap();
         assert_eq!(
             (found.data["height"].clone(), found.strategy),
             (json!(2), ExtractionStrategy::FencedJson)
         );
-        let whole = extract(" {\"height\": 1} ", &schema()).unwrap();
+        let whole = extract(" {\"height\": 1} ", &schema().json).unwrap();
         assert_eq!(whole.strategy, ExtractionStrategy::WholeReply);
-        let lines = extract("Measured.\n- **height**: 3\nunit: 12\nother: x", &schema()).unwrap();
+        let lines = extract("Measured.\n- **height**: 3\nunit: 12\nother: x", &schema().json).unwrap();
         assert_eq!(lines.strategy, ExtractionStrategy::KeyValueLines);
         assert_eq!(Value::Object(lines.data), json!({"height": 3, "unit": "12"}));
-        let failed = extract("nothing here", &schema()).unwrap_err();
+        let failed = extract("nothing here", &schema().json).unwrap_err();
         assert_eq!(failed.0.len(), 3, "{failed}");
     }
 
     #[test]
     fn a_broken_block_falls_to_the_next_one() {
-        let found = extract("```json\n{\"height\": \n```\n```json\n{\"height\": 2}\n```", &schema()).unwrap();
+        let found =
+            extract("```json\n{\"height\": \n```\n```json\n{\"height\": 2}\n```", &schema().json).unwrap();
         assert_eq!(found.data["height"], json!(2));
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::output_schema::ExtractionStrategy;
 use super::record::Artifact;
 
 /// UUIDv7 of a run; its first milliseconds are the start.
@@ -83,6 +84,9 @@ pub struct VisitRecord {
     pub output: Map<String, Value>,
     /// SHA-256 over the output's canonical JSON.
     pub output_sha256: String,
+    /// How the output was found, where the model wrote it as text (D5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extraction: Option<ExtractionStrategy>,
     /// What `previous_summary` will be.
     pub summary: String,
     /// The conversation, where a session ran.

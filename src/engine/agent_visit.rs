@@ -30,7 +30,6 @@ use crate::domain::fingerprint::HashedTools;
 use crate::domain::flow::StepId;
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
-use crate::domain::output_schema::extract;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::record::AccountingKind;
 use crate::domain::report::ReportSource;
@@ -446,19 +445,11 @@ impl AgentVisit<'_> {
         {
             return self.shape.from_call(&whole, false);
         }
-        match &self.work.step.output_schema {
-            Some(schema) => match extract(&said.text, schema) {
-                Ok(extracted) => {
-                    let call = Map::from_iter([("content_json".to_owned(), Value::Object(extracted.data))]);
-                    Ok(ModelReport { source: ReportSource::Text, ..self.shape.from_call(&call, false)? })
-                }
-                Err(_) => self.shape.from_text(&said.text, false),
-            },
-            None if said.text.trim().is_empty() && !self.agent.asks_again => {
-                self.shape.from_text(&format!("{} ended without a word.", self.agent.name), false)
-            }
-            None => self.shape.from_text(&said.text, false),
+        let structured = self.work.step.output_schema.is_some();
+        if !structured && said.text.trim().is_empty() && !self.agent.asks_again {
+            return self.shape.from_text(&format!("{} ended without a word.", self.agent.name), false);
         }
+        self.shape.from_text(&said.text, false)
     }
 
     async fn close(
@@ -469,6 +460,7 @@ impl AgentVisit<'_> {
     ) -> SessionOutcome {
         let world = &self.world.0;
         let (ts, format) = (world.clock.now_ms(), self.shape.format());
+        let extraction = ended.as_ref().ok().and_then(|model| model.extraction);
         let (report, source, failure, said) = match ended {
             Ok(mut model) => {
                 let (source, outcome, claims) =
@@ -489,6 +481,7 @@ impl AgentVisit<'_> {
         let mut outcome = SessionOutcome {
             report,
             source,
+            extraction,
             outcome: said.0,
             claims,
             failure,

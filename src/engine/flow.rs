@@ -254,10 +254,10 @@ impl<'a> FlowRun<'a> {
             Ok(values) => values,
             Err(stop) => return Ok(Err(stop)),
         };
-        let said = if result.output.is_empty() {
-            result.text.clone()
-        } else {
+        let said = if result.text.is_empty() {
             Value::Object(result.output.clone()).to_string()
+        } else {
+            result.text.clone()
         };
         let asking = self.world.ask_step_check(self.plan, (step, visit), check, &values, &said);
         let asked = Box::pin(asking).await?;
@@ -547,6 +547,7 @@ impl<'a> FlowRun<'a> {
             ended_at: self.world.now(),
             output,
             output_sha256,
+            extraction: result.extraction,
             summary: result.summary,
             conversation: result.conversation,
             carried: self.carried.clone(),

@@ -117,7 +117,7 @@ impl FlowWorld {
             Ok(prompt) => prompt,
             Err(error) => {
                 let message = format!("The check of the step \"{}\" cannot be asked: {error}.", step.id);
-                return Ok(Err(Stop::new(StopDetail::ConfigInvalid, message)));
+                return Ok(Err(Stop::new(StopDetail::SchemaInvalid, message)));
             }
         };
         // The step's own words are what is judged, not orders for the judge.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{arguments, slack_blocks};
 use crate::domain::message::ToolSpec;
+use crate::domain::output_schema::{ExtractionStrategy, extract};
 use crate::domain::report::{FinalReport, ProposedClaim, ReportFormat, ReportOutcome, ReportSource};
 use crate::domain::run::ForcedFinal;
 
@@ -15,13 +16,24 @@ pub const FINAL_REPORT: &str = "agent__final_report";
 
 /// Puts a step's output in order before its schema is asked: aliases, letter case, defaults (D21, D74). The error is what
 /// makes it useless whatever the schema says.
-pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<(), String> + Send + Sync>;
+pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<Prepared, String> + Send + Sync>;
+
+/// What a prepared output still has to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// Its schema.
+    ForSchema,
+    /// Nothing: a model that gives up need not fit the schema (E10).
+    GivenUp,
+}
 
 /// What a session's report must be.
 #[derive(Clone)]
 pub struct ReportShape {
     format: ReportFormat,
     validator: Option<Arc<Validator>>,
+    /// What the validator was made of; its fields are what a text is searched for.
+    schema: Arc<Value>,
     prepare: Option<Prepare>,
     tool: Arc<ToolSpec>,
 }
@@ -46,6 +58,8 @@ pub struct ModelReport {
     pub content: Option<String>,
     /// Structured formats.
     pub content_json: Option<Map<String, Value>>,
+    /// How it was found, where the model wrote it as text (D5).
+    pub extraction: Option<ExtractionStrategy>,
     /// The model's own.
     pub metadata: Map<String, Value>,
     /// What it says came of it.
@@ -91,7 +105,8 @@ impl ReportShape {
         };
         let format = if schema.is_some() { ReportFormat::Json } else { format };
         let tool = Arc::new(tool(format, schema.as_ref()));
-        Ok(Self { format, validator, prepare: None, tool })
+        let schema = Arc::new(schema.unwrap_or_default());
+        Ok(Self { format, validator, schema, prepare: None, tool })
     }
 
     /// Puts the output in order before the schema is asked; what is stored stays as the model wrote it.
@@ -121,6 +136,7 @@ impl ReportShape {
             source: ReportSource::Tool,
             content: None,
             content_json: None,
+            extraction: None,
             metadata: match arguments.get("metadata") {
                 None | Some(Value::Null) => Map::new(),
                 Some(Value::Object(metadata)) => metadata.clone(),
@@ -132,16 +148,18 @@ impl ReportShape {
             truncated,
         };
         if self.format.is_structured() {
-            let object = match arguments.get("content_json") {
-                Some(Value::Object(object)) => object.clone(),
-                Some(Value::String(text)) => parse_object(text).ok_or_else(|| {
-                    ReportProblem::shape("/content_json: an object is expected, found text")
-                })?,
-                Some(_) => return Err(ReportProblem::shape("/content_json: an object is expected")),
-                None => return Err(ReportProblem::shape("/content_json: it is required in this format")),
-            };
-            self.check(&object, "/content_json")?;
-            report.content_json = Some(object);
+            match (arguments.get("content_json"), arguments.get("content")) {
+                (Some(Value::Object(object)), _) => {
+                    self.check(object, "/content_json")?;
+                    report.content_json = Some(object.clone());
+                }
+                (Some(Value::String(text)), _) => self.extract(&mut report, text, "/content_json")?,
+                (Some(_), _) => return Err(ReportProblem::shape("/content_json: an object is expected")),
+                (None, Some(Value::String(text))) => self.extract(&mut report, text, "/content")?,
+                (None, _) => {
+                    return Err(ReportProblem::shape("/content_json: it is required in this format"));
+                }
+            }
         } else {
             match arguments.get("content").and_then(Value::as_str) {
                 Some(text) if !text.trim().is_empty() => report.content = Some(text.to_owned()),
@@ -157,6 +175,7 @@ impl ReportShape {
             source: ReportSource::Text,
             content: None,
             content_json: None,
+            extraction: None,
             metadata: Map::new(),
             outcome: None,
             claims: Vec::new(),
@@ -167,11 +186,7 @@ impl ReportShape {
             return Err(ReportProblem::plain("the text is blank"));
         }
         if self.format.is_structured() {
-            let object = parse_object(text).ok_or_else(|| {
-                ReportProblem::shape("the text is not one JSON object; call agent__final_report")
-            })?;
-            self.check(&object, "")?;
-            report.content_json = Some(object);
+            self.extract(&mut report, text, "")?;
         } else {
             report.content = Some(text.to_owned());
         }
@@ -183,6 +198,16 @@ impl ReportShape {
         !self.format.is_structured()
     }
 
+    /// Finds the object in a text (seed 001, OutputExtractor).
+    fn extract(&self, report: &mut ModelReport, text: &str, at: &str) -> Result<(), ReportProblem> {
+        let found = extract(text, &self.schema)
+            .map_err(|error| ReportProblem::shape(format!("{at}: {error}; call {FINAL_REPORT}")))?;
+        self.check(&found.data, at)?;
+        report.content_json = Some(found.data);
+        report.extraction = Some(found.strategy);
+        Ok(())
+    }
+
     fn check(&self, object: &Map<String, Value>, at: &str) -> Result<(), ReportProblem> {
         let problem = |message: String| ReportProblem::shape(format!("{at}: {message}"));
         if self.format == ReportFormat::SlackBlockKit {
@@ -190,8 +215,10 @@ impl ReportShape {
         }
         if let Some(validator) = &self.validator {
             let mut prepared = object.clone();
-            if let Some(prepare) = &self.prepare {
-                prepare(&mut prepared).map_err(ReportProblem::shape)?;
+            if let Some(prepare) = &self.prepare
+                && prepare(&mut prepared).map_err(ReportProblem::shape)? == Prepared::GivenUp
+            {
+                return Ok(());
             }
             arguments::check(validator, &Value::Object(prepared)).map_err(problem)?;
         }
@@ -208,19 +235,6 @@ fn read<T: serde::de::DeserializeOwned>(
         Some(value) => serde_json::from_value(value.clone())
             .map(Some)
             .map_err(|error| ReportProblem::shape(format!("/{key}: {error}"))),
-    }
-}
-
-/// One JSON object: the whole text, or the only fenced block in it.
-fn parse_object(text: &str) -> Option<Map<String, Value>> {
-    let whole = text.trim();
-    let inner = whole
-        .strip_prefix("```")
-        .and_then(|rest| rest.strip_suffix("```"))
-        .map(|rest| rest.strip_prefix("json").unwrap_or(rest));
-    match serde_json::from_str(inner.unwrap_or(whole)) {
-        Ok(Value::Object(object)) => Some(object),
-        _ => None,
     }
 }
 
@@ -452,7 +466,7 @@ mod tests {
             if let Some(Value::String(intent)) = output.get_mut("intent") {
                 intent.make_ascii_lowercase();
             }
-            Ok(())
+            Ok(Prepared::ForSchema)
         });
         let shape = ReportShape::new(ReportFormat::Markdown, Some(schema)).unwrap();
         let call = arguments(json!({ "content_json": { "intent": "NEXT" } }));

@@ -39,6 +39,7 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::money::Money;
+use crate::domain::output_schema::ExtractionStrategy;
 use crate::domain::record::Artifact;
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
@@ -156,6 +157,8 @@ pub struct SessionOutcome {
     pub report: FinalReport,
     /// Where it came from.
     pub source: ReportSource,
+    /// How its object was found, where the model wrote it as text (D5).
+    pub extraction: Option<ExtractionStrategy>,
     /// What the model says came of it.
     pub outcome: Option<ReportOutcome>,
     /// What it claims; redacted.
@@ -483,6 +486,7 @@ impl<'a> Session<'a> {
         };
         let ts = self.world.clock.now_ms();
         let format = self.request.report.format();
+        let extraction = ended.as_ref().ok().and_then(|model| model.extraction);
         let (report, source, failure, said) = match ended {
             Ok(model) => {
                 let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
@@ -501,6 +505,7 @@ impl<'a> Session<'a> {
         let (said_outcome, claims) = said;
         let mut outcome = SessionOutcome {
             source,
+            extraction,
             outcome: said_outcome,
             claims,
             failure,
@@ -613,6 +618,7 @@ fn unopened(request: &SessionRequest, world: &SessionWorld, record: &Record, hal
     SessionOutcome {
         report,
         source: ReportSource::Synthetic,
+        extraction: None,
         outcome: None,
         claims: Vec::new(),
         failure: Some(failure),

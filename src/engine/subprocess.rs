@@ -40,9 +40,9 @@ impl FlowWorld {
             Ok(args) => args,
             Err(missing) => {
                 return failed(
-                    StopDetail::ConfigInvalid,
+                    StopDetail::SchemaInvalid,
                     format!(
-                        "${{context.{missing}}} has no value; declare a parameter, or take it from a step with inputs"
+                        "PR-RESOLVE-005: ${{context.{missing}}} has no value; declare a parameter, or take it from a step with inputs"
                     ),
                 );
             }

@@ -13,7 +13,7 @@ use super::gate::HandoffRuling;
 use super::halt::Halt;
 use super::journal::JournalError;
 use super::record::{Record, SessionIds};
-use super::report::ReportShape;
+use super::report::{Prepared, ReportShape};
 use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
@@ -24,12 +24,13 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
+use crate::domain::intent::Intent;
 use crate::domain::message::Message;
-use crate::domain::output_schema::extract;
+use crate::domain::output_schema::{ExtractionStrategy, extract};
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::record::Artifact;
 use crate::domain::report::ReportFormat;
-use crate::domain::routing::GateError;
+use crate::domain::routing::{GateError, Interpreted};
 use crate::domain::run::{ForcedFinal, RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::target::SessionSettings;
@@ -118,6 +119,8 @@ pub(super) struct StepWork<'a> {
 pub(super) struct StepResult {
     /// Output, normalised and validated.
     pub output: Map<String, Value>,
+    /// How it was found in a text (D5).
+    pub extraction: Option<ExtractionStrategy>,
     /// The model's own text.
     pub text: String,
     /// The resolved prompt.
@@ -193,7 +196,8 @@ impl FlowWorld {
             Ok(resolved) => resolved,
             Err(error) => {
                 let message = format!("The prompt of the step \"{}\" cannot be made: {error}.", work.step.id);
-                return Ok(Err((Box::default(), Stop::new(StopDetail::ConfigInvalid, message))));
+                // A value that an earlier visit did not put out: the run has begun, so this is no refused start.
+                return Ok(Err((Box::default(), Stop::new(StopDetail::SchemaInvalid, message))));
             }
         };
         if let Some(retry) = work.retry {
@@ -320,11 +324,13 @@ fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Sto
             notes.extend(replaced.into_iter().filter(|note| !note.is_empty()));
             notes.dedup();
             // The gate's own words say more than the schema's enum does (E05).
-            if let Err(error @ GateError::NotAllowed { .. }) = flow.interpret(step, output) {
-                return Err(error.to_string());
+            match flow.interpret(step, output) {
+                Err(error @ GateError::NotAllowed { .. }) => return Err(error.to_string()),
+                Ok(Interpreted { intent: Intent::Abort, .. }) => return Ok(Prepared::GivenUp),
+                _ => {}
             }
         }
-        Ok(())
+        Ok(Prepared::ForSchema)
     })))
 }
 
@@ -337,6 +343,7 @@ pub(super) fn read_outcome(
     let text = outcome.report.content.take().unwrap_or_default();
     let mut result = StepResult {
         output: outcome.report.content_json.take().unwrap_or_default(),
+        extraction: outcome.extraction,
         prompt,
         turns: outcome.turns,
         attempts: outcome.attempts,
@@ -352,17 +359,16 @@ pub(super) fn read_outcome(
     if let Some(failure) = outcome.failure {
         return Err((Box::new(result), failure.stop));
     }
-    if let Some(schema) = &work.step.output_schema {
-        if result.output.is_empty()
-            && let Ok(extracted) = extract(&result.text, schema)
-        {
-            result.output = extracted.data;
-        }
-        plan.definition().flow.normalise(work.step, &mut result.output);
-        // The session checked the schema already; what is left are the defaults of the seed's form.
-        if let Some(fields) = &schema.fields {
-            fields.fill_defaults(&mut result.output);
-        }
+    // A step without schema puts out what its text holds, if anything: no schema names the keys of `key: value` lines.
+    if work.step.output_schema.is_none()
+        && let Ok(found) = extract(&result.text, &Value::Null)
+    {
+        (result.output, result.extraction) = (found.data, Some(found.strategy));
+    }
+    plan.definition().flow.normalise(work.step, &mut result.output);
+    // The session checked the schema already; what is left are the defaults of the seed's form.
+    if let Some(fields) = work.step.output_schema.as_ref().and_then(|schema| schema.fields.as_ref()) {
+        fields.fill_defaults(&mut result.output);
     }
     Ok(result)
 }

@@ -67,6 +67,15 @@ async fn e19_an_argument_without_value_is_refused_at_load() {
 }
 
 #[tokio::test]
+async fn e19_a_run_that_has_begun_is_no_refused_start_where_a_value_is_missing() {
+    let flow = program("echo", json!(["${context.prNumber}"])).await;
+    flow.project.agent_json(|agent| {
+        agent["parameters"]["prNumber"] = json!({"type": "number", "description": "x", "cli": "--pr-number"});
+    });
+    flow.run().await.failed(StopDetail::SchemaInvalid, "PR-RESOLVE-005");
+}
+
+#[tokio::test]
 async fn e19_a_program_can_be_a_step_among_others() {
     let flow = Flow::f0(vec![says("handoff")]).await.registry(|registry| {
         registry["steps"]["closure.a"]["runner"] =

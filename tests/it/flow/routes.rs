@@ -180,27 +180,16 @@ async fn x_038_an_invalid_handoff_is_rejected_tried_once_more_and_then_the_run_f
 
 #[tokio::test]
 async fn e10_an_abort_fails_from_every_kind_and_keeps_its_reason() {
-    for before in [vec![], vec![says("next")], vec![says("handoff")]] {
-        let visits = before.len() + 1;
-        let flow =
-            Flow::f0(before.into_iter().chain([because("abort", "it cannot be done")]).collect()).await;
-        open_schemas(&flow.project);
-        flow.project.json("schemas/s.schema.json", |schemas| {
-            for (_, schema) in schemas.as_object_mut().unwrap() {
-                let words = schema["properties"]["next_action"]["properties"]["action"]["enum"]
-                    .as_array_mut()
-                    .unwrap();
-                words.push(json!("abort"));
-            }
-        });
-        flow.project.registry(|registry| {
-            for (_, step) in registry["steps"].as_object_mut().unwrap() {
-                step["structuredGate"]["allowedIntents"].as_array_mut().unwrap().push(json!("abort"));
-            }
+    // F0 names `abort` nowhere, neither in its gates nor in its schemas.
+    for (before, fail_fast) in [(None, true), (Some("next"), true), (Some("handoff"), true), (None, false)] {
+        let visits = 1 + usize::from(before.is_some());
+        let script = before.map(says).into_iter().chain([because("abort", "it cannot be done")]);
+        let flow = Flow::f0(script.collect()).await.registry(|registry| {
+            registry["steps"]["initial.a"]["structuredGate"]["failFast"] = json!(fail_fast);
         });
         let ended = flow.run().await;
         ended.failed(StopDetail::AgentAborted, "it cannot be done");
-        assert_eq!(ended.visits.len(), visits);
+        assert_eq!((ended.visits.len(), ended.requests.len()), (visits, visits));
         assert_eq!(ended.visits.last().unwrap().verdict, "abort");
     }
 }

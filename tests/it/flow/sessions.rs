@@ -1,11 +1,12 @@
 //! What happens inside a visit's session and what that means for the flow: E11, E20, E23, E24, and D4.
 
 use agentd::domain::message::Message;
+use agentd::domain::output_schema::ExtractionStrategy;
 use agentd::domain::stop::{Stop, StopDetail};
 use serde_json::json;
 
-use super::world::{Flow, says};
-use crate::session::world::{limited, roles};
+use super::world::{Flow, open_schemas, says};
+use crate::session::world::{limited, report, roles, text};
 
 #[tokio::test(start_paused = true)]
 async fn e11_a_rate_limit_costs_neither_the_run_nor_a_visit() {
@@ -41,6 +42,62 @@ async fn e24_stopping_twice_is_stopping_once() {
     let ended = flow.run().await;
     ended.failed(StopDetail::UserStop, "enough");
     assert!(ended.visits.is_empty() && ended.requests.is_empty());
+}
+
+#[tokio::test]
+async fn d5_an_output_written_as_text_is_found_by_the_seeds_strategies_and_the_visit_says_by_which() {
+    let object = json!({"next_action": {"action": "handoff"}});
+    for (said, found) in [
+        (format!("I looked.\n```json\n{object}\n```\nBye."), ExtractionStrategy::FencedJson),
+        (object.to_string(), ExtractionStrategy::WholeReply),
+        (format!("```\n{object}\n```"), ExtractionStrategy::WholeReply),
+        (format!("I looked.\nnext_action: {}", object["next_action"]), ExtractionStrategy::KeyValueLines),
+    ] {
+        for as_text in [true, false] {
+            let line = if as_text { text(&said) } else { report(&said) };
+            let flow = Flow::f0(vec![line, says("closing")]).await;
+            let turns = if as_text { 1 } else { 15 };
+            let ended = flow.with(|flow| flow.world.settings.max_turns = turns).run().await;
+            assert_eq!(ended.succeeded().steps(), ["initial.a", "closure.a"], "{said}");
+            assert_eq!(ended.requests.len(), 2, "nothing is asked twice: {said}");
+            assert_eq!(ended.visits[0].output["next_action"], object["next_action"]);
+            assert_eq!((ended.visits[0].extraction, ended.visits[1].extraction), (Some(found), None));
+        }
+    }
+}
+
+#[tokio::test]
+async fn d5_a_step_without_schema_puts_out_the_object_that_its_text_holds() {
+    let script = vec![report("I measured.\n```json\n{\"height\": 4}\n```"), report("Done.")];
+    let flow = Flow::f0(script).await.registry(|registry| {
+        for (_, step) in registry["steps"].as_object_mut().unwrap() {
+            for key in ["structuredGate", "transitions", "outputSchemaRef"] {
+                step.as_object_mut().unwrap().shift_remove(key);
+            }
+        }
+        registry["steps"]["continuation.a"]["inputs"] =
+            json!({"from_step": "initial.a", "variables": {"initial.a.height": true}});
+    });
+    let flow = flow.agent(|agent| {
+        agent["runner"]["verdict"] = json!({"type": "count:iteration", "config": {"maxIterations": 2}});
+    });
+    let ended = flow.prompt("continuation.a", "It is {uv-initial_a_height}.").run().await;
+    assert_eq!(ended.succeeded().visits[0].extraction, Some(ExtractionStrategy::FencedJson));
+    assert!(ended.asked(2).starts_with("It is 4."), "{}", ended.asked(2));
+}
+
+#[tokio::test]
+async fn e09_an_optional_input_that_the_prompt_needs_fails_the_run_and_is_no_refused_start() {
+    let flow = Flow::f0(vec![says("next")]).await.registry(|registry| {
+        registry["steps"]["continuation.a"]["inputs"] =
+            json!({"x": {"from": "initial.a.note", "required": false}});
+    });
+    open_schemas(&flow.project);
+    flow.project.json("schemas/s.schema.json", |schemas| {
+        schemas["initial.a"]["properties"]["note"] = json!({"type": "string"});
+    });
+    let ended = flow.prompt("continuation.a", "It says {uv-initial_a_note}.").run().await;
+    ended.failed(StopDetail::SchemaInvalid, "PR-RESOLVE-005");
 }
 
 #[tokio::test]
