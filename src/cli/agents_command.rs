@@ -10,7 +10,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::definition::diagnostic::exit_code;
-use crate::definition::migration::{self, MigrationError};
+use crate::definition::migration;
 use crate::definition::scaffold::{ScaffoldError, new_agent};
 use crate::definition::variables::host_variable;
 use crate::definition::{self, Diagnostic, Loaded, Refused, Severity};
@@ -41,7 +41,7 @@ fn known(context: &Context, name: &str) -> Result<(), CommandError> {
         return Ok(());
     }
     let error = CommandError::invalid(format!(
-        "there is no agent \"{name}\" in {}",
+        "AC-LOAD-001: there is no agent \"{name}\" in {}",
         context.base.join(".agent").display()
     ));
     Err(if all.is_empty() {
@@ -110,14 +110,18 @@ fn new(context: &Context, name: &str) -> Result<(), CommandError> {
 }
 
 fn migrate(context: &Context, name: Option<&str>) -> Result<(), CommandError> {
-    let mut told = Vec::new();
+    // Everything is planned before anything is written: one agent that cannot be migrated leaves all as they are.
+    let mut planned = Vec::new();
     for name in chosen(context, name)? {
-        let failed = |error: MigrationError| match error {
-            MigrationError::NotJson { .. } => CommandError::invalid(error.to_string()),
-            other => CommandError::failed(other.to_string()),
-        };
-        let migrations = migration::plan(&folder(context, &name)).map_err(failed)?;
-        migration::apply(&migrations).map_err(failed)?;
+        let migrations = migration::plan(&context.base, &folder(context, &name))
+            .map_err(|error| CommandError::invalid(error.to_string()))?;
+        planned.push((name, migrations));
+    }
+    for (_, migrations) in &planned {
+        migration::apply(migrations).map_err(|error| CommandError::failed(error.to_string()))?;
+    }
+    let mut told = Vec::new();
+    for (name, migrations) in planned {
         for migration in &migrations {
             let path = shown(context, &migration.path);
             let changes: Vec<String> = migration
@@ -202,11 +206,7 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     let configured = || config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
     let name = args.agent.clone().unwrap_or_else(configured);
     known(context, &name)?;
-    let given: BTreeMap<String, String> = args
-        .uv
-        .iter()
-        .map(|(name, value)| (name.strip_prefix("uv-").unwrap_or(name).to_owned(), value.clone()))
-        .collect();
+    let given: BTreeMap<String, String> = args.uv.iter().cloned().collect();
     let loaded = load(context, &name, &given.keys().cloned().collect()).map_err(|refused| CommandError {
         exit_code: refused.exit_code(),
         ..CommandError::invalid(refused.to_string())
@@ -215,7 +215,8 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     let (of_host, own): (BTreeMap<_, _>, BTreeMap<_, _>) =
         given.into_iter().partition(|(name, _)| host_variable(name).is_some());
     let mut values = loaded.run_values(&own).map_err(|problems| {
-        let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        let told: Vec<String> =
+            problems.iter().map(|problem| format!("{}: {}", problem.code, problem.message)).collect();
         problems
             .into_iter()
             .fold(CommandError::invalid(told.join("; ")), |error, problem| error.hint(problem.fix))
@@ -225,18 +226,11 @@ pub fn prompt(context: &Context, args: &PromptArgs) -> Result<(), CommandError> 
     }
     let told = |error: crate::prompt::PromptError| CommandError::invalid(error.to_string());
     let mut address = PromptAddress::parse(&args.address).map_err(told)?;
-    if address.c1 != loaded.c1() {
-        return Err(CommandError::invalid(format!(
-            "the agent {name} has no prompts under \"{}\"; its first level is \"{}\"",
-            address.c1,
-            loaded.c1()
-        )));
-    }
     if let Some(edition) = &args.edition {
         address.edition.clone_from(edition);
     }
     address.adaptation.clone_from(&args.adaptation);
-    let resolved = loaded.resolve_address(&address, &values).map_err(told)?;
+    let resolved = loaded.resolve_address(&context.base, &address, &values).map_err(told)?;
     if context.output.json() {
         return context.output.document(&json!({
             "agent": name,

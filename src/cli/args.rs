@@ -79,6 +79,12 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A variable of the prompts; templates write its name with `uv-`, so people do, too.
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = pair(text)?;
+    Ok((name.strip_prefix("uv-").map_or(name.clone(), str::to_owned), value))
+}
+
 /// What agentd can be told to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -180,7 +186,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHAT", value_parser = ["pull-request", "branch", "none"])]
     pub publish: Option<String>,
     /// A variable of the prompts; repeatable.
-    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = variable)]
     pub uv: Vec<(String, String)>,
     /// A note kept in the run's metadata; repeatable.
     #[arg(long = "meta", value_name = "NAME=VALUE", value_parser = pair)]
@@ -319,7 +325,7 @@ pub struct PromptArgs {
     #[arg(long, value_name = "A")]
     pub adaptation: Option<String>,
     /// A variable; repeatable.
-    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "uv", value_name = "NAME=VALUE", value_parser = variable)]
     pub uv: Vec<(String, String)>,
     /// The agent whose prompt it is [default: the configured one].
     #[arg(long, value_name = "NAME")]

@@ -1,5 +1,7 @@
 //! Older generations of definition files, brought into the newest form in memory (and by `agents migrate` on disk).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::position::child;
@@ -92,6 +94,9 @@ pub fn newest_registry(value: &Value) -> Newest {
     for (name, _) in members(&newest.value, "/steps") {
         newest.step(&child("/steps", &name));
     }
+    newest.base_path();
+    newest.own_c1();
+    newest.drop_key("/editions", "has no effect: each step names its edition");
     for (name, _) in members(&newest.value, "/validationSteps") {
         let step = child("/validationSteps", &name);
         newest.move_key(&format!("{step}/completionConditions"), &format!("{step}/validationConditions"));
@@ -233,7 +238,7 @@ impl Newest {
     fn step(&mut self, at: &str) {
         self.move_key(&format!("{at}/useStdin"), &format!("{at}/usesStdin"));
         self.move_key(&format!("{at}/id"), &format!("{at}/stepId"));
-        for key in ["c2", "c3", "edition", "adaptation", "path"] {
+        for key in ["c1", "c2", "c3", "edition", "adaptation", "path"] {
             self.move_key(&format!("{at}/prompt/{key}"), &format!("{at}/{key}"));
         }
         if self
@@ -273,6 +278,61 @@ impl Newest {
             self.note_move(&next, &format!("{at}/transitions/next/target"));
         }
         self.prefixed_names(at);
+    }
+
+    fn drop_key(&mut self, pointer: &str, why: &str) {
+        if take(&mut self.value, pointer).is_some() {
+            self.changes.push(Change {
+                old: self.written(pointer),
+                what: format!("\"{}\" {why}", dotted(pointer)),
+                instead: "remove it".into(),
+            });
+        }
+    }
+
+    /// `basePath` goes in front of every step's `path`; prompts with an address are at `prompts/{c1}` anyway.
+    fn base_path(&mut self) {
+        let Some(base) = self.value.pointer("/basePath").and_then(Value::as_str).map(str::to_owned) else {
+            return;
+        };
+        let base = base.trim_start_matches("./").trim_end_matches('/');
+        for (name, step) in members(&self.value, "/steps") {
+            if let Some(path) = step.get("path").and_then(Value::as_str).filter(|_| !base.is_empty()) {
+                let path = format!("{base}/{path}");
+                put(&mut self.value, &format!("{}/path", child("/steps", &name)), path.into());
+            }
+        }
+        self.drop_key("/basePath", "is no key of its own any more: paths are relative to the agent's folder");
+    }
+
+    /// A `c1` of each step's own: the registry has one for all; a prompt below another one is named by its path.
+    fn own_c1(&mut self) {
+        let steps = members(&self.value, "/steps");
+        let own: BTreeSet<Option<&str>> = steps
+            .iter()
+            .filter(|(_, step)| step.get("path").is_none())
+            .map(|(_, step)| step.get("c1").and_then(Value::as_str))
+            .collect();
+        if let (None, [Some(common)]) =
+            (self.value.get("c1"), own.iter().copied().collect::<Vec<_>>().as_slice())
+        {
+            put(&mut self.value, "/c1", (*common).into());
+        }
+        let common = self.value.get("c1").and_then(Value::as_str).unwrap_or("steps").to_owned();
+        for (name, step) in &steps {
+            let at = child("/steps", name);
+            let text = |key: &str| step.get(key).and_then(Value::as_str);
+            let Some(c1) = text("c1") else { continue };
+            if c1 != common
+                && let (None, Some(c2), Some(c3)) = (text("path"), text("c2"), text("c3"))
+            {
+                let edition = text("edition").unwrap_or("default");
+                let adaptation = text("adaptation").map(|word| format!("_{word}")).unwrap_or_default();
+                let path = format!("prompts/{c1}/{c2}/{c3}/f_{edition}{adaptation}.md");
+                put(&mut self.value, &format!("{at}/path"), path.into());
+            }
+            self.drop_key(&format!("{at}/c1"), "stands once, at the top of the registry");
+        }
     }
 
     /// `uv-` in front of declared names.
@@ -410,6 +470,18 @@ mod tests {
             })
         );
         assert_eq!(newest_registry(&newest.value).changes, []);
+        let based = newest_registry(&json!({"basePath": "prompts", "editions": ["default"], "steps": {
+            "a": {"path": "x/a.md"}, "b": {"prompt": {"c1": "own", "c2": "initial", "c3": "b"}},
+            "c": {"c1": "own", "c2": "initial", "c3": "c"}}}));
+        assert_eq!(
+            based.value,
+            json!({"c1": "own", "steps": {"a": {"path": "prompts/x/a.md"},
+                "b": {"c2": "initial", "c3": "b"}, "c": {"c2": "initial", "c3": "c"}}})
+        );
+        assert_eq!(newest_registry(&based.value).changes, []);
+        let other = newest_registry(&json!({"c1": "steps", "steps": {
+            "a": {"c1": "dev", "c2": "start", "c3": "issue", "adaptation": "x"}}}));
+        assert_eq!(other.value["steps"]["a"]["path"], "prompts/dev/start/issue/f_default_x.md");
         let list = newest_registry(&json!({"steps": [{"id": "a", "prompt": {"c2": "initial", "c3": "x"}}]}));
         assert_eq!(list.value, json!({"steps": {"a": {"c2": "initial", "c3": "x"}}}));
     }

@@ -9,7 +9,7 @@ use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
 use super::generations::{Change, Newest, legacy_entry, newest_agent, newest_registry};
 use super::graph::{self, Reach};
-use super::loaded::{Loaded, check_key};
+use super::loaded::{Loaded, check_key, library_of};
 use super::position::Position;
 use super::program::AgentPrograms;
 use super::prompt_check::{PromptCheck, in_prompt};
@@ -52,12 +52,16 @@ pub fn load(project: &Path, folder: &Path, supplied: &BTreeSet<String>) -> Resul
     }
 }
 
-/// Names of the agents that a project has: folders of `.agent` with an `agent.json`, sorted. Blocks on disk.
+/// Names of the agents that a project has: folders of `.agent` with an `agent.json` or, where that is missing (N01), a
+/// registry; sorted. Blocks on disk.
 pub fn agents_of(project: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(project.join(".agent")) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
-        .filter(|entry| entry.path().join("agent.json").is_file())
+        .filter(|entry| {
+            let is_there = |file: &str| entry.path().join(file).is_file();
+            is_there("agent.json") || is_there("steps_registry.json")
+        })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort();
@@ -175,7 +179,8 @@ impl Loader<'_> {
         match self.files.json(&self.folder.join("agent.json"), &shown) {
             Ok(source) => return Some(source),
             Err(Unreadable::Absent) => {
-                let others = agents_of(self.project);
+                let mut others = agents_of(self.project);
+                others.retain(|name| !self.folder.ends_with(name));
                 let fix = if others.is_empty() {
                     "make one with `agentd agents new NAME` or `agentd init`".to_owned()
                 } else {
@@ -199,10 +204,13 @@ impl Loader<'_> {
         if let Some(agent) = &agent {
             if self.folder.file_name().is_some_and(|name| name != agent.name.as_str()) {
                 findings.add(
-                    Severity::Warning,
+                    Severity::Error,
                     "AC-VALID-002",
                     "/name",
-                    format!("the agent is called \"{}\", but its folder is {}", agent.name, self.shown),
+                    format!(
+                        "the agent is called \"{}\", but its folder, by whose name it is found, is {}",
+                        agent.name, self.shown
+                    ),
                     "give both the same name",
                 );
             }
@@ -307,8 +315,8 @@ impl Loader<'_> {
         reach: &Reach,
         findings: &mut Findings<'_>,
     ) -> Option<(PromptRoot, PromptLibrary, BTreeMap<String, Result<Template, PromptError>>)> {
-        let root = match PromptRoot::read(self.project, self.folder, &agent.name, &registry.flow.c1) {
-            Ok(root) => root,
+        let (root, library) = match library_of(self.project, self.folder, &agent.name, &registry.flow.c1) {
+            Ok(read) => read,
             Err(error) => {
                 findings.list.push(in_prompt(Severity::Error, &error, &self.shown));
                 return None;
@@ -321,14 +329,6 @@ impl Loader<'_> {
             let error = PromptError::new("PR-FILE-002", message.clone()).on_line(*line);
             findings.list.push(in_prompt(Severity::Warning, &error, file));
         }
-        let library = match PromptLibrary::read(&root.folder, &root.shown) {
-            Ok(library) => library,
-            Err(error) => {
-                let error = PromptError::new("PR-FILE-001", format!("cannot be read: {error}"));
-                findings.list.push(in_prompt(Severity::Error, &error, &root.shown));
-                return None;
-            }
-        };
         for (file, sha256) in library.hashes() {
             self.files.keep_hash(&file, sha256);
         }

@@ -1,7 +1,7 @@
 //! A definition that is ready to run: everything read, checked, hashed and kept in memory (D1).
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use regex::Regex;
@@ -20,7 +20,7 @@ use crate::prompt::PromptError;
 use crate::prompt::address::PromptAddress;
 use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, PromptLibrary, ResolvedPrompt};
-use crate::prompt::template::{Placeholder, Template, Values};
+use crate::prompt::template::{Placeholder, RESERVED, Template, Values, is_variable_name};
 
 /// A loaded definition. Nothing of it is read again: a run keeps what it started with.
 #[derive(Debug, Clone)]
@@ -61,6 +61,20 @@ pub fn address_of(c1: &str, step: &Step, github: &GithubSettings) -> (PromptAddr
         adaptation: step.address.adaptation.clone().or(implied),
     };
     (address, absent)
+}
+
+/// Every prompt of an agent's `c1`, and where they are. Blocks on disk.
+pub(super) fn library_of(
+    project: &Path,
+    folder: &Path,
+    agent: &str,
+    c1: &str,
+) -> Result<(PromptRoot, PromptLibrary), PromptError> {
+    let root = PromptRoot::read(project, folder, agent, c1)?;
+    let library = PromptLibrary::read(&root.folder, &root.shown).map_err(|error| {
+        PromptError::new("PR-FILE-001", format!("cannot be read: {error}")).in_file(&root.shown)
+    })?;
+    Ok((root, library))
 }
 
 /// Key of a check's prompt among the prompts named by path.
@@ -145,21 +159,30 @@ impl Loaded {
         self.library.render(&found, &values)
     }
 
-    /// A prompt of the registry's `c1` by address, as `agentd prompt` shows it.
+    /// A prompt by address, as `agentd prompt` shows it. Steps use the registry's `c1` alone; prompts of another are read
+    /// from disk here.
     pub fn resolve_address(
         &self,
+        project: &Path,
         address: &PromptAddress,
         values: &Values,
     ) -> Result<ResolvedPrompt, PromptError> {
-        self.root.allows(address)?;
+        let others;
+        let (root, library) = if address.c1 == self.c1() {
+            (&self.root, &self.library)
+        } else {
+            others = library_of(project, &self.folder, &self.definition.name, &address.c1)?;
+            (&others.0, &others.1)
+        };
+        root.allows(address)?;
         let absent = match StepKind::from_c2(&address.c2) {
             Some(StepKind::Closure) => AbsentAdaptation::Fail,
             _ => AbsentAdaptation::FallBack,
         };
-        self.library.resolve(address, absent, values)
+        library.resolve(address, absent, values)
     }
 
-    /// The first level of the addresses that [`Self::resolve_address`] knows.
+    /// The first level of the addresses of its steps' prompts.
     pub fn c1(&self) -> &str {
         &self.definition.flow.c1
     }
@@ -247,12 +270,12 @@ impl Loaded {
             });
         };
         for (name, text) in given {
-            let name = name.strip_prefix("uv-").unwrap_or(name);
-            if !crate::prompt::template::is_variable_name(name) {
+            if !is_variable_name(name) || RESERVED.contains(&name.as_str()) {
                 problem(
                     "PR-C3L-002",
                     format!("\"{name}\" cannot be the name of a variable"),
-                    "begin with an ASCII letter; use letters, digits, \"_\" and \"-\"".into(),
+                    "begin with an ASCII letter; use letters, digits, \"_\" and \"-\"; input_text and its like are reserved"
+                        .into(),
                 );
             } else if host_variable(name).is_some() {
                 problem(
@@ -297,6 +320,24 @@ impl Loaded {
         values.set("verdict_criteria", criteria.clone());
         values.set("completion_criteria", criteria);
         if wrong.is_empty() { Ok(values) } else { Err(wrong) }
+    }
+
+    /// Names that were given and that nothing takes: no parameter, no prompt, no argument of a step's program.
+    pub fn unused<'a>(&self, given: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+        let by_path = self.by_path.values().map(|(_, template)| template);
+        let used: BTreeSet<&str> =
+            self.library.templates().chain(by_path).flat_map(Template::uv_variables).collect();
+        let taken = |name: &str| {
+            let argument = format!("${{context.{name}}}");
+            used.contains(name)
+                || self.definition.parameter(name).is_some()
+                || self.definition.flow.steps.iter().any(|step| {
+                    let args = step.runner.iter().flat_map(|runner| &runner.args);
+                    step.uv_variables.iter().any(|known| known == name)
+                        || args.into_iter().any(|arg| arg.contains(&argument))
+                })
+        };
+        given.keys().map(String::as_str).filter(|name| !taken(name)).collect()
     }
 
     fn schema_file(&self, step: &Step) -> Option<String> {

@@ -1,9 +1,11 @@
 //! `agents migrate`: rewrites an agent's files in the newest form; a second time it finds nothing to do.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::generations::{Change, Newest, legacy_entry, name_entry, newest_agent, newest_registry};
-use crate::sys::files::{FileError, write_public};
+use super::source::{Files, JsonSource, Unreadable};
+use crate::sys::files::{FileError, rewrite};
 
 /// One file that is not in the newest form.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,45 +18,38 @@ pub struct Migration {
     pub changes: Vec<Change>,
 }
 
-/// Why a file cannot be migrated.
-#[derive(Debug, thiserror::Error)]
-pub enum MigrationError {
-    /// It cannot be read.
-    #[error("{path}: cannot be read: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// It is no JSON.
-    #[error("{path}:{line}:{column}: is no JSON; correct it first: {reason}", line = .source.line(), column = .source.column(), reason = .source)]
-    NotJson {
-        /// The file.
-        path: String,
-        /// The parser's reason.
-        source: serde_json::Error,
-    },
-    /// It cannot be written.
-    #[error(transparent)]
-    Write(#[from] FileError),
+/// A file cannot be migrated: it cannot be read, or something of it would be lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {place}: {why}")]
+pub struct Unmigratable {
+    /// The code that the check of the file has.
+    pub code: &'static str,
+    /// File, and line and column where there is one.
+    pub place: String,
+    /// What is wrong and what to do.
+    pub why: String,
 }
 
+/// Codes of a file that is absent, that cannot be read, and whose content is wrong.
+type Codes = [&'static str; 3];
+
 /// What would change in the agent's folder. Blocks on disk; writes nothing.
-pub fn plan(folder: &Path) -> Result<Vec<Migration>, MigrationError> {
+pub fn plan(project: &Path, folder: &Path) -> Result<Vec<Migration>, Unmigratable> {
     let mut migrations = Vec::new();
-    let agent = read(&folder.join("agent.json"))?;
-    let newest = newest_agent(&agent);
+    let path = folder.join("agent.json");
+    let agent = read(project, &path, ["AC-LOAD-001", "AC-LOAD-002", "AC-VALID-001"])?;
+    let newest = newest_agent(&agent.value);
     let registry = newest
         .value
         .pointer("/runner/flow/prompts/registry")
         .and_then(serde_json::Value::as_str)
         .unwrap_or("steps_registry.json");
     let registry = folder.join(registry);
-    push(&mut migrations, folder.join("agent.json"), newest);
+    push(&mut migrations, path, newest);
     if registry.is_file() {
-        let mut newest = newest_registry(&read(&registry)?);
-        if let Some(word) = legacy_entry(&agent) {
+        let source = read(project, &registry, ["SR-LOAD-003", "SR-LOAD-001", "SR-VALID-004"])?;
+        let mut newest = newest_registry(&source.value);
+        if let Some(word) = legacy_entry(&agent.value) {
             name_entry(&mut newest, &word);
         }
         push(&mut migrations, registry, newest);
@@ -63,19 +58,30 @@ pub fn plan(folder: &Path) -> Result<Vec<Migration>, MigrationError> {
 }
 
 /// Writes what [`plan`] gave: each file whole and at once.
-pub fn apply(migrations: &[Migration]) -> Result<(), MigrationError> {
-    for migration in migrations {
-        write_public(&migration.path, migration.text.as_bytes())?;
-    }
-    Ok(())
+pub fn apply(migrations: &[Migration]) -> Result<(), FileError> {
+    migrations.iter().try_for_each(|migration| rewrite(&migration.path, migration.text.as_bytes()))
 }
 
-fn read(path: &Path) -> Result<serde_json::Value, MigrationError> {
-    let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| MigrationError::Read { path: shown.clone(), source })?;
-    serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
-        .map_err(|source| MigrationError::NotJson { path: shown, source })
+fn read(project: &Path, path: &Path, codes: Codes) -> Result<Rc<JsonSource>, Unmigratable> {
+    let shown = path.strip_prefix(project).unwrap_or(path).display().to_string();
+    let [absent, unreadable, wrong] = codes;
+    let refused = |code, place, why: String| Unmigratable { code, place, why };
+    let source = Files::default().json(path, &shown).map_err(|error| match error {
+        Unreadable::Absent => refused(absent, shown.clone(), "does not exist".into()),
+        Unreadable::Failed(why) => refused(unreadable, shown.clone(), format!("cannot be read: {why}")),
+        Unreadable::NotJson(at, why) => {
+            let place = format!("{shown}:{}:{}", at.line, at.column);
+            refused(unreadable, place, format!("is no JSON; correct it first: {why}"))
+        }
+    })?;
+    let lost = |pointers: &[String], why: &str| {
+        let Some(pointer) = pointers.first() else { return Ok(()) };
+        let at = source.positions.of(pointer);
+        Err(refused(wrong, format!("{shown}:{}:{}", at.line, at.column), format!("{why} (at {pointer})")))
+    };
+    lost(&source.positions.duplicates, "the key is written twice in one object; keep one of the two")?;
+    lost(&source.positions.inexact, "the number is too large to be kept as it is written; write it as text")?;
+    Ok(source)
 }
 
 fn push(migrations: &mut Vec<Migration>, path: PathBuf, newest: Newest) {

@@ -17,6 +17,8 @@ pub struct Positions {
     places: BTreeMap<String, Position>,
     /// Keys written twice in one object: their pointers.
     pub duplicates: Vec<String>,
+    /// Whole numbers that are too large to be kept as they are written: their pointers.
+    pub inexact: Vec<String>,
 }
 
 impl Positions {
@@ -87,8 +89,13 @@ impl Scanner<'_> {
                 self.string();
             }
             _ => {
+                let mut word = String::new();
                 while self.chars.peek().is_some_and(|c| !c.is_whitespace() && !matches!(c, ',' | '}' | ']')) {
-                    self.next();
+                    word.extend(self.next());
+                }
+                let whole = word.trim_start_matches('-').chars().all(|c| c.is_ascii_digit());
+                if whole && word.parse::<i64>().is_err() && word.parse::<u64>().is_err() {
+                    self.found.inexact.push(pointer);
                 }
             }
         }
@@ -165,5 +172,6 @@ mod tests {
         assert_eq!(place("/c"), (3, 14));
         assert_eq!(place("/a~1b/9/z"), (2, 3), "the nearest value around it");
         assert_eq!(positions.duplicates, ["/c"]);
+        assert_eq!(Positions::scan("{\"a\": 18446744073709551616, \"b\": [-1, 2.5]}").inexact, ["/a"]);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::agent_file::AgentParts;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::registry_file::{
-    FailurePatternFile, OnFailureWord, RegistryFile, StepFile, ValidationStepFile, ValidatorFile,
+    FailurePatternFile, GateFile, OnFailureWord, RegistryFile, StepFile, ValidationStepFile, ValidatorFile,
     ValidatorWord,
 };
 use super::schema_file::SchemaFolder;
@@ -87,13 +87,8 @@ pub fn read(
         backend: agent.and_then(|agent| agent.agentd.worker.as_ref()?.backend()),
         findings: &mut *findings,
     };
-    let steps: Vec<ReadStep> = file
-        .steps
-        .iter()
-        .filter_map(|(id, step)| {
-            Some(reader.read(id, &serde_json::from_value::<StepFile>(step.clone()).ok()?))
-        })
-        .collect();
+    let steps: Vec<ReadStep> =
+        file.steps.iter().filter_map(|(id, step)| Some(reader.read(id, &sound_step(step)?))).collect();
     let entries = entries(&file, agent, legacy_entry, findings);
     let failure_patterns = failure_patterns(&file.failure_patterns, findings);
     let validators = validators(&file.validators, &file.failure_patterns, findings);
@@ -110,6 +105,25 @@ pub fn read(
         steps,
         entries,
     })
+}
+
+/// The step, without the members that are broken: those are told already, and must not hide the step from the others.
+fn sound_step(step: &Value) -> Option<StepFile> {
+    if let Ok(whole) = serde_json::from_value(step.clone()) {
+        return Some(whole);
+    }
+    let mut members = step.as_object()?.clone();
+    if let Some(gate) = members.get_mut("structuredGate").and_then(Value::as_object_mut) {
+        let alone = |key: &String, value: &mut Value| {
+            let mut gate = Map::from_iter([("allowedIntents".to_owned(), json!([]))]);
+            gate.insert(key.clone(), value.clone());
+            serde_json::from_value::<GateFile>(Value::Object(gate)).is_ok()
+        };
+        gate.retain(alone);
+        gate.entry("allowedIntents").or_insert_with(|| json!([]));
+    }
+    members.retain(|key, value| serde_json::from_value::<StepFile>(json!({ key.as_str(): value })).is_ok());
+    serde_json::from_value(Value::Object(members)).ok()
 }
 
 /// The entry of the agent's completion type, then every other entry. Unknown steps are told.

@@ -18,8 +18,8 @@ pub struct RegistryFile {
     pub schema: Option<String>,
     /// The agent's name.
     pub agent_id: String,
-    /// Version of the registry.
-    pub version: String,
+    /// Version of the registry; absent = "1.0".
+    pub version: Option<String>,
     /// First level of every prompt address; absent = `steps`.
     pub c1: Option<String>,
     /// For people.

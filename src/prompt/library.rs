@@ -158,6 +158,11 @@ impl PromptLibrary {
         ))
     }
 
+    /// Every template that can be used.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.files.values().filter_map(|file| file.template.as_ref().ok())
+    }
+
     /// Finds, renders, and tells what was used.
     pub fn resolve(
         &self,

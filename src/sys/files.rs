@@ -63,6 +63,14 @@ pub fn write_public(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic(path, content, Some(0o644))
 }
 
+/// Replaces the content of a file of the user's that is there: the file that a link leads to, with the mode it has.
+pub fn rewrite(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let failed = |source| FileError::new("write", path, source);
+    let real = path.canonicalize().map_err(failed)?;
+    let mode = mode_of(&real).map_err(failed)?;
+    write_atomic(&real, content, mode)
+}
+
 /// As [`write_public`], but never over something that is there. `Ok(false)`: it was there.
 pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     let failed = |source| FileError::new("write", path, source);
@@ -133,6 +141,17 @@ fn set_mode(file: &File, mode: Option<u32>) -> io::Result<()> {
 #[cfg(not(unix))]
 fn set_mode(_file: &File, _mode: Option<u32>) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(unix)]
+fn mode_of(path: &Path) -> io::Result<Option<u32>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    Ok(Some(fs::metadata(path)?.permissions().mode() & 0o7777))
+}
+
+#[cfg(not(unix))]
+fn mode_of(_path: &Path) -> io::Result<Option<u32>> {
+    Ok(None)
 }
 
 /// Makes a rename or a new name in `folder` durable.

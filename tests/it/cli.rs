@@ -8,6 +8,8 @@ use agentd::definition::policy_file::{PolicySource, read_policies};
 use agentd::domain::policy::ProposalKind;
 use serde_json::Value;
 
+use crate::definition::project::Project;
+
 /// Runs the program in `dir` with nothing of this process's environment but PATH.
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
 fn agentd(dir: &Path, args: &[&str]) -> Output {
@@ -208,6 +210,58 @@ fn d45_policy_eval_tells_the_verdict_and_the_rule() {
     );
     let done = agentd(dir.path(), &["policy", "eval", "--input", "call.json"]);
     assert!(out(&done).starts_with("deny by rule no-other-command"), "{}", out(&done));
+}
+
+#[test]
+fn n01_a_folder_with_a_registry_and_no_agent_json_is_an_agent_that_lacks_it() {
+    let dir = repository();
+    let project = Project::within(dir.path(), "f0", "f0");
+    project.remove("agent.json");
+    for args in [
+        &["agents", "check", "f0"][..],
+        &["agents", "check"],
+        &["agents", "migrate", "f0"],
+        &["prompt", "steps/initial/a", "--agent", "f0"],
+    ] {
+        let done = agentd(dir.path(), args);
+        assert_eq!(done.status.code(), Some(4), "{args:?}");
+        assert!(format!("{}{}", out(&done), err(&done)).contains("AC-LOAD-001"), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
+fn d47_prompt_resolves_every_configured_c1_and_its_failures_carry_their_code() {
+    let dir = repository();
+    let project = Project::within(dir.path(), "f0", "f0");
+    for (args, code) in [
+        (&["other/initial/a", "--agent", "f0"][..], "PR-C3L-004"),
+        (&["steps/initial/a", "--agent", "f0", "--uv", "1x=5"], "PR-C3L-002"),
+        (&["steps/initial/a", "--agent", "f0", "--uv", "input_text=5"], "PR-C3L-002"),
+        (&["steps/initial/a", "--agent", "nope"], "AC-LOAD-001"),
+    ] {
+        let done = agentd(dir.path(), &[&["prompt"], args].concat());
+        assert_eq!(done.status.code(), Some(4), "{args:?}");
+        assert!(err(&done).starts_with(&format!("error: {code}: ")), "{args:?}: {}", err(&done));
+    }
+    project.write("words/start/issue/f_default.md", "Begin with {uv-issue}.\n");
+    std::fs::create_dir_all(dir.path().join(".agent/climpt/config")).unwrap();
+    let config = "working_dir: \".agent/f0\"\napp_prompt:\n  base_dir: \"words\"\n";
+    file(dir.path(), ".agent/climpt/config/f0-dev-app.yml", config);
+    let done = agentd(dir.path(), &["prompt", "dev/start/issue", "--agent", "f0", "--uv", "issue=5"]);
+    assert_eq!(out(&done), "Begin with 5.\n", "{}", err(&done));
+}
+
+#[test]
+fn migrate_writes_nothing_where_one_of_the_agents_cannot_be_migrated() {
+    let dir = repository();
+    let project = Project::within(dir.path(), "oldest", "worker");
+    let before = std::fs::read_to_string(project.agent.join("agent.json")).unwrap();
+    std::fs::create_dir_all(dir.path().join(".agent/zbad")).unwrap();
+    file(dir.path(), ".agent/zbad/agent.json", "{");
+    let done = agentd(dir.path(), &["agents", "migrate"]);
+    assert_eq!(done.status.code(), Some(4));
+    assert!(err(&done).contains("AC-LOAD-002: .agent/zbad/agent.json:1:1: "), "{}", err(&done));
+    assert_eq!(std::fs::read_to_string(project.agent.join("agent.json")).unwrap(), before);
 }
 
 #[test]

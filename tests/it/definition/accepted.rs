@@ -8,7 +8,7 @@ use agentd::domain::flow::{ClosureAction, PermissionMode, StepKind};
 use agentd::prompt::template::Values;
 use serde_json::json;
 
-use super::project::{Project, codes, put, values};
+use super::project::{Project, codes, put, values, without};
 
 #[test]
 fn f0_loads_with_true_warnings_only() {
@@ -256,6 +256,9 @@ fn p13_a_version_may_be_absent_10_or_semver_and_another_major_is_refused() {
         });
         assert_eq!(project.loaded().definition.version, version.unwrap_or("1.0"));
     }
+    let project = Project::f0();
+    project.registry(|registry| without(registry, "version"));
+    assert_eq!(project.loaded().definition.flow.steps.len(), 3, "the registry's may be absent, too");
     let project = Project::f0();
     project.agent_json(|agent| agent["version"] = json!("2.0.0"));
     project.refused_for("AC-VALID-001");

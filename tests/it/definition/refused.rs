@@ -263,6 +263,37 @@ fn n01_to_n24_one_mutation_of_f0_gives_its_code_with_file_and_line() {
 }
 
 #[test]
+fn a_broken_member_of_a_step_is_the_only_thing_wrong() {
+    for (pointer, value) in [
+        ("permissionMode", json!("yolo")),
+        ("usesStdin", json!("yes")),
+        ("stepKind", json!("play")),
+        ("structuredGate/failFast", json!("no")),
+    ] {
+        let project = Project::f0();
+        step(&project, "continuation.a", |step| {
+            let mut place = step;
+            for key in pointer.split('/') {
+                place = &mut place[key];
+            }
+            *place = value.clone();
+        });
+        let mut findings = project.findings();
+        findings.retain(|found| found.severity == Severity::Error);
+        assert_eq!(codes(&findings), ["SR-VALID-004"], "{pointer}: {findings:#?}");
+        assert_eq!(findings[0].pointer, format!("/steps/continuation.a/{pointer}"));
+    }
+}
+
+#[test]
+fn an_agent_whose_name_is_not_its_folders_is_refused() {
+    let project = Project::f0();
+    project.agent_json(|agent| agent["name"] = json!("f9"));
+    project.registry(|registry| registry["agentId"] = json!("f9"));
+    assert_eq!(project.refused_for("AC-VALID-002").pointer, "/name");
+}
+
+#[test]
 fn n02_a_truncated_file_is_told_with_line_and_column() {
     let project = Project::f0();
     project.write("agent.json", "{\n  \"name\": \"f0\",\n  \"displayName\" \"x\"\n}");
