@@ -87,7 +87,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         _ => None,
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
-    let (loaded, policy) = definitions(&request, &agent, site).await?;
+    let (loaded, policy, mut warnings) = definitions(&request, &agent, site).await?;
     supported(&loaded, site).await?;
     let workers = workers_here(&loaded, site).await?;
     if site.replay.is_some() && !workers.programs().is_empty() {
@@ -108,11 +108,17 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let redactor = equipment::redactor(&site.config, program_secrets(&workers, site))?;
     let values = values(&loaded, &request)?;
+    let unused = loaded.unused(&request.parameters).into_iter().map(|name| {
+        let text = format!("--uv {name} is used by no prompt of \"{agent}\" and is no parameter of it.");
+        warning(site, "uv_unused", text)
+    });
+    warnings.extend(unused);
+    warnings.extend(effective.warnings);
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
         budgets: effective.budgets,
         budget_sources: effective.sources,
-        warnings: effective.warnings,
+        warnings,
         request,
         issue,
         snapshot,
@@ -144,14 +150,29 @@ fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), R
     }
 }
 
+fn warning(site: &Site, code: &str, text: String) -> Warning {
+    Warning { code: code.to_owned(), at: site.clock.now_ms(), text }
+}
+
 /// Definition and policy as they are on disk, or as they last were good.
-async fn definitions(request: &RunRequest, agent: &str, site: &Site) -> Result<(Loaded, Policy), Refusal> {
+async fn definitions(
+    request: &RunRequest,
+    agent: &str,
+    site: &Site,
+) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
     let read = load_definition(site, agent, &request.parameters).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
-    Ok(match &site.kept {
-        Some(kept) => (kept.definition(agent, read)?, kept.policy(policy)?),
-        None => (read?, policy?),
-    })
+    let Some(kept) = &site.kept else { return Ok((read?, policy?, Vec::new())) };
+    // The operator sees in each run's own output that it did not run on what is on disk (S10).
+    let outdated = |what: &str, refusal: &Refusal| {
+        let text = format!("The {what} on disk cannot be used; the last good one is. {refusal}");
+        warning(site, "definition_outdated", text)
+    };
+    let warnings = [
+        read.as_ref().err().map(|refusal| outdated("definition", refusal)),
+        policy.as_ref().err().map(|refusal| outdated("policy", refusal)),
+    ];
+    Ok((kept.definition(agent, read)?, kept.policy(policy)?, warnings.into_iter().flatten().collect()))
 }
 
 /// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
@@ -333,7 +354,8 @@ fn program_secrets(workers: &Workers, site: &Site) -> Vec<KnownSecret> {
 /// Parameters that are missing, unknown or outside their limits are refused together (D68).
 fn values(loaded: &Loaded, request: &RunRequest) -> Result<Values, Refusal> {
     loaded.run_values(&request.parameters).map_err(|problems| {
-        let words: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        let words: Vec<String> =
+            problems.iter().map(|problem| format!("{}: {}", problem.code, problem.message)).collect();
         let refusal = Refusal::new(StopDetail::InvalidInput, format!("Parameters: {}.", words.join("; ")));
         problems.into_iter().fold(refusal, |refusal, problem| refusal.hint(problem.fix))
     })

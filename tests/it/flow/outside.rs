@@ -118,6 +118,34 @@ fn resolver(world: &World, github: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn t17_variables_of_the_command_line_count_once_and_unused_ones_are_told() {
+    let (world, project) = shop(["handoff", "closing", "handoff", "closing"].map(says).into()).await;
+    project.agent_json(|agent| {
+        agent["parameters"]["topic"] =
+            json!({"type": "string", "description": "t", "cli": "--topic", "default": "x"});
+    });
+    project.write("prompts/steps/initial/a/f_default.md", "About {uv-topic}.\n");
+    let run = |uv: &'static [&'static str]| {
+        let given = uv.iter().flat_map(|pair| ["--uv", pair]);
+        let args: Vec<&str> = ["run", "--issue", "7", "--agent", "f0"].into_iter().chain(given).collect();
+        let world = &world;
+        async move { world.json(&args).await }
+    };
+    let (code, output) = run(&["input_text=abc"]).await;
+    assert_eq!(code, Some(4));
+    assert!(output.to_string().contains("PR-C3L-002"), "{output:#}");
+    let (code, output) = run(&["topic=A", "uv-topic=B"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(!output["warnings"].to_string().contains("uv_unused"), "{output:#}");
+    assert!(format!("{:?}", world.sim.model_requests()).contains("About B."));
+    let (_, output) = run(&["topci=A"]).await;
+    let told = output["warnings"].to_string();
+    assert_eq!(told.matches("uv_unused").count(), 1, "{told}");
+    assert!(told.contains("topci"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn e21_a_closure_that_only_labels_never_closes() {
     for (github, closes) in [
         (
@@ -169,6 +197,8 @@ async fn e21_d12_without_a_pull_request_the_closure_closes_or_labels_the_issue()
             true,
             vec!["answered", "agentd:done"],
         ),
+        (json!({"closure_action": "LABEL_ONLY"}), true, vec!["agentd:done"]),
+        (json!({"closure_action": "leave it"}), true, vec!["agentd:done"]),
     ] {
         let (world, project) = shop(vec![closing(said.clone())]).await;
         one_shot(&project);
@@ -183,6 +213,8 @@ async fn e21_d12_without_a_pull_request_the_closure_closes_or_labels_the_issue()
             "what only the model names is told: {}",
             output["warnings"]
         );
+        let unknown = output["warnings"].to_string().contains("closure_unknown");
+        assert_eq!(unknown, said["closure_action"] == "leave it", "{}", output["warnings"]);
         world.finish().await;
     }
 }

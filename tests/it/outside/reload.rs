@@ -51,6 +51,10 @@ async fn s10_a_broken_definition_or_policy_starts_runs_with_the_last_good_one() 
     until("done all the same", || world.labels() == ["agentd:done"]).await;
     world.assert_one_of_each();
     daemon.stop().await;
+    let (_, shown) = world.json(&["runs", "show"]).await;
+    let told = shown.to_string();
+    assert!(told.matches("definition_outdated").count() >= 2, "definition and policy: {told}");
+    assert!(told.contains("AC-LOAD-002"), "{told}");
     world.finish().await;
 }
 
