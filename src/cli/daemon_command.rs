@@ -15,10 +15,10 @@ use super::sites::{self, Wish};
 use super::tools_command;
 use crate::config::Config;
 use crate::config::placeholder::Placeholder;
-use crate::daemon::status_format::Status;
+use crate::daemon::status_format::{RunningStatus, Status};
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Surroundings,
-    Watched, abandons, approves, explain, gather, retires, unfinished, walks,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Holder, IssueRef, Limits, Parts, Presence, Progress,
+    Reload, Surroundings, Watched, abandons, approves, explain, gather, retires, unfinished, walks,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
@@ -34,6 +34,7 @@ use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::file_watch::{self, FileWatch, Place};
+use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
 use crate::sys::lock;
 use crate::sys::memory;
@@ -154,12 +155,8 @@ fn unopened(error: DaemonError) -> CommandError {
 pub fn status(context: &Context) -> Result<(), CommandError> {
     let files = DaemonFiles::of(context.state_dir()?.as_path());
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
-    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
-    let host = Host::current();
-    let running = holder.as_ref().is_some_and(|holder| {
-        holder.liveness(&host, Clock::system().now()) == crate::sys::holder_format::Liveness::Alive
-    });
-    let others = in_foreground(context, status.as_ref(), &host)?;
+    let running = daemon_lives(&files);
+    let others = in_foreground(context, status.as_ref(), &Host::current())?;
     if context.output.json() {
         let others: Vec<_> = others
             .iter()
@@ -185,6 +182,11 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
         }
         None => Ok(()),
     }
+}
+
+fn daemon_lives(files: &DaemonFiles) -> bool {
+    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
+    holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
 }
 
 /// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
@@ -264,10 +266,19 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
         let now = site.clock.now();
+        let files = DaemonFiles::of(context.state_dir()?.as_path());
+        // What a daemon that is gone said last is not so any more.
+        let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
+        let here = |pid| {
+            status.as_ref().is_some_and(|status| {
+                let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
+                status.pid == pid && status.running.iter().any(is)
+            })
+        };
         let holder = lock::peek(path.as_path())
             .and_then(|record| record.holder)
-            .filter(|holder| holder.liveness(&site.host, now) != crate::sys::holder_format::Liveness::Dead)
-            .map(|holder| crate::daemon::Holder::Elsewhere(holder.to_string()));
+            .filter(|holder| holder.liveness(&site.host, now) != Liveness::Dead)
+            .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
         let around = Surroundings {
             watched: watched(&site).await,
             labels: config.github.labels.clone(),
@@ -275,11 +286,15 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
             holder,
             now,
         };
-        let files = DaemonFiles::of(context.state_dir()?.as_path());
         let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
         let limits = limits(config);
-        let running = files.load_status().ok().flatten().map_or(0, |status| status.running.len());
-        let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), false);
+        let running = status.as_ref().map_or(0, |status| status.running.len());
+        let daemon = match &status {
+            Some(status) if status.stopping => Presence::Stopping,
+            Some(_) => Presence::Works,
+            None => Presence::Absent,
+        };
+        let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), daemon);
         if context.output.json() {
             let rules: Vec<_> = verdicts
                 .iter()

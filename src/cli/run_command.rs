@@ -138,7 +138,7 @@ pub(super) async fn walked(
 }
 
 fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandError> {
-    let Walked { output, refusal } = walked;
+    let Walked { output, refusal, .. } = walked;
     let exit_code = output.exit_code;
     if context.output.json() {
         context.output.document(&output)?;

@@ -13,6 +13,8 @@ pub struct Admission {
     pub actor: Option<Actor>,
     /// What they may in the repository.
     pub permission: ActorPermission,
+    /// The event that put on the label that asks; `None` = not a label asks, or nobody knows.
+    pub labelled: Option<u64>,
 }
 
 impl Admission {
@@ -21,25 +23,26 @@ impl Admission {
     pub async fn ask(client: &Client, of: &IssueSnapshot, label: Option<&str>) -> Result<Self, Error> {
         let repo = &of.issue.repo;
         let number = of.issue.key.number().unwrap_or_default();
-        let labeller = match label {
-            Some(label) => client.last_labeler(repo, number, label).await?,
+        let labelling = match label {
+            Some(label) => client.last_labelling(repo, number, label).await?,
             None => None,
         };
+        let labelled = labelling.as_ref().map(|labelling| labelling.event);
         let author = of.issue.author.as_ref().map(|login| Actor {
             login: login.clone(),
             id: of.author_id.unwrap_or(0),
             bot: login.ends_with("[bot]"),
         });
-        let Some(actor) = labeller.or(author) else {
-            return Ok(Self { actor: None, permission: ActorPermission::None });
+        let Some(actor) = labelling.and_then(|labelling| labelling.by).or(author) else {
+            return Ok(Self { actor: None, permission: ActorPermission::None, labelled });
         };
-        Self::of(client, repo, actor).await
+        Ok(Self { labelled, ..Self::of(client, repo, actor).await? })
     }
 
     /// Somebody who is known to ask.
     pub async fn of(client: &Client, repo: &RepoName, actor: Actor) -> Result<Self, Error> {
         let permission = client.permission(repo, &actor.login).await?;
-        Ok(Self { actor: Some(actor), permission })
+        Ok(Self { actor: Some(actor), permission, labelled: None })
     }
 
     /// On whose behalf the run works (S-045): the actor whom GitHub authenticated, or the schedule.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
-use super::state_format::BackOff;
+use super::state_format::{BackOff, Parked};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::Daemon;
 use crate::domain::name::RepoName;
@@ -149,6 +149,8 @@ pub struct Facts {
     pub dependencies: Asked<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,
+    /// What a person had to look at last.
+    pub parked: Option<Parked>,
     /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
     pub disk: Option<(u64, u64)>,
     /// The time at which it is asked.

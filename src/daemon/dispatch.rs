@@ -39,7 +39,7 @@ pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Syn
                 _ => {
                     let message = format!("{repo} is not among the configured repositories.");
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
-                    RunSummary { run_id: None, stop, pull_request: None }
+                    stop.into()
                 }
             }
         }
@@ -171,7 +171,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     if site.managed
         && let Err(refusal) = managed::refresh(site).await
     {
-        return RunSummary { run_id: None, stop: refusal.stop, pull_request: None };
+        return refusal.stop.into();
     }
     let walking = walk(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
@@ -210,11 +210,7 @@ fn summary(walked: Walked) -> RunSummary {
             message.push_str("\n- ");
             message.push_str(hint);
         }
-        return RunSummary {
-            run_id: None,
-            stop: Stop::new(refusal.stop.detail, message),
-            pull_request: None,
-        };
+        return Stop::new(refusal.stop.detail, message).into();
     }
     let output = walked.output;
     let message = output.error.map_or(output.summary, |error| error.message);
@@ -222,5 +218,6 @@ fn summary(walked: Walked) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
+        settled: walked.settled,
     }
 }

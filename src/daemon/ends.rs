@@ -14,6 +14,7 @@ impl Daemon {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
         self.parts.progress.forget(&issue);
+        self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.parts.clock.now();
         if let Some(pull) = summary.pull_number()
             && let Some(watch) = self.watch_of(&issue.repo)
@@ -28,9 +29,14 @@ impl Daemon {
                     memory.back_off = None;
                 }
                 let text = refusal.clone().unwrap_or_else(|| summary.stop.message.clone());
+                // Planned either way: what it means for the state is the same.
                 self.plan_settling(&issue, state, detail.as_str(), refusal);
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
+                }
+                // Not written again: whoever puts the trigger on from now on asks for the next run.
+                if summary.settled {
+                    self.settled(&issue);
                 }
             }
             Afterwards::TryAgain { counts } => {
@@ -71,12 +77,14 @@ impl Daemon {
     ) {
         let now = self.parts.clock.now();
         let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let labelled = watch.admission(issue.number).and_then(|admission| admission.labelled);
         let memory = watch.state.issues.entry(issue.number).or_default();
         if state == IssueState::Attention {
             let text = refusal.clone().unwrap_or_default();
             memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
         }
-        memory.settling = Some(Settling { state, refusal });
+        let answers = memory.answers.take().or(labelled);
+        memory.settling = Some(Settling { state, refusal, answers });
         watch.drop_swept(issue.number);
         self.save();
     }
@@ -103,17 +111,22 @@ impl Daemon {
                 tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet");
                 continue;
             }
-            let Some(watch) = self.watch_of(&issue.repo) else { continue };
-            // Until it is listed again, it is not asked for: the list in hand still shows the label.
-            watch.drop_candidate(issue.number);
-            if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
-                memory.settling = None;
-                memory.back_off = None;
-                memory.asked_by = None;
-            }
-            watch.state.issues.retain(|_, memory| !memory.is_empty());
+            self.settled(&issue);
             self.save();
         }
+    }
+
+    /// An end is on the issue.
+    fn settled(&mut self, issue: &IssueRef) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        // Until it is listed again, it is not asked for: the list in hand still shows the label.
+        watch.drop_candidate(issue.number);
+        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+            memory.settling = None;
+            memory.back_off = None;
+            memory.asked_by = None;
+        }
+        watch.state.issues.retain(|_, memory| !memory.is_empty());
     }
 
     /// An issue that waited and is not asked for any more (closed, or the trigger taken off) no longer says that it waits.

@@ -36,7 +36,7 @@ pub use loading::{DaemonFiles, StateError};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use parts::{Parts, Reload, Watched};
 pub use progress::Progress;
-pub use rules::{Reason, Verdict, explain, refusal};
+pub use rules::{Presence, Reason, Verdict, explain, refusal};
 pub use schedule::{Action, schedule};
 pub use supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
 pub use watch::{Daemon, DaemonError, DaemonReport};

@@ -13,6 +13,15 @@ pub struct RunSummary {
     pub stop: Stop,
     /// Web address of the pull request, where there is one.
     pub pull_request: Option<String>,
+    /// Whether the run itself has made the issue's labels say how it ended.
+    pub settled: bool,
+}
+
+impl From<Stop> for RunSummary {
+    /// Of a run that there is not.
+    fn from(stop: Stop) -> Self {
+        Self { run_id: None, stop, pull_request: None, settled: false }
+    }
 }
 
 impl RunSummary {
@@ -75,7 +84,7 @@ mod tests {
 
     fn of(detail: StopDetail, started: bool) -> Afterwards {
         let run_id = started.then(|| RunId(uuid::Uuid::nil()));
-        afterwards(&RunSummary { run_id, stop: Stop::new(detail, "words"), pull_request: None })
+        afterwards(&RunSummary { run_id, ..Stop::new(detail, "words").into() })
     }
 
     fn settled(state: IssueState) -> Afterwards {

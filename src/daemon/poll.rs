@@ -204,6 +204,7 @@ impl Watch {
                 min_permission: frame.min_permission,
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
+                parked: memory.parked,
                 disk,
                 now: frame.now,
                 issue,

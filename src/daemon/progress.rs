@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::board::IssueRef;
 use super::status_format::{LogLine, RunProgress};
-use crate::domain::event::Event;
+use crate::domain::event::{Effect, Event};
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
 use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
@@ -21,6 +21,9 @@ const BEHIND: usize = 1024;
 const RECENT: usize = 100;
 /// Characters of a log line's text.
 const LONGEST_LINE: usize = 300;
+
+/// What a run does that has ended.
+const ENDED: &str = "ended";
 
 /// The one place where runs say how far they are. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,6 +54,11 @@ impl Progress {
         Watch::new(move |lines, _| {
             tokio::spawn(progress.follow(issue, lines));
         })
+    }
+
+    /// Whether the run of an issue has begun to write its labels.
+    pub fn is_settling(&self, issue: &IssueRef) -> bool {
+        self.runs().get(issue).is_some_and(|run| run.doing == Effect::Labels.as_str() || run.doing == ENDED)
     }
 
     /// How far the run of an issue is; `None` = it has no journal yet.
@@ -173,7 +181,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::EffectDone { effect, outcome } => format!("{}: {outcome}", effect.as_str()),
         Event::EffectFailed { effect, message } => format!("{} failed: {message}", effect.as_str()),
         Event::RunEnded { stop } => {
-            run.doing = "ended".to_owned();
+            run.doing = ENDED.to_owned();
             format!("{} ({})", stop.reason(), stop.detail)
         }
         _ => return None,

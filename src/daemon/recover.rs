@@ -2,7 +2,6 @@
 //! agentd itself had taken it off, and where it took none; where a person has taken it off, it is finalised (D37, D61).
 
 use super::board::IssueRef;
-use super::outcome::RunSummary;
 use super::supervise::Unfinished;
 use super::watch::Daemon;
 use crate::domain::stop::{Stop, StopDetail};
@@ -60,7 +59,7 @@ impl Daemon {
             let message = "agentd was killed or stopped in the middle of the run, and when it was back the issue was \
                            closed or its trigger label was off.";
             let stop = Stop::new(StopDetail::Interrupted, message);
-            self.take_end((issue, RunSummary { run_id: None, stop, pull_request: None }));
+            self.take_end((issue, stop.into()));
         }
     }
 }

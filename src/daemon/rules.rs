@@ -15,7 +15,12 @@ pub enum Reason {
     /// Closed.
     Closed,
     /// Nothing asks for it.
-    NoTrigger(String),
+    NoTrigger {
+        /// The trigger label.
+        label: String,
+        /// Why it was taken off, where a person had to look at the issue: code and words.
+        parked: Option<(String, String)>,
+    },
     /// A sweep meets an issue that a run has ended on; somebody has to ask again.
     AlreadyHandled(String),
     /// The last run's labels are still being written.
@@ -65,6 +70,8 @@ pub enum Reason {
     },
     /// The daemon is being stopped.
     Stopping,
+    /// There is no daemon that would start it.
+    NoDaemon,
     /// No slot in the repository.
     RepositoryFull(usize),
     /// No slot at all.
@@ -79,7 +86,7 @@ impl Reason {
             Self::NotFound => "not_found",
             Self::IsPullRequest => "is_pull_request",
             Self::Closed => "closed",
-            Self::NoTrigger(_) => "no_trigger",
+            Self::NoTrigger { .. } => "no_trigger",
             Self::AlreadyHandled(_) => "already_handled",
             Self::Settling => "settling",
             Self::Running => "running",
@@ -95,6 +102,7 @@ impl Reason {
             Self::BackingOff { .. } => "backing_off",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
+            Self::NoDaemon => "no_daemon",
             Self::RepositoryFull(_) => "repository_slots_full",
             Self::Full(_) => "slots_full",
         }
@@ -121,7 +129,12 @@ impl std::fmt::Display for Reason {
             Self::NotFound => f.write_str("there is no such issue, or the token cannot see it"),
             Self::IsPullRequest => f.write_str("the number is a pull request's"),
             Self::Closed => f.write_str("the issue is closed; open it again"),
-            Self::NoTrigger(label) => write!(f, "the label \"{label}\" is not on it; put it on"),
+            Self::NoTrigger { label, parked: None } => {
+                write!(f, "the label \"{label}\" is not on it; put it on")
+            }
+            Self::NoTrigger { label, parked: Some((code, why)) } => {
+                write!(f, "the label \"{label}\" was taken off ({code}): {why} When that is settled, put it on again")
+            }
             Self::AlreadyHandled(label) => {
                 write!(
                     f,
@@ -156,6 +169,9 @@ impl std::fmt::Display for Reason {
                 mebibytes(*needs)
             ),
             Self::Stopping => f.write_str("the daemon is being stopped"),
+            Self::NoDaemon => f.write_str(
+                "no daemon works in this state directory; start one (agentd daemon), or run the issue (agentd run)",
+            ),
             Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
             Self::Full(max) => write!(f, "all {max} slots are taken"),
         }
@@ -180,12 +196,23 @@ impl Verdict {
     }
 }
 
+/// Whether the daemon starts runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It does.
+    Works,
+    /// It was told to stop.
+    Stopping,
+    /// There is none.
+    Absent,
+}
+
 /// What is in use of the slots when an issue is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slots {
     pub all: (usize, usize),
     pub repository: (usize, usize),
-    pub stopping: bool,
+    pub daemon: Presence,
 }
 
 type Rule = (&'static str, fn(&Facts, Slots) -> Result<String, Reason>);
@@ -211,9 +238,9 @@ pub fn explain(
     facts: &Facts,
     all: (usize, usize),
     repository: (usize, usize),
-    stopping: bool,
+    daemon: Presence,
 ) -> Vec<Verdict> {
-    let slots = Slots { all, repository, stopping };
+    let slots = Slots { all, repository, daemon };
     let ask = |(rule, judge): &Rule| match judge(facts, slots) {
         Ok(answer) => Verdict { rule, code: "ok", answer },
         Err(reason) => Verdict { rule, code: reason.code(), answer: reason.to_string() },
@@ -226,9 +253,9 @@ pub fn refusal(
     facts: &Facts,
     all: (usize, usize),
     repository: (usize, usize),
-    stopping: bool,
+    daemon: Presence,
 ) -> Option<Reason> {
-    let slots = Slots { all, repository, stopping };
+    let slots = Slots { all, repository, daemon };
     RULES.iter().find_map(|(_, judge)| judge(facts, slots).err())
 }
 
@@ -256,7 +283,10 @@ fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
     }
     match facts.selection {
         Selection::Recovery => Ok("a killed run of it is to be brought to its end".to_owned()),
-        Selection::Trigger => Err(Reason::NoTrigger(trigger.clone())),
+        Selection::Trigger => {
+            let parked = facts.parked.as_ref().map(|parked| (parked.code.clone(), parked.text.clone()));
+            Err(Reason::NoTrigger { label: trigger.clone(), parked })
+        }
         Selection::Sweep => {
             let labels = &facts.labels;
             let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
@@ -348,7 +378,11 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
-    if slots.stopping { Err(Reason::Stopping) } else { Ok("the daemon starts runs".to_owned()) }
+    match slots.daemon {
+        Presence::Works => Ok("the daemon starts runs".to_owned()),
+        Presence::Stopping => Err(Reason::Stopping),
+        Presence::Absent => Err(Reason::NoDaemon),
+    }
 }
 
 fn repository_slot(_: &Facts, slots: Slots) -> Result<String, Reason> {

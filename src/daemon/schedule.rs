@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::board::{Board, Facts, IssueRef, Selection};
-use super::rules::{Reason, refusal};
+use super::rules::{Presence, Reason, refusal};
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 
@@ -42,6 +42,7 @@ pub fn schedule(board: &Board) -> Vec<Action> {
     for queue in left.values_mut() {
         queue.sort_by_key(|facts| std::cmp::Reverse(facts.rank()));
     }
+    let daemon = if board.stopping { Presence::Stopping } else { Presence::Works };
     loop {
         let next = left
             .iter()
@@ -54,7 +55,7 @@ pub fn schedule(board: &Board) -> Vec<Action> {
         let Some(facts) = left.get_mut(repo).and_then(Vec::pop) else { return actions };
         let issue = facts.issue.clone();
         let slots = (taken, board.limits.per_repository);
-        actions.push(match refusal(facts, (all, board.limits.all), slots, board.stopping) {
+        actions.push(match refusal(facts, (all, board.limits.all), slots, daemon) {
             None => {
                 all += 1;
                 *used.entry(repo).or_default() += 1;
@@ -108,10 +109,15 @@ mod tests {
             labels: LabelsTable::default(),
             settling: false,
             holder: None,
-            admission: Asked::Known(Admission { actor: Some(actor), permission: ActorPermission::Write }),
+            admission: Asked::Known(Admission {
+                actor: Some(actor),
+                permission: ActorPermission::Write,
+                labelled: None,
+            }),
             min_permission: ActorPermission::Write,
             dependencies: Asked::Known(vec![]),
             back_off: None,
+            parked: None,
             disk: None,
             now: now(),
         }

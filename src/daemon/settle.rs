@@ -42,5 +42,14 @@ pub(super) async fn settle(
         };
         client.settle_comment(&issue.repo, issue.number, &marker, &text).await?;
     }
-    client.settle_labels(&issue.repo, issue.number, &snapshot.issue.labels, wanted.state, labels).await
+    let mut current = snapshot.issue.labels.clone();
+    // Somebody may have put the trigger on again since: then it asks for the next run.
+    if let Some(answered) = wanted.answers
+        && snapshot.has_label(&labels.trigger)
+        && let Some(newest) = client.last_labelling(&issue.repo, issue.number, &labels.trigger).await?
+        && newest.event != answered
+    {
+        current.retain(|label| !label.trim().eq_ignore_ascii_case(labels.trigger.trim()));
+    }
+    client.settle_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
 }

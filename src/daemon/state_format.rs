@@ -59,6 +59,9 @@ pub struct IssueMemory {
     /// Who asked for the next run by a comment; the label was put on by agentd itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AskedBy>,
+    /// The labelling that the run under way answers; one that comes later is not the end's to take off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
     /// Its pull request, as long as it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<u64>,
@@ -129,6 +132,9 @@ pub struct Settling {
     /// Public text of a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// The labelling that it answers; `None` = whoever put the trigger on, it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
 }
 
 /// An issue that a person has to look at.

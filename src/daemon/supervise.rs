@@ -157,7 +157,7 @@ impl Supervisor {
                     let message = "agentd met a defect of its own in this run; its log has the details";
                     tracing::error!(%error, "a run panicked");
                     let stop = Stop::new(StopDetail::Internal, message);
-                    (error.id(), RunSummary { run_id: None, stop, pull_request: None })
+                    (error.id(), stop.into())
                 }
             };
             let Some(place) = self.ids.iter().position(|(known, _)| *known == id) else { continue };

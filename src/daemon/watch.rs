@@ -297,6 +297,8 @@ impl Daemon {
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
                 Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
+                // A run that writes its labels has taken it off itself.
+                Ok(_) if self.parts.progress.is_settling(issue) => continue,
                 Ok(fresh) if !fresh.has_label(&self.parts.labels.trigger) => StopDetail::LabelRemoved,
                 Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
                 _ => continue,
@@ -404,9 +406,9 @@ impl Daemon {
             return false;
         }
         let Some(admission) = watch.admission(issue.number).cloned() else { return false };
-        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
-            memory.parked = None;
-        }
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        memory.parked = None;
+        memory.answers = admission.labelled;
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
             let memory = watch.state.issues.entry(issue.number).or_default();

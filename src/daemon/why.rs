@@ -57,6 +57,7 @@ pub async fn gather(
         min_permission: around.min_permission,
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
+        parked: memory.parked,
         disk: around
             .watched
             .place

@@ -72,22 +72,35 @@ impl Client {
     }
 
     /// Who put `label` on the issue last; `None` = nobody is known to have.
-    pub async fn last_labeler(
+    pub async fn last_labelling(
         &self,
         repo: &RepoName,
         number: u64,
         label: &str,
-    ) -> Result<Option<Actor>, Error> {
+    ) -> Result<Option<Labelling>, Error> {
         let doing = format!("reading who labelled issue {number} of {repo}");
         let path = format!("/repos/{repo}/issues/{number}/events?per_page=100");
         let events: Vec<EventWire> = self.pages(&path, &doing, "issues: read").await?;
         let newest = events.into_iter().rev().find_map(|event| {
             let name = event.label?.name();
-            (event.event == "labeled" && name.trim().eq_ignore_ascii_case(label.trim()))
-                .then_some(event.actor)
+            (event.event == "labeled" && name.trim().eq_ignore_ascii_case(label.trim())).then_some(
+                Labelling {
+                    event: event.id,
+                    by: event.actor.map(Actor::from).filter(|actor| !actor.login.is_empty()),
+                },
+            )
         });
-        Ok(newest.flatten().map(Actor::from).filter(|actor| !actor.login.is_empty()))
+        Ok(newest)
     }
+}
+
+/// A label's being put on an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Labelling {
+    /// Id of the event: another one = it was put on again.
+    pub event: u64,
+    /// Who did it; `None` = GitHub does not say.
+    pub by: Option<Actor>,
 }
 
 /// Our form of GitHub's issue.

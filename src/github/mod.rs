@@ -31,7 +31,7 @@ pub use dependencies::Dependency;
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
 pub use fields::field_named;
-pub use issues::Fetched;
+pub use issues::{Fetched, Labelling};
 pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};
 pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};

@@ -107,6 +107,8 @@ pub(super) struct DependenciesWire {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventWire {
+    #[serde(default)]
+    pub id: u64,
     #[serde(default, deserialize_with = "nullable")]
     pub event: String,
     pub actor: Option<UserWire>,

@@ -18,7 +18,7 @@ use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
 use super::{control, guidance, instance, origin, publish, report, sinks, steps, worktree};
-use crate::domain::event::Event;
+use crate::domain::event::{Effect, Event};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::Stop;
 use crate::engine::journal::{Journal as _, JournalError};
@@ -29,6 +29,8 @@ pub struct Walked {
     pub output: RunOutput,
     /// Why it did not start, if it did not.
     pub refusal: Option<Refusal>,
+    /// Whether the issue's labels say how it ended.
+    pub settled: bool,
 }
 
 /// Walks one issue to its end.
@@ -56,7 +58,8 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
             never = guidance::listen(&run, site) => match never {},
         };
         control::forget(lease.journal.dir());
-        Walked { output, refusal: None }
+        let settled = run.facts().outcome(Effect::Labels).is_some();
+        Walked { output, refusal: None, settled }
     }
     .instrument(span)
     .await;
@@ -109,5 +112,5 @@ async fn work(run: &Run<'_>, site: &Site) -> Result<Result<Stop, Stop>, JournalE
 
 fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, refusal: Refusal) -> Walked {
     let output = report::refused(request, plan, site, &refusal.stop);
-    Walked { output, refusal: Some(refusal) }
+    Walked { output, refusal: Some(refusal), settled: false }
 }

@@ -8,8 +8,8 @@ use agentd::config::Credentials;
 use agentd::config::config_file::LabelsTable;
 use agentd::config::settings::Sweep;
 use agentd::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, RunRequest, RunSummary, Start,
-    Surroundings, Watched, explain, gather,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Presence, RunRequest,
+    RunSummary, Start, Surroundings, Verdict, Watched, explain, gather,
 };
 use agentd::domain::issue::ObjectiveSource;
 use agentd::domain::name::RepoName;
@@ -49,7 +49,7 @@ fn at(text: &str) -> DateTime<Utc> {
 }
 
 fn ended(detail: StopDetail) -> RunSummary {
-    RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), stop: Stop::new(detail, "said"), pull_request: None }
+    RunSummary { run_id: Some(RunId(uuid::Uuid::nil())), ..Stop::new(detail, "said").into() }
 }
 
 fn refused(detail: StopDetail) -> RunSummary {
@@ -141,6 +141,19 @@ impl Yard {
 
     fn started(&self) -> Vec<u64> {
         self.asked.lock().unwrap().iter().map(|request| request.issue.issue.key.number().unwrap()).collect()
+    }
+
+    async fn why(&self, number: u64) -> Vec<Verdict> {
+        let around = Surroundings {
+            watched: self.watched(),
+            labels: LabelsTable::default(),
+            min_permission: ActorPermission::Write,
+            holder: None,
+            now: self.clock.now(),
+        };
+        let files = DaemonFiles::of(self.home.path());
+        let facts = gather(&self.client(), &files, number, around).await.unwrap();
+        explain(&facts, (0, 4), (0, 2), Presence::Works)
     }
 
     fn violations(&self) {
@@ -333,6 +346,9 @@ async fn d31_a_refused_start_is_told_on_the_issue_and_not_tried_again_by_itself(
     );
     yard.once(refused(StopDetail::OriginUnresolved)).await;
     assert_eq!(yard.started(), [1]);
+    let no = yard.why(1).await.into_iter().find(|verdict| !verdict.passed()).unwrap();
+    assert_eq!(no.code, "no_trigger");
+    assert!(no.answer.contains("origin_unresolved") && no.answer.contains("said"), "{}", no.answer);
     yard.violations();
 }
 
@@ -423,6 +439,37 @@ async fn labels_that_could_not_be_written_at_the_end_are_written_by_the_next_dae
 }
 
 #[tokio::test]
+async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
+    let yard = Yard::new(&labelled("One")).await;
+    // The run has written its labels itself, and before the daemon hears of its end somebody asks again.
+    let client = yard.client();
+    let walk = move |request: RunRequest| {
+        let client = client.clone();
+        async move {
+            let repo = &request.issue.issue.repo;
+            client.remove_label(repo, 1, "agentd").await.unwrap();
+            client.add_labels(repo, 1, &["agentd"]).await.unwrap();
+            RunSummary { settled: true, ..ended(StopDetail::Completed) }
+        }
+    };
+    Daemon::open(yard.parts(walk)).unwrap().once().await;
+    assert!(yard.labels(1).contains(&"agentd".to_owned()), "{:?}", yard.labels(1));
+    yard.once(ended(StopDetail::Completed)).await;
+    assert_eq!((yard.labels(1), yard.started()), (vec!["agentd:done".to_owned()], vec![1, 1]));
+
+    // The daemon has to write them, later, and somebody asks again meanwhile.
+    let fault = "[[faults]]\nmethod = \"DELETE\"\npath = \"/repos/*/labels/agentd\"\nkind = \"status\"\nstatus = 500\ntimes = 2\n";
+    let yard = Yard::new(&(labelled("One") + fault)).await;
+    yard.once(ended(StopDetail::Completed)).await;
+    assert!(yard.labels(1).contains(&"agentd".to_owned()), "the fault worked: {:?}", yard.labels(1));
+    yard.sim.remove_label(REPO, 1, "agentd", "mia");
+    yard.sim.add_label(REPO, 1, "agentd", "mia");
+    yard.once(ended(StopDetail::Completed)).await;
+    assert_eq!((yard.labels(1), yard.started()), (vec!["agentd:done".to_owned()], vec![1, 1]));
+    yard.violations();
+}
+
+#[tokio::test]
 async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
     let yard = Yard::new(&labelled("One")).await;
     let walk = |request: RunRequest| async move {
@@ -430,8 +477,10 @@ async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
         ended(request.control.why())
     };
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
-    let report = run_until(daemon, &yard.shutdown, || !yard.started().is_empty()).await;
+    let polls = || yard.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
+    let report = run_until(daemon, &yard.shutdown, || !yard.started().is_empty() && polls() > 2).await;
     assert_eq!(report.ended[0].1.stop.detail, StopDetail::Shutdown);
+    assert_eq!(report.waiting, [], "what has ended does not wait");
     assert_eq!(yard.labels(1), ["agentd"]);
     let next = Yard { shutdown: Shutdown::new(), ..yard };
     next.once(ended(StopDetail::Completed)).await;
@@ -526,18 +575,7 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
     let blocked = issue("One", "labels = [\"agentd\"]\nblocked_by = [2]");
     let yard = Yard::new(&(blocked + &issue("Two", "author = \"rita\""))).await;
     let report = yard.once(ended(StopDetail::Completed)).await;
-    let files = DaemonFiles::of(yard.home.path());
-    let why = async |number| {
-        let around = Surroundings {
-            watched: yard.watched(),
-            labels: LabelsTable::default(),
-            min_permission: ActorPermission::Write,
-            holder: None,
-            now: yard.clock.now(),
-        };
-        let facts = gather(&yard.client(), &files, number, around).await.unwrap();
-        explain(&facts, (0, 4), (0, 2), false)
-    };
+    let why = async |number| yard.why(number).await;
     let verdicts = why(1).await;
     let no: Vec<&str> =
         verdicts.iter().filter(|verdict| !verdict.passed()).map(|verdict| verdict.code).collect();

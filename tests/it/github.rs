@@ -203,9 +203,9 @@ async fn pages_are_followed_to_the_end_and_never_to_another_host() {
     })
     .await;
     let client = double.client();
-    let actor = client.last_labeler(&repo(), 7, "agentd").await.unwrap().unwrap();
+    let actor = client.last_labelling(&repo(), 7, "agentd").await.unwrap().unwrap().by.unwrap();
     assert_eq!((actor.login.as_str(), actor.id), ("bob", 2));
-    assert_eq!(kind(client.last_labeler(&repo(), 8, "agentd").await), ErrorKind::Malformed);
+    assert_eq!(kind(client.last_labelling(&repo(), 8, "agentd").await), ErrorKind::Malformed);
 }
 
 #[tokio::test]

@@ -108,6 +108,40 @@ async fn the_label_put_on_while_the_daemon_runs_becomes_a_pull_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d31_an_issue_without_a_title_is_told_so() {
+    let world = World::new(0).await;
+    world.sim.edit_issue("demo/shop", 7, |issue| issue.title = "   ".to_owned());
+    labelled(&world);
+    let daemon = Running::start(&world, &[]);
+    until("it is told", || world.labels() == ["agentd:attention"]).await;
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert!(comments.len() == 1 && comments[0].body.contains("no title"), "{comments:#?}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i51_why_knows_whether_a_daemon_works_and_which_runs_are_its_own() {
+    let world = World::new(1).await;
+    slow_model(&world, 1, 4_000);
+    labelled(&world);
+    let why = async || {
+        let (_, why) = world.json(&["why", "7"]).await;
+        let rules = why["rules"].as_array().unwrap().clone();
+        let codes = rules.iter().filter(|rule| rule["code"] != "ok").map(|rule| rule["code"].clone());
+        (why["starts"].clone(), codes.collect::<Vec<_>>())
+    };
+    assert_eq!(why().await, (json!(false), vec![json!("no_daemon")]));
+    let daemon = Running::start(&world, &[]);
+    until("work", || world.sim.model_requests().len() > 1).await;
+    let (starts, codes) = why().await;
+    assert_eq!((starts, &codes[0]), (json!(false), &json!("running")), "{codes:?}");
+    until("done", || world.labels() == ["agentd:done"]).await;
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_issue_that_is_closed_while_it_waits_no_longer_says_that_it_waits() {
     for daemon_is_there in [true, false] {
         let world = World::new(0).await;
