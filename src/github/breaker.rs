@@ -138,7 +138,9 @@ impl Breaker {
         }
         let resource =
             headers.get("x-ratelimit-resource").and_then(|name| name.to_str().ok()).unwrap_or(resource);
-        if let (Some(limit), Some(remaining)) = (number("x-ratelimit-limit"), remaining) {
+        if let Some(remaining) = remaining {
+            let known = state.primary.get(resource).map(|primary| primary.limit);
+            let limit = number("x-ratelimit-limit").or(known).unwrap_or_default();
             let closed = (remaining == 0).then_some(Gate { until: now + until_reset, reset });
             state.primary.insert(resource.to_owned(), Primary { limit, remaining, reset, closed });
         }
@@ -223,6 +225,20 @@ mod tests {
         assert_eq!(pause.until.unwrap().timestamp(), 1_795_248_090);
         assert_eq!(breaker.pause("graphql", now), None);
         assert_eq!(breaker.pause("core", now + Duration::from_secs(91)), None);
+    }
+
+    #[test]
+    fn a_refusal_by_a_primary_limit_that_does_not_name_the_limit_holds_too() {
+        for status in [403, 429] {
+            let (breaker, now) = (Breaker::default(), Instant::now());
+            let answer = headers(&[
+                ("date", "Sat, 21 Nov 2026 08:00:00 GMT"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1795248090"),
+            ]);
+            assert!(breaker.note("core", status, &answer, "API rate limit exceeded", now));
+            assert_eq!(breaker.pause("core", now).unwrap().wait, Duration::from_secs(90));
+        }
     }
 
     #[test]

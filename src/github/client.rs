@@ -1,5 +1,6 @@
 //! The client: every request to GitHub goes through here, and so through one breaker, one clock of back-off, one token.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use super::people::Viewer;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
+use crate::domain::name::RepoName;
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -87,6 +89,8 @@ struct Shared {
     write_gap: Duration,
     last_write: Mutex<Option<Instant>>,
     viewer: OnceCell<Viewer>,
+    /// Labels that were seen or made, by repository.
+    labels: Mutex<BTreeSet<(RepoName, String)>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -129,6 +133,7 @@ impl Client {
             write_gap: settings.write_gap,
             last_write: Mutex::new(None),
             viewer: OnceCell::new(),
+            labels: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
     }
@@ -159,6 +164,10 @@ impl Client {
 
     pub(super) fn viewer_cell(&self) -> &OnceCell<Viewer> {
         &self.shared.viewer
+    }
+
+    pub(super) fn seen_labels(&self) -> &Mutex<BTreeSet<(RepoName, String)>> {
+        &self.shared.labels
     }
 
     pub(super) fn retry_delay(&self) -> Duration {

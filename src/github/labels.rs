@@ -26,8 +26,19 @@ pub struct LabelSpec<'a> {
 }
 
 impl Client {
-    /// Makes a label where there is none; one that is there keeps its look.
+    /// Makes a label where there is none; one that is there keeps its look. What was there once is not looked for again:
+    /// GitHub itself makes a label that is put on an issue.
     pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
+        let name = (repo.clone(), label.name.to_lowercase());
+        if self.seen_labels().lock().await.contains(&name) {
+            return Ok(Change::Unchanged);
+        }
+        let made = self.make_label(repo, label).await?;
+        self.seen_labels().lock().await.insert(name);
+        Ok(made)
+    }
+
+    async fn make_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
         if self.label_exists(repo, label.name).await? {
             return Ok(Change::Unchanged);
         }

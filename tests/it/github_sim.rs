@@ -165,6 +165,12 @@ async fn d6_labels_are_settled_and_repeated_settling_writes_nothing() {
     let before = writes(&sim);
     settle().await;
     assert_eq!(writes(&sim), before);
+    // That a label is there is found out once, not for each issue.
+    sim.remove_label("octo/greeter", 1, "agentd:done", "mia");
+    settle().await;
+    let requests = sim.requests();
+    let looked = requests.iter().filter(|asked| asked.method == "GET" && asked.target.contains("/labels/"));
+    assert_eq!(looked.count(), 1);
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
