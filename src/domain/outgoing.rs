@@ -35,20 +35,28 @@ pub fn body(text: &str, own: Option<u64>) -> String {
 }
 
 /// Makes a text of a model harmless on GitHub and keeps how it looks: comments are removed; mentions, raw HTML (but
-/// `<details>` and `<summary>`), slash commands and keywords that close other issues are broken by an invisible
-/// character. Doing it twice changes nothing more.
+/// `<details>` and `<summary>`), slash commands, words that keep checks from running and keywords that close other issues
+/// are broken by an invisible character. Doing it twice changes nothing more.
 pub fn defused(text: &str, own: Option<u64>) -> String {
-    let text = incoming(text, usize::MAX).text;
+    broken(&incoming(text, usize::MAX).text, own, true)
+}
+
+/// The same for the message of a commit, where nothing is code and so nothing is safe in a code block.
+pub fn commit_text(text: &str, own: Option<u64>) -> String {
+    broken(&incoming(text, usize::MAX).text, own, false)
+}
+
+fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let (mut fence, mut in_html) = (None, false);
     for line in text.split_inclusive('\n') {
         // Until the next empty line, Markdown's fences mean nothing behind an HTML tag.
         in_html = !line.trim().is_empty() && (in_html || (fence.is_none() && has_kept_tag(line)));
-        let in_code = !in_html && in_code(line, &mut fence);
+        let in_code = markdown && !in_html && in_code(line, &mut fence);
         let line = command(line);
         let line = if in_code { line } else { mentions(&line) };
         // Bots and GitHub's own parser of commit texts do not know code blocks.
-        out.push_str(&closing(&line, own));
+        out.push_str(&skipping(&closing(&line, own)));
     }
     out
 }
@@ -145,6 +153,25 @@ fn command(line: &str) -> String {
     replace(COMMAND.as_ref(), line, |found| format!("{}{BREAK}/{}", &found["lead"], &found["word"]))
 }
 
+/// `[skip ci]` and its kin: a merged title or message with one of them would keep every check from running.
+fn skipping(line: &str) -> String {
+    static SKIPPING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(concat!(
+            r"(?i)\[(?P<words>\s*(?:(?:skip|no)[ -][a-z][a-z -]{1,24}|[a-z]{1,16}[ -]skip)\s*\])",
+            r"|\*\*\*(?P<azure>NO_CI\*\*\*)|(?P<lead>\bskip-)(?P<checks>checks\s*:)",
+        ))
+        .ok()
+    });
+    replace(SKIPPING.as_ref(), line, |found| {
+        let (before, after) = match (found.name("words"), found.name("azure"), found.name("checks")) {
+            (Some(words), ..) => ("[", words.as_str()),
+            (_, Some(azure), _) => ("***", azure.as_str()),
+            (.., checks) => (&found["lead"], checks.map_or("", |checks| checks.as_str())),
+        };
+        format!("{before}{BREAK}{after}")
+    })
+}
+
 fn closing(line: &str, own: Option<u64>) -> String {
     static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(concat!(
@@ -216,5 +243,12 @@ mod tests {
         assert_eq!(title(&"x".repeat(300)).chars().count(), LONGEST_TITLE);
         assert!(body(&"word ".repeat(20_000), None).chars().count() < LONGEST_BODY);
         assert_eq!(plain_line("a\u{202e}b\n c", 10), "ab c");
+        assert_eq!(title("Fix it [skip ci]"), "Fix it [\u{200b}skip ci]");
+    }
+
+    #[test]
+    fn d36_a_commit_message_is_as_harmless_in_a_code_block() {
+        let out = commit_text("```\nThanks @octo\n```\nFixes #5, fixes #7\n", Some(OWN));
+        assert_eq!(out, "```\nThanks @\u{200b}octo\n```\nFix\u{200b}es #5, fixes #7\n");
     }
 }

@@ -12,7 +12,7 @@ use super::context_guard::widest_limit;
 use super::day_cap::{self, Reservation};
 use super::gate::Phase;
 use super::halt::Halt;
-use super::interrupt::{GRACE, Interrupt};
+use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
 use super::offer::Offer;
 use super::reading::{self, Reading, Rejection, SessionMode};
@@ -267,8 +267,15 @@ impl Session<'_> {
     ) -> Result<Answered, Halt> {
         let (request, request_hash, expected) = self.prepare(target, attempt, tail)?;
         let mut held = self.reserve(&request).await?;
-        let stopping = self.world.stop.asked().is_some();
         let started = Instant::now();
+        let grace = match self.world.stop.asked() {
+            Some(_) => {
+                let longest = LAST_REPORT.min(self.request.settings.llm_timeout);
+                let until = *self.report_until.get_or_insert(started + longest);
+                until.saturating_duration_since(started)
+            }
+            None => GRACE,
+        };
         let timestamp = self.world.clock.now_ms();
         self.attempts += 1;
         let work = AssertUnwindSafe(async { self.world.model.complete(&request).await }).catch_unwind();
@@ -285,7 +292,7 @@ impl Session<'_> {
                 Ok(Ok(result)) => result,
             }
         };
-        let ended = self.interrupts.watch((!stopping).then_some(GRACE), work).await;
+        let ended = self.interrupts.watch(Some(grace), work).await;
         let line = Line { request: &request, request_hash, attempt, timestamp, started, expected };
         match ended {
             Err(interrupt) => {

@@ -159,19 +159,20 @@ impl Meter {
     pub fn soft_limits_passed(&self) -> Vec<SoftLimit> {
         let spend = self.spend();
         let budgets = self.budgets();
+        let micros = |money: Money| (u128::from(money.micros()), money.dollars());
+        let millis = |time: Duration| (time.as_millis(), time.as_millis() as f64);
+        let steps = |steps: u32| (u128::from(steps), f64::from(steps));
         let candidates = [
-            (BudgetKind::MaxSteps, f64::from(spend.steps), f64::from(budgets.max_steps)),
-            (
-                BudgetKind::MaxWallTime,
-                spend.wall_time.as_millis() as f64,
-                budgets.max_wall_time.as_millis() as f64,
-            ),
-            (BudgetKind::MaxCost, spend.cost.dollars(), budgets.max_cost.dollars()),
+            (BudgetKind::MaxSteps, steps(spend.steps), steps(budgets.max_steps)),
+            (BudgetKind::MaxWallTime, millis(spend.wall_time), millis(budgets.max_wall_time)),
+            (BudgetKind::MaxCost, micros(spend.cost), micros(budgets.max_cost)),
         ];
+        // In whole numbers: 0.8 of 3 is more than 2.4 as floating point has it.
+        let share = (budgets.soft_ratio * 1e6).round() as u128;
         let mut used = self.used();
         let mut passed = Vec::new();
-        for (kind, amount, cap) in candidates {
-            if cap > 0.0 && amount >= cap * budgets.soft_ratio && !used.soft.contains(&kind) {
+        for (kind, (whole, amount), (most, cap)) in candidates {
+            if most > 0 && whole * 1_000_000 >= most * share && !used.soft.contains(&kind) {
                 used.soft.push(kind);
                 passed.push(SoftLimit { kind, used: amount, cap });
             }
@@ -241,6 +242,18 @@ mod tests {
         assert_eq!(told.iter().map(|limit| limit.kind).collect::<Vec<_>>(), [BudgetKind::MaxCost]);
         meter.charge(Some(Money::from_micros(5)));
         assert!(meter.soft_limits_passed().is_empty());
+    }
+
+    #[test]
+    fn x_019_a_soft_limit_is_passed_when_it_is_reached_exactly() {
+        for (cap, at) in [(3_000_000, 2_400_000), (30_000_000, 24_000_000), (7, 6), (1, 1)] {
+            let meter =
+                meter(Budgets { max_cost: Money::from_micros(cap), ..Budgets::default() }, Spend::default());
+            meter.charge(Some(Money::from_micros(at - 1)));
+            assert!(meter.soft_limits_passed().is_empty(), "{at} of {cap}");
+            meter.charge(Some(Money::from_micros(1)));
+            assert_eq!(meter.soft_limits_passed().len(), 1, "{at} of {cap}");
+        }
     }
 
     #[test]

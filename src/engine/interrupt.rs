@@ -11,6 +11,9 @@ use super::stop::StopSignal;
 /// How long what is in flight may go on after a graceful stop was asked for (D38).
 pub const GRACE: Duration = Duration::from_secs(10);
 
+/// Longest time of the last report after a graceful stop, over all its attempts: whoever asked waits for it.
+pub const LAST_REPORT: Duration = Duration::from_secs(60);
+
 /// Watches over every wait of a run.
 #[derive(Debug, Clone)]
 pub struct Interrupts {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::arguments::Scope;
 use super::budget::Meter;
@@ -243,6 +244,8 @@ pub(super) struct Session<'a> {
     pub(super) over_told: bool,
     /// Whether claims were sent back once.
     pub(super) claims_sent_back: bool,
+    /// When the last report has to be there, once it was asked for after a stop.
+    pub(super) report_until: Option<Instant>,
 }
 
 /// Runs a session to its end. It never panics and never fails to give an outcome.
@@ -329,6 +332,7 @@ impl<'a> Session<'a> {
             cost_unknown: false,
             over_told: false,
             claims_sent_back: false,
+            report_until: None,
         })
     }
 

@@ -84,6 +84,21 @@ async fn d38_a_reply_that_takes_longer_than_the_grace_is_given_up_and_the_last_r
 }
 
 #[tokio::test(start_paused = true)]
+async fn d38_a_last_report_that_does_not_come_is_given_up_within_a_minute_over_all_its_attempts() {
+    let world = World::new(vec![Line::Hang, Line::Hang, Line::Hang, Line::Hang]);
+    after(&world, Duration::from_secs(1), false);
+    let ran = world.run().await;
+    assert_eq!((ran.detail(), ran.requests.len()), ("user_stop", 2));
+    assert!(ran.took >= Duration::from_secs(71) && ran.took < Duration::from_secs(72), "{:?}", ran.took);
+    let slow_refusal = || Line::Slow(Duration::from_secs(25), reply("", &[("count", json!({}))]));
+    let world = World::new(vec![Line::Hang, slow_refusal(), slow_refusal(), slow_refusal()]);
+    after(&world, Duration::from_secs(1), false);
+    let ran = world.run().await;
+    assert_eq!((ran.detail(), ran.requests.len()), ("user_stop", 4));
+    assert!(ran.took < Duration::from_secs(72), "{:?}", ran.took);
+}
+
+#[tokio::test(start_paused = true)]
 async fn c_26_one_last_turn_is_granted_and_no_second_one() {
     let slow = Line::Slow(Duration::from_secs(5), reply("", &[("count", json!({}))]));
     let world = World::new(vec![slow, call("count", json!({}))]);
