@@ -15,6 +15,9 @@ use super::tree::Tree;
 use crate::domain::money::Money;
 use crate::domain::redaction::Redactor;
 
+/// Longest label name that GitHub takes, in characters.
+const LONGEST_LABEL: usize = 50;
+
 /// What an agent may be called; follows a quoted name in a message.
 pub(super) const AGENT_NAME_RULE: &str =
     "is not an agent's name; use lower-case letters, digits and hyphens, beginning with a letter";
@@ -236,6 +239,16 @@ impl Checker<'_> {
         for (field, label) in all {
             let key = format!("github.labels.{field}");
             self.require(!label.trim().is_empty(), &key, "is empty");
+            let fits = label.trim() == label && !label.contains([',', '\n']);
+            let rule = "must be a name as GitHub has it: no comma, no blanks around it";
+            self.require(fits, &key, format!("{rule}, but is \"{label}\""));
+            let length = label.chars().count();
+            let rule = "GitHub takes names of at most";
+            self.require(
+                length <= LONGEST_LABEL,
+                &key,
+                format!("{rule} {LONGEST_LABEL} characters, but it has {length}"),
+            );
             let new = seen.insert(label.to_lowercase());
             self.require(new, &key, format!("\"{label}\" is already the name of another label"));
         }

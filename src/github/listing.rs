@@ -96,8 +96,9 @@ impl Client {
         for item in reply.json::<Vec<Value>>()? {
             match serde_json::from_value::<IssueWire>(item) {
                 Ok(wire) if wire.pull_request.is_some() => {}
-                Ok(wire) if wire.title.trim().is_empty() || wire.state.is_empty() => {
-                    tracing::warn!(%repo, issue = wire.number, "left out of the list: no title or no state");
+                // One without a title is told so by the run that it asks for.
+                Ok(wire) if wire.state.is_empty() => {
+                    tracing::warn!(%repo, issue = wire.number, "left out of the list: no state");
                 }
                 Ok(wire) => issues.push(snapshot(repo, IssueWire { body: String::new(), ..wire })),
                 // S22: one bad record may be left out of a list, but not silently.

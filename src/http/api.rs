@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::ledger::Row;
 use super::server::{Shared, failure};
 use crate::daemon::status_format::Status;
+use crate::domain::money::Money;
 use crate::store::run_dir::RunDir;
 
 type Of = State<Arc<Shared>>;
@@ -72,7 +73,7 @@ pub async fn cost(State(shared): Of) -> Response {
 /// What the runs under way have cost.
 pub(super) fn live_cost(shared: &Shared) -> f64 {
     let running = shared.status().map(|status| status.running).unwrap_or_default();
-    running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd.dollars()).sum()
+    running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd).sum::<Money>().dollars()
 }
 
 /// `GET /api/v1/runs?limit=N`: the newest runs first.

@@ -122,7 +122,8 @@ pub(super) fn cost(rows: &[Row], live: f64) -> Value {
         *days.entry(day).or_default() += row.cost();
         *repositories.entry(row.dir.repo.to_string()).or_default() += row.cost();
     }
-    let total: f64 = days.values().sum();
+    // A sum over nothing begins with -0.0.
+    let total = days.values().fold(0.0, |sum, cost| sum + cost);
     let by_day: BTreeMap<&String, f64> =
         days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
     json!({ "total_usd": total + live, "under_way_usd": live, "by_day": by_day, "by_repository": repositories })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -138,7 +138,24 @@ fn router(front: Front, loopback: Option<SocketAddr>) -> Router {
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods")
         })
+        .layer(middleware::map_response(enveloped))
         .with_state(shared)
+}
+
+/// Errors that are made before anybody here hears of the request (a path that cannot be read, a body that is too large)
+/// come in the same envelope.
+async fn enveloped(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let plain = kind.is_none_or(|kind| kind.starts_with(b"text/plain"));
+    if !(status.is_client_error() || status.is_server_error()) || !plain {
+        return response;
+    }
+    let words = status.canonical_reason().unwrap_or("error");
+    let said = axum::body::to_bytes(response.into_body(), 1024).await.unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let message = if said.is_empty() { words } else { &said };
+    failure(status, &words.to_ascii_lowercase().replace([' ', '-'], "_"), message)
 }
 
 /// The envelope of every error.

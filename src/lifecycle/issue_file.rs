@@ -6,6 +6,7 @@ use super::refusal::Refusal;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::name::RepoName;
+use crate::domain::outgoing::plain_line;
 use crate::domain::stop::StopDetail;
 
 /// Longest file that is read as an issue, in bytes; GitHub's own limit for a body.
@@ -67,7 +68,7 @@ fn split(text: &str) -> Option<(String, String)> {
             None if underlined && !is_underline(line) => (line, index + 2),
             None => continue,
         };
-        if !title.is_empty() {
+        if !plain_line(title, 1).is_empty() {
             let body = [&lines[..index], &lines[after..]].concat().join("\n");
             return Some((title.to_owned(), body.trim().to_owned()));
         }

@@ -22,6 +22,7 @@ use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::worktree_of;
+use crate::domain::outgoing::plain_line;
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
@@ -212,7 +213,7 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
         )
         .hint("reopen it, or name another issue"));
     }
-    if snapshot.issue.title.trim().is_empty() {
+    if plain_line(&snapshot.issue.title, 1).is_empty() {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
             format!("Issue {number} of {} has no title.", site.repo),

@@ -229,7 +229,7 @@ async fn d76_an_unchanged_list_of_two_pages_is_served_from_the_cache_by_304s() {
         let mut pull = issue(50);
         pull["pull_request"] = json!({});
         let items = match (second, fresh) {
-            (true, _) => json!([issue(1), {"number": 2, "title": "", "state": "open"}, {"broken": true}]),
+            (true, _) => json!([issue(1), {"number": 2, "title": "Two", "state": ""}, {"broken": true}]),
             (false, false) => json!([issue(3), pull]),
             (false, true) => json!([issue(9), issue(3), pull]),
         };

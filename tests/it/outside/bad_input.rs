@@ -28,6 +28,8 @@ async fn d32_an_issue_that_cannot_be_worked_on_is_refused() {
         let repository = &mut scenario.repositories[0];
         let issue = |value| serde_json::from_value(value).unwrap();
         repository.issues.push(issue(json!({ "number": 8, "title": "Old", "state": "closed" })));
+        let blank = "\u{200b}\u{2066} ";
+        repository.issues.push(issue(json!({ "number": 10, "title": blank })));
         repository.pulls.push(
             serde_json::from_value(
                 json!({ "number": 9, "title": "A change", "head": "develop", "base": "develop" }),
@@ -39,6 +41,7 @@ async fn d32_an_issue_that_cannot_be_worked_on_is_refused() {
     refused(&world, &["run", "--issue", "404"], 4, "invalid_input", "404").await;
     refused(&world, &["run", "--issue", "8"], 4, "invalid_input", "closed").await;
     refused(&world, &["run", "--issue", "9"], 4, "invalid_input", "pull request").await;
+    refused(&world, &["run", "--issue", "10"], 4, "invalid_input", "no title").await;
     world.finish().await;
 }
 

@@ -125,6 +125,14 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
     }
     assert_eq!(front.text("/api/v1/issues/demo/shop/99").await.0, 404);
     assert_eq!(front.text("/api/v1/runs/0000").await.0, 404);
+    // What is refused before anybody here hears of it comes in the same envelope.
+    for path in ["/api/v1/issues/demo/shop/x", "/api/v1/issues/%ff/shop/1"] {
+        let (status, text) = front.text(path).await;
+        let error = &serde_json::from_str::<Value>(&text).unwrap()["error"];
+        assert_eq!((status, error["code"].as_str()), (400, Some("bad_request")), "{path}: {text}");
+        assert!(!error["message"].as_str().unwrap().is_empty(), "{text}");
+    }
+    assert!(!front.text("/api/v1/cost").await.1.contains("-0"));
     let refresh = |origin: Option<&'static str>| {
         let ask = front.http.post(format!("{}/api/v1/refresh", front.base));
         let ask = origin.into_iter().fold(ask, |ask, origin| ask.header("origin", origin));
