@@ -3,7 +3,7 @@
 use super::budget::{BudgetKind, Budgets};
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::name::CommitId;
-use super::record::{AccountingEntry, Artifact, LedgerTotals};
+use super::record::{AccountingEntry, Artifact, INTERRUPTED, LedgerTotals};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
@@ -116,7 +116,14 @@ impl RunFacts {
             self.started_at = at;
         }
         // A run whose process died ended with its last event, whenever that was found out.
-        if !matches!(&event, Event::RunEnded { stop } if stop.detail == StopDetail::Interrupted) {
+        let found_out = match &event {
+            Event::RunEnded { stop } => stop.detail == StopDetail::Interrupted,
+            Event::LlmAttempted { entry } | Event::ToolFinished { entry } => {
+                entry.error.as_deref() == Some(INTERRUPTED)
+            }
+            _ => false,
+        };
+        if !found_out {
             self.last_at = at;
         }
         match event {

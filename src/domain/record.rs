@@ -56,6 +56,9 @@ pub struct AccountingEntry {
     pub attempt: Option<u32>,
 }
 
+/// Error of what was in flight when its process died; the line was written by whoever found that out.
+pub const INTERRUPTED: &str = "interrupted";
+
 /// `ok` or `failed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -1,25 +1,29 @@
 //! Keeping the work: one commit of what the flow left in the worktree, then the verify commands on that very tree.
 
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 
 use super::run::Run;
 use super::site::Site;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Change, Event, FileChange, VerifyCommand};
-use crate::domain::outgoing::plain_line;
+use crate::domain::outgoing::{commit_text, plain_line};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
-use crate::engine::stop::StopState;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::sys::cage;
+use crate::sys::clock::Stopwatch;
 use crate::sys::process::{self, Captured, Ending, Exit, ProcessError, ProcessSpec};
 
 /// Longest subject line of a commit, in characters.
 const LONGEST_SUBJECT: usize = 72;
 /// Bytes of each stream of a verify command that are kept.
 const OUTPUT_CAP: usize = 256 * 1024;
+/// What the verify commands get together at least, however little of the wall time is left.
+const OVERTIME: Duration = Duration::from_secs(5 * 60);
 /// Characters of a verify command's output that the report shows.
 const TAIL: usize = 2_000;
 
@@ -65,14 +69,16 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     let issue = &run.plan.issue;
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
+    // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
+    let subject = commit_text(&plain_line(&issue.title, room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
     trailers.extend(site.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         Some((key.trim().to_owned(), value.trim().to_owned()))
     }));
     CommitMessage {
-        subject: format!("{}{suffix}", plain_line(&issue.title, room)),
-        body: wrapped(summary),
+        subject: format!("{subject}{suffix}"),
+        body: commit_text(&wrapped(summary), run.tracked_issue()),
         trailers,
     }
 }
@@ -99,7 +105,8 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-/// Runs the verify commands one after the other on the committed tree (D83); agentd's own word on "tests pass".
+/// Runs the verify commands one after the other on the committed tree (D83); agentd's own word on "tests pass". They run
+/// although the wall time is used up, so that finished work is not thrown away, but not for long then.
 pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
     verify_all(run, site).await?;
     run.enclosure().map_or(Ok(()), |enclosure| enclosure.record_asked(run))
@@ -107,13 +114,29 @@ pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
 
 async fn verify_all(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(()) };
-    for argv in &site.config.verify.commands {
-        match verify_one(run, site, worktree, argv).await {
-            Ok(command) => run.record(Event::Verified(command))?,
-            // Git was cancelled with everything else: nothing was verified, and nothing says so.
-            Err(_) if matches!(run.stop().state(), StopState::Abort(_)) => break,
-            Err(error) => return Err(error),
+    let watch = Stopwatch::start();
+    let longest = run.wall_time_left().max(OVERTIME);
+    let commands = &site.config.verify.commands;
+    for (at, argv) in commands.iter().enumerate() {
+        let left = site.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
+        let verified = verify_one(run, site, worktree, argv, left).await;
+        if run.aborted().is_some() {
+            // The command and git were cancelled: what came of it says nothing about the work.
+            let cancelled: Vec<String> = commands[at..].iter().map(|argv| argv.join(" ")).collect();
+            let text =
+                format!("the run was ended at once: nobody knows what comes of `{}`", cancelled.join("`, `"));
+            run.warn("verification_cancelled", text);
+            return Ok(());
         }
+        run.record(Event::Verified(verified?))?;
+    }
+    if !commands.is_empty() && run.wall_time_left().is_zero() {
+        let cap = run.wall_time_cap();
+        let text = format!(
+            "the verify commands ended after the wall time of {cap:?} was used up; all of them together get what is left \
+             of it, and {OVERTIME:?} at least"
+        );
+        run.warn("verified_in_overtime", text);
     }
     Ok(())
 }
@@ -123,6 +146,7 @@ async fn verify_one(
     site: &Site,
     worktree: &Worktree,
     argv: &[String],
+    longest: Duration,
 ) -> Result<VerifyCommand, JournalError> {
     let defect = |error: GitError| run.defect(&format!("the tree around a verify command: {error}"));
     let tree_before = worktree.tree().await.map_err(defect)?;
@@ -131,7 +155,7 @@ async fn verify_one(
         return Ok(recorded);
     }
     let started_at = site.clock.now_ms();
-    let ended = run_command(run, site, worktree, argv).await;
+    let ended = run_command(run, worktree, argv, longest).await;
     let tree_after = worktree.tree().await.map_err(defect)?;
     let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
     let (exit_code, end, duration_ms, stdout, stderr) = match ended {
@@ -177,16 +201,16 @@ async fn verify_one(
 
 async fn run_command(
     run: &Run<'_>,
-    site: &Site,
     worktree: &Worktree,
     argv: &[String],
+    longest: Duration,
 ) -> Result<Exit, ProcessError> {
     let (program, args) =
         argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
     let spec = ProcessSpec::new(program, worktree.path())
         .args(args)
         .envs(run.child_environment())
-        .timeout(site.config.verify.timeout.0)
+        .timeout(longest)
         .output_cap(OUTPUT_CAP);
     let spec = cage::wrap(run.caged(), spec);
     let cancel = CancellationToken::new();

@@ -36,7 +36,7 @@ pub async fn furnish(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<
     }
     let watch = Stopwatch::start();
     for argv in &settings.setup {
-        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed());
+        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(run.wall_time_left());
         set_up(run, site, worktree, argv, left).await?;
     }
     files::write_private(done.as_path(), b"").map_err(|error| failed(&error.to_string()))
@@ -135,7 +135,10 @@ async fn set_up(
             tracing::info!(command = line, seconds = exit.duration.as_secs_f64(), "set up");
             return Ok(());
         }
-        Ok(exit) => end_of(&exit),
+        Ok(exit) => match run.out_of_time().filter(|_| exit.timed_out()) {
+            Some(stop) => return Err(stop),
+            None => end_of(&exit),
+        },
         Err(error) => error.to_string(),
     };
     let message = format!("The setup command `{line}` (worktree.setup) did not succeed: {why}");

@@ -18,7 +18,6 @@ use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
 use crate::config::source_format::Source;
-use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
 use crate::domain::failures;
@@ -70,7 +69,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             )));
         }
     };
-    let inherited = run.lease.predecessor.as_ref().map(spent).unwrap_or_default();
+    let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(site));
     let prior_failures = prior_failures(run, site).await;
     run.record(Event::RunStarted(Box::new(RunStarted {
@@ -251,19 +250,6 @@ fn with_facts(run: &Run<'_>, site: &Site) -> Values {
     // A step that takes text takes the issue's, fenced like everywhere (S-050).
     values.input_text = Some(fence("issue body", &incoming(&issue.body, LONGEST_INCOMING)));
     values
-}
-
-/// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
-fn spent(before: &Predecessor) -> Spend {
-    let totals = before.facts.totals();
-    let earlier = before.facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
-    let lived = u64::try_from(before.facts.last_at - before.facts.started_at).unwrap_or_default();
-    Spend {
-        steps: before.facts.visits.len() as u32,
-        wall_time: earlier.wall_time + Duration::from_millis(lived),
-        cost: earlier.cost + totals.cost,
-        cost_unknown: earlier.cost_unknown || totals.cost_unknown,
-    }
 }
 
 /// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.

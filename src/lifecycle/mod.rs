@@ -39,6 +39,7 @@ pub mod record;
 pub mod report;
 pub mod seal;
 pub mod sinks;
+pub mod in_flight;
 pub mod recovery;
 pub mod approval;
 pub mod control;

@@ -41,36 +41,36 @@ pub async fn publish(
     let mut links = Links { trigger_label: site.config.github.labels.trigger.clone(), ..Links::default() };
     let mut end = stop.clone();
     let reach = reach(run, &facts, &stop);
-    if reach != Reach::Local
-        && let Err(stop) = push(run, site, &facts).await?
-    {
-        end = worse(end, stop);
+    let mut pushed = reach != Reach::Local;
+    if pushed && let Err(stop) = push(run, site, &facts).await? {
+        end = worse(run, end, stop);
+        pushed = false;
     }
     // A start refused with exit code 4 leaves no trace on GitHub (D31).
     if stop.detail.exit_code() == 4 {
         return Ok(end);
     }
-    if reach == Reach::PullRequest && end.detail != StopDetail::GitError {
+    if reach == Reach::PullRequest && pushed {
         links.draft_reason = draft_reason(run, &facts, &stop);
         links.closes_issue = closure::closes_by_merge(run, &facts);
         match pull_request(run, site, &stop, &mut links).await? {
             Ok(()) => {}
-            Err(stop) => end = worse(end, stop),
+            Err(stop) => end = worse(run, end, stop),
         }
     }
     if end.success()
         && let Some(asked) = closure::of(run, &facts, &end)
         && let Err(stop) = closure::settle(run, site, &facts, &asked).await?
     {
-        end = worse(end, stop);
+        end = worse(run, end, stop);
     }
     settle_issue(run, site, &end, &links).await?;
     Ok(end)
 }
 
-/// A run that failed already keeps its own reason.
-fn worse(end: Stop, stop: Stop) -> Stop {
-    if end.success() { stop } else { end }
+/// A run that failed already, or was ended at once, keeps that reason.
+fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
+    report::ended(run, &end).unwrap_or(stop)
 }
 
 fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {

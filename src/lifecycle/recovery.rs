@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::lease::mapping_of;
 use super::site::Site;
-use super::{report, seal, sinks};
+use super::{in_flight, report, seal, sinks};
+use crate::domain::budget::Spend;
 use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::issue::ObjectiveSource;
@@ -35,6 +36,21 @@ pub struct Predecessor {
     pub facts: RunFacts,
     /// Whether the process of the last run died, be it this one or one that died before it had taken this one's work over.
     pub killed: bool,
+}
+
+impl Predecessor {
+    /// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
+    pub fn spent(&self) -> Spend {
+        let totals = self.facts.totals();
+        let earlier = self.facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
+        let lived = u64::try_from(self.facts.last_at - self.facts.started_at).unwrap_or_default();
+        Spend {
+            steps: self.facts.visits.len() as u32,
+            wall_time: earlier.wall_time + Duration::from_millis(lived),
+            cost: earlier.cost + totals.cost,
+            cost_unknown: earlier.cost_unknown || totals.cost_unknown,
+        }
+    }
 }
 
 /// The facts of a run, from its journal.
@@ -328,6 +344,9 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
     if known.end.is_none() {
         let interrupted =
             || Stop::new(StopDetail::Interrupted, "The process ended in the middle of the run.");
+        for event in in_flight::cut_off(&known, dir.run_id) {
+            journal.append(event)?;
+        }
         journal.append(Event::RunEnded { stop: published_end(&known).unwrap_or_else(interrupted) })?;
     }
     // What its programs were given may hold what must not stay, such as files of the user's home.

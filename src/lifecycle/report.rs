@@ -25,7 +25,7 @@ use crate::domain::run_output::{
     ChangeWord, EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping,
     OutputOrigin, OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
 };
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::domain::trace::{LONGEST_INLINE, Pointer, RecordText};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
@@ -52,13 +52,27 @@ pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop,
     }
     let summary = summary(&run.facts(), &stop);
     if let Err(failed) = commit::commit(run, site, &summary).await? {
-        return Ok(if stop.success() { failed } else { stop });
+        let end = ended(run, &stop).unwrap_or(failed.clone());
+        if end != failed {
+            run.warn("not_committed", failed.message);
+        }
+        return Ok(end);
     }
     // Whoever asked to stop waits; nothing of such a run is offered for merging (D66).
     if !stopped_by_a_person(&stop) {
         commit::verify(run, site).await?;
     }
-    evidence::judge(run, site, stop).await
+    let judged = evidence::judge(run, site, stop).await?;
+    Ok(ended(run, &judged).unwrap_or(judged))
+}
+
+/// The end that the run has whatever its last rooms come to: that of a failure, or an abort, which outranks even that (C-08).
+pub(super) fn ended(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
+    let own = (!stop.success()).then(|| stop.clone());
+    match &own {
+        Some(stop) if stop.reason() == StopReason::HumanRequested => own,
+        _ => run.aborted().or(own),
+    }
 }
 
 fn stopped_by_a_person(stop: &Stop) -> bool {

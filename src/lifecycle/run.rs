@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::enclosure::Enclosure;
 use super::guidance::{self, Extender};
 use super::lease::Lease;
 use super::plan::Plan;
+use super::recovery::Predecessor;
 use super::report;
 use super::request::IssueRef;
 use super::site::Site;
@@ -18,7 +20,7 @@ use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::clock::RunClock;
 use crate::engine::journal::{Journal, JournalError};
-use crate::engine::stop::StopSignal;
+use crate::engine::stop::{StopSignal, StopState};
 use crate::git::worktree::Worktree;
 use crate::store::journal_file::FileJournal;
 use crate::sys::cage::Caged;
@@ -95,6 +97,34 @@ impl<'a> Run<'a> {
     /// Whether someone asked to stop.
     pub fn stop(&self) -> StopSignal {
         self.stop.clone()
+    }
+
+    /// The abort that was asked for, if one was: it outranks what the run comes to meanwhile (C-08).
+    pub fn aborted(&self) -> Option<Stop> {
+        match self.stop.state() {
+            StopState::Abort(stop) => Some(stop),
+            StopState::Running | StopState::Graceful(_) => None,
+        }
+    }
+
+    /// What is left of the wall time; zero = the budget is used up (C-13).
+    pub fn wall_time_left(&self) -> Duration {
+        let spent = self.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
+        self.wall_time_cap().saturating_sub(spent.wall_time + self.clock.elapsed())
+    }
+
+    /// The cap of the wall time, as it was raised last.
+    pub fn wall_time_cap(&self) -> Duration {
+        let started = self.facts().started;
+        started.map_or(self.plan.budgets.max_wall_time, |started| started.budgets.max_wall_time)
+    }
+
+    /// The end of a run whose wall time is used up.
+    pub fn out_of_time(&self) -> Option<Stop> {
+        self.wall_time_left().is_zero().then(|| {
+            let cap = self.wall_time_cap();
+            Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up."))
+        })
     }
 
     /// The worktree, from its room on.

@@ -49,14 +49,17 @@ impl Toolbox {
         let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
         // A strict replay starts no server: what they offered is on the record (P-040).
         let recorded = site.replay.as_ref().and_then(|recording| recording.offered());
-        let configs = match &recorded {
+        let mut configs = match &recorded {
             Some(_) => BTreeMap::new(),
             None => servers(&site.config)
                 .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
         };
+        for server in configs.values_mut() {
+            server.start_timeout = server.start_timeout.min(run.wall_time_left());
+        }
         let servers = McpServers::connect(configs, worktree.path(), &run.child_environment())
             .await
-            .map_err(|error| stop_of(&error))?;
+            .map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))?;
         for warning in servers.warnings() {
             run.warn("mcp_server_missing", warning.message.clone());
         }

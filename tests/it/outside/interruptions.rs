@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 
 use agentd::domain::event::Event;
@@ -13,9 +13,10 @@ use agentd::engine::journal::Journal as _;
 use agentd::store::journal_file::{self, FileJournal};
 use agentd::store::run_dir::StateDir;
 use agentd::sys::clock::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::solo::{calls, reports, solo};
 use super::started::{delayed, ended, start, until};
 use super::world::{World, basic, text};
 
@@ -192,6 +193,74 @@ async fn the_second_signal_kills_every_process_of_the_run() {
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
     assert_ended(&pids);
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_08_an_abort_while_the_work_is_verified_is_the_runs_end_and_says_what_was_cancelled() {
+    for by_signal in [true, false] {
+        let write = calls(&[("write_file", json!({ "path": "lib/new.sh", "content": "true\n" }))]);
+        let world = solo(vec![write, reports("Done.", json!([]))], None, "").await;
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        let endless = "commands = [[\"sh\", \"-c\", \"echo > begun; sleep 1000\"]]";
+        let changed = overlay.replace("commands = [[\"sh\", \"tests/run.sh\"]]", endless);
+        assert_ne!(changed, overlay);
+        world.write("overlay.toml", &changed);
+        let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "solo"]);
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until(&mut run, || world.shop().join(".worktrees/issue-7/begun").exists()).await;
+        if by_signal {
+            interrupt_twice(&mut run);
+        } else {
+            let (code, told) = world.json(&["runs", "stop", "latest", "--abort"]).await;
+            assert_eq!(code, Some(0), "{told:#}");
+        }
+        let (code, output) = ended(run).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("user_abort")), "{output:#}");
+        assert_eq!(output["stop_reason"], "HUMAN_REQUESTED");
+        let warnings = output["warnings"].to_string();
+        assert!(warnings.contains("verification_cancelled") && warnings.contains("sleep 1000"), "{warnings}");
+        assert!(world.sim.pulls("demo/shop").is_empty(), "nothing is offered for merging");
+        // A signal ends git's programs, too; a wish from another process leaves them alone (D66).
+        let git_dir = world.sim.git_dir("demo/shop").unwrap();
+        let pushed = agentd::sim::bare::head(&git_dir, "feature/issue-7").is_some();
+        assert_eq!(pushed, !by_signal);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_072_a_077_what_a_killed_run_had_in_flight_has_its_ledger_line() {
+    let request = World::new(1).await;
+    request.sim.inject(&delayed(1, 60_000)).unwrap();
+    let mut run = start(&request);
+    until(&mut run, || request.sim.model_requests().len() >= 2).await;
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let tool = endless(1).await;
+    let mut run = start(&tool);
+    pids(&tool, &mut run).await;
+    run.kill().unwrap();
+    run.wait().unwrap();
+    for (world, kind) in [(request, "llm"), (tool, "tool")] {
+        let (_, output) = world.json(&["runs", "show", "latest"]).await;
+        let (_, ledger) = world.json(&["runs", "accounting", "latest"]).await;
+        let (_, events) = world.json(&["runs", "events", "latest"]).await;
+        let count =
+            |kind: &str| events.as_array().unwrap().iter().filter(|line| line["kind"] == kind).count();
+        let interrupted: Vec<&Value> =
+            ledger.as_array().unwrap().iter().filter(|line| line["error"] == "interrupted").collect();
+        assert_eq!((interrupted.len(), &interrupted[0]["type"]), (1, &json!(kind)), "{ledger:#}");
+        let totals = &output["totals"];
+        assert_eq!(
+            (totals["llm_requests"].as_u64(), totals["tools_run"].as_u64()),
+            (Some(count("request_fingerprinted") as u64), Some(count("tool_started") as u64)),
+            "{output:#}"
+        );
+        assert_eq!(totals["llm_requests"], json!(world.sim.model_requests().len()));
+        let (code, verified) = world.json(&["runs", "verify", "latest"]).await;
+        assert_eq!(code, Some(0), "{verified:#}");
+        world.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,6 +116,31 @@ async fn a_setup_that_fails_or_takes_too_long_ends_the_run_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn x_018_c_13_the_wall_time_holds_for_setup_and_servers_and_finished_work_is_verified_in_overtime() {
+    for waits in [
+        "[worktree]\nsetup = [[\"sleep\", \"600\"]]\n",
+        "[mcp.servers.mute]\ncommand = \"sleep\"\nargs = [\"600\"]\n",
+    ] {
+        let world = World::new(0).await;
+        configure(&world, waits);
+        let began = std::time::Instant::now();
+        let (code, output) = world.json(&["run", "--issue", "7", "--max-wall-time", "2s"]).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_wall_time")), "{output:#}");
+        assert_eq!(output["stop_reason"], "BUDGET_EXCEEDED");
+        assert!(began.elapsed() < std::time::Duration::from_secs(45), "{waits}: {:?}", began.elapsed());
+        world.sim.shutdown().await;
+    }
+    let world = super::solo::solo(vec![super::solo::reports("Done.", serde_json::json!([]))], None, "").await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &overlay.replace("[\"sh\", \"tests/run.sh\"]", "[\"sleep\", \"9\"]"));
+    let args = ["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "8s"];
+    let (code, output) = world.json(&args).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(0), Some("completed")), "{output:#}");
+    assert!(output["warnings"].to_string().contains("verified_in_overtime"), "{output:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_deleted() {
     let world = World::new(1).await;
     configure(&world, "[worktree]\nsparse = [\"lib\", \"tests\"]\n");
