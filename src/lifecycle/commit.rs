@@ -78,7 +78,7 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: commit_text(&wrapped(summary), run.tracked_issue()),
+        body: wrapped(&commit_text(summary, run.tracked_issue())),
         trailers,
     }
 }
