@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn d75_the_second_line_of_a_status_comment_names_the_holder_and_a_report_names_nobody() {
         let now = Clock::system().now();
-        let mine = Holder::here(&Host::this(), "agent-issue-7-20260102T030405Z", now, now);
+        let mine = Holder::here(&Host::current(), "agent-issue-7-20260102T030405Z", now, now);
         let line = serde_json::to_string(&mine).unwrap();
         assert_eq!(holder_of(&format!("<!-- agentd:issue-7 -->\r\n{BEGIN}{line}{END}\r\nwords")), Some(mine));
         for body in

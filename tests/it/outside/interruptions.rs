@@ -62,7 +62,7 @@ async fn e24_a_second_start_is_refused_and_names_the_holder() {
 }
 
 /// Another clone of the repository with the same agent, and a state of its own: `agentd run --issue 7 --json` there.
-async fn run_in_another_clone(world: &World) -> (Option<i32>, serde_json::Value) {
+async fn run_in_another_clone(world: &World) -> (Option<i32>, Value) {
     let clone = world.dir.path().join("clone");
     if !clone.exists() {
         let header = format!("http.extraHeader=Authorization: Basic {}", basic());
