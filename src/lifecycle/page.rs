@@ -116,7 +116,8 @@ fn render(
         version => env!("CARGO_PKG_VERSION"),
     };
     let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;
-    let page = squeeze(&visible(&page));
+    // What breaks words where GitHub reads them is invisible itself.
+    let page = squeeze(&if public { page } else { visible(&page) });
     let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
     Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
 }
