@@ -216,6 +216,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         resume: None,
         follow_up: None,
         catches_up: false,
+        dry_run: false,
     };
     let view = progress::View::new(context.output, false);
     let watch = Watch::new({

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::config::ConfigError;
+use crate::domain::stop::StopDetail;
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +14,14 @@ pub struct CommandError {
     pub hints: Vec<String>,
     /// 1, 3, 4 or 5 (interface §2); never 2.
     pub exit_code: u8,
+    /// The stop detail of a refused start, where it was one.
+    pub detail: Option<StopDetail>,
 }
 
 impl CommandError {
     /// Something went wrong (exit 1).
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hints: Vec::new(), exit_code: 1 }
+        Self { message: message.into(), hints: Vec::new(), exit_code: 1, detail: None }
     }
 
     /// Arguments, configuration, definition or origin cannot be used (exit 4).
@@ -29,6 +32,21 @@ impl CommandError {
     /// Something breaks its schema (exit 5).
     pub fn schema(message: impl Into<String>) -> Self {
         Self { exit_code: 5, ..Self::failed(message) }
+    }
+
+    /// `Ok` if nothing was found, else one error that tells all of them, with the exit code of the first.
+    pub fn all(found: Vec<Self>) -> Result<(), Self> {
+        let mut found = found.into_iter();
+        let Some(mut first) = found.next() else { return Ok(()) };
+        for error in found {
+            first.message = format!("{}\n{}", first.message, error.message);
+            for hint in error.hints {
+                if !first.hints.contains(&hint) {
+                    first.hints.push(hint);
+                }
+            }
+        }
+        Err(first)
     }
 
     /// As `--json` prints it.

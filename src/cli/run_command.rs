@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     match started(context, args) {
         Ok(code) => Ok(code),
         // `--json` has a run output also when nothing could start (interface §2).
-        Err(error) if context.output.json() && !args.dry_run => {
+        Err(error) if context.output.json() => {
             context.output.document(&unstarted(title(context, args), &error))?;
             context.output.say_only(&error);
             Ok(error.exit_code)
@@ -200,7 +200,10 @@ fn ending(
 }
 
 async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<u8, CommandError> {
-    let (plan, resolved) = walk::prepare(request, site).await?;
+    let (plan, resolved) = match walk::prepare(request.clone(), site).await {
+        Ok(prepared) => prepared,
+        Err(refusal) => return tell(context, false, walk::refused(&request, None, site, refusal), site),
+    };
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,
@@ -272,6 +275,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         resume: None,
         follow_up: None,
         catches_up: false,
+        dry_run: args.dry_run,
     })
 }
 
@@ -309,12 +313,12 @@ fn flags(args: &RunArgs) -> Vec<Flag> {
 
 /// The run output of a run that could not even be planned: its arguments, its configuration or its place is wrong.
 pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
-    let detail = match error.exit_code {
+    let detail = error.detail.unwrap_or(match error.exit_code {
         5 => StopDetail::SchemaInvalid,
         4 => StopDetail::ConfigInvalid,
         3 => StopDetail::McpUnavailable,
         _ => StopDetail::Internal,
-    };
+    });
     let stop = Stop::new(detail, error.message.clone());
     let principal = operator(&Host::current());
     report::unstarted(Uuid::now_v7(), title, principal, &stop, Clock::system().now_ms())
@@ -339,6 +343,7 @@ impl From<Refusal> for CommandError {
             message: refusal.stop.message,
             hints: refusal.hints,
             exit_code: refusal.stop.detail.exit_code(),
+            detail: Some(refusal.stop.detail),
         }
     }
 }

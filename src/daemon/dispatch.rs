@@ -167,6 +167,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         resume: None,
         follow_up: asked.follow_up.clone(),
         catches_up: asked.catches_up,
+        dry_run: false,
     };
     if site.managed
         && let Err(refusal) = managed::refresh(site).await

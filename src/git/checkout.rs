@@ -37,16 +37,29 @@ struct Judged {
 
 /// A branch whose name makes another one impossible: git keeps `a` as a file and `a/b` below a directory `a`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the branch \"{existing}\" {} stands in the way of \"{wanted}\"; rename it: git branch -m {existing} {existing}-branch{}",
-    if *remote { "on the remote" } else { "in this repository" },
-    if *remote { ", and on the remote" } else { "" })]
+#[error("the branch \"{existing}\" {} stands in the way of \"{wanted}\"; rename it: {}",
+    remote.as_ref().map_or_else(|| "in this repository".to_owned(), |remote| format!("on the remote \"{remote}\"")),
+    self.remedy())]
 pub struct RefConflict {
     /// The branch in the way.
     pub existing: String,
     /// The branch wanted.
     pub wanted: String,
-    /// Whether it is on the remote.
-    pub remote: bool,
+    /// The remote that has it; `None` = it is here.
+    pub remote: Option<String>,
+}
+
+impl RefConflict {
+    /// The command that ends the conflict: the new name is no directory of anything and in none.
+    fn remedy(&self) -> String {
+        let (old, new) = (&self.existing, format!("{}-branch", self.existing.replace('/', "-")));
+        match &self.remote {
+            None => format!("git branch -m {old} {new}"),
+            Some(remote) => format!(
+                "git fetch {remote} {old} && git push {remote} FETCH_HEAD:refs/heads/{new} :refs/heads/{old}"
+            ),
+        }
+    }
 }
 
 /// Removes the lock files that a killed git left beside an index and a HEAD. Whoever calls is alone there.
@@ -282,7 +295,7 @@ impl Checkout {
             for reference in repository.references_glob("refs/heads/*")? {
                 names.extend(reference?.shorthand().ok().map(str::to_owned));
             }
-            Ok(conflict(&wanted, names.iter().map(String::as_str), false))
+            Ok(conflict(&wanted, names.iter().map(String::as_str), None))
         })
         .await
     }
@@ -315,6 +328,16 @@ impl Checkout {
     /// Removes a ref if it is at `at`.
     pub async fn delete_ref(&self, full: &str, at: &CommitId) -> Result<(), GitError> {
         self.call(["update-ref", "-d", full, at.as_str()]).await?.done().await
+    }
+
+    /// Whether the main checkout's index knows files below a directory of it.
+    pub(super) async fn tracks_below(&self, directory: &Path) -> Result<bool, GitError> {
+        let mut below = directory.as_os_str().as_encoded_bytes().to_vec();
+        below.push(b'/');
+        self.library(move |repository| {
+            Ok(repository.index()?.iter().any(|entry| entry.path.starts_with(&below)))
+        })
+        .await
     }
 
     /// Bytes of the files that the main checkout's index knows: about what a worktree takes. 0 where it cannot be told.
@@ -350,13 +373,17 @@ impl Checkout {
 pub(super) fn conflict<'a>(
     wanted: &BranchName,
     names: impl IntoIterator<Item = &'a str>,
-    remote: bool,
+    remote: Option<&str>,
 ) -> Option<RefConflict> {
     let wanted = wanted.as_str();
     let below =
         |longer: &str, shorter: &str| longer.strip_prefix(shorter).is_some_and(|rest| rest.starts_with('/'));
     let found = names.into_iter().find(|name| below(wanted, name) || below(name, wanted))?;
-    Some(RefConflict { existing: found.to_owned(), wanted: wanted.to_owned(), remote })
+    Some(RefConflict {
+        existing: found.to_owned(),
+        wanted: wanted.to_owned(),
+        remote: remote.map(str::to_owned),
+    })
 }
 
 pub(super) fn oid(commit: &CommitId) -> Result<Oid, GitError> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use crate::domain::name::BranchName;
+use crate::domain::name::{BranchName, CommitId};
 use crate::sys::paths::AbsPath;
 
 /// Git's administrative entry of a linked worktree, `<common>/worktrees/<id>`.
@@ -37,6 +37,18 @@ impl Entry {
     /// Left by a `git worktree add` that was killed.
     pub(super) fn half_made(&self) -> bool {
         self.locked.as_deref() == Some("initializing")
+    }
+
+    /// Whether it stands for a worktree that is there, or that a person says will come back.
+    pub(super) fn is_alive(&self) -> bool {
+        self.path.as_ref().is_some_and(|path| path.as_path().exists())
+            || (self.locked.is_some() && !self.half_made())
+    }
+
+    /// The last commit that it stood on, as its log says.
+    pub(super) fn last_commit(&self) -> Option<CommitId> {
+        let log = fs::read_to_string(self.dir.join("logs").join("HEAD").as_path()).ok()?;
+        CommitId::parse(log.lines().last()?.split(' ').nth(1)?).ok()
     }
 
     /// Whether it stands on this branch.
@@ -90,11 +102,10 @@ pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
         Err(error) => return Err(error),
     }
     let text = fs::read_to_string(link.as_path()).unwrap_or_default();
-    if text.is_empty() && meta_is_empty(&link) {
-        // A git that was killed between making its .git file and writing it. The empty file says nothing and goes.
-        crate::sys::files::remove_file(link.as_path()).map_err(io::Error::other)?;
-        let empty = fs::read_dir(path.as_path())?.next().is_none();
-        return Ok(if empty { Place::Free } else { Place::Foreign });
+    if text.is_empty() && is_empty_file(&link) {
+        // A git that was killed between making its .git file and writing it: the empty file says nothing.
+        let alone = fs::read_dir(path.as_path())?.nth(1).is_none();
+        return Ok(if alone { Place::Free } else { Place::Foreign });
     }
     let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Place::Repository) };
     let target = path.join(target);
@@ -108,8 +119,9 @@ pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
     }
 }
 
-fn meta_is_empty(file: &AbsPath) -> bool {
-    file.as_path().symlink_metadata().is_ok_and(|meta| meta.len() == 0)
+/// Whether it is a file without a byte.
+pub(super) fn is_empty_file(file: &AbsPath) -> bool {
+    file.as_path().symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0)
 }
 
 /// All entries of the repository.

@@ -5,7 +5,7 @@ use std::fs;
 use super::checkout::{Checkout, RefConflict};
 use super::error::GitError;
 use super::needs::Population;
-use super::place::{Entry, Head, Place, entries, place, resolved};
+use super::place::{Entry, Head, Place, entries, is_empty_file, place, resolved};
 use super::remote::Remote;
 use super::take_in::Forward;
 use super::worktree::Worktree;
@@ -33,6 +33,12 @@ pub struct WorktreePlan {
     pub remote: Option<Remote>,
     /// Submodules and LFS.
     pub population: Population,
+}
+
+impl WorktreePlan {
+    fn path(&self) -> AbsPath {
+        resolved(&self.root).join(&self.name)
+    }
 }
 
 /// A worktree that is ready.
@@ -115,6 +121,29 @@ pub enum WorktreeError {
         /// Remote commit, short.
         remote: String,
     },
+    /// The worktree is there and its branch is not.
+    #[error("the branch {branch} of the worktree {path} is gone; {}", match commit {
+        Some(commit) => format!("make it again where it was: git branch {branch} {commit}"),
+        None => format!("make it again (git branch {branch} COMMIT), or move the worktree away (mv {path} {path}.mine)"),
+    })]
+    BranchGone {
+        /// The place.
+        path: String,
+        /// The branch.
+        branch: String,
+        /// The last commit of it that is known here.
+        commit: Option<CommitId>,
+    },
+    /// Worktrees cannot be kept out of git where they are to be.
+    #[error(
+        "worktree.root is {root}, {what}; name a directory for nothing but worktrees, such as \".worktrees\""
+    )]
+    RootInUse {
+        /// The directory.
+        root: String,
+        /// What is there already.
+        what: &'static str,
+    },
     /// A branch name makes this one impossible.
     #[error(transparent)]
     RefConflict(#[from] RefConflict),
@@ -142,11 +171,21 @@ struct Settled {
     warnings: Vec<String>,
 }
 
+/// How a worktree comes to be, from what is in its place.
+enum Way {
+    /// Nothing is there.
+    Create,
+    /// It is there; with a reason where its links have to be written again.
+    Reuse(Entry, Option<&'static str>),
+    /// Its files are there, git's entry for them is not or is broken.
+    Rebuild,
+}
+
 impl Checkout {
     /// Makes the worktree of a plan ready, or says what stands in the way. Whoever calls holds the lease.
     /// Administrative steps wait for their turn across processes; files are checked out outside of it (D57).
     pub async fn prepare_worktree(&self, plan: &WorktreePlan) -> Result<PreparedWorktree, WorktreeError> {
-        let path = resolved(&plan.root).join(&plan.name);
+        let path = plan.path();
         let remote_tip = match &plan.remote {
             Some(remote) => {
                 let fetched = self.fetch(remote, std::slice::from_ref(&plan.branch)).await?;
@@ -171,6 +210,26 @@ impl Checkout {
         Ok(PreparedWorktree { worktree, state, head, warnings })
     }
 
+    /// Says what would stand in the way of [`Checkout::prepare_worktree`] with the branch at `remote_tip` on the remote,
+    /// and changes nothing. A commit that is not here is compared with nothing.
+    pub async fn check_worktree(
+        &self,
+        plan: &WorktreePlan,
+        remote_tip: Option<&CommitId>,
+    ) -> Result<(), WorktreeError> {
+        let all = entries(self)?;
+        self.judge(plan, &plan.path(), &all).await?;
+        let local = self.local_branch(&plan.branch).await?;
+        if let (Some(local), Some(remote)) = (&local, remote_tip)
+            && self.has_commit(remote).await?
+            && !self.is_ancestor(remote, local).await?
+            && !self.is_ancestor(local, remote).await?
+        {
+            return Err(diverged(&plan.branch, local, remote));
+        }
+        Ok(())
+    }
+
     /// The administrative step.
     async fn settle(
         &self,
@@ -178,42 +237,130 @@ impl Checkout {
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
     ) -> Result<Settled, WorktreeError> {
-        self.keep_out_of_git(&resolved(&plan.root))?;
         files::remove_file(self.common_dir().join(format!("{}.lock", plan.branch.full())).as_path())?;
         let all = entries(self)?;
-        let place = place(self, path).map_err(|error| Self::file_error("look at", path, error))?;
-        let entry = all.iter().find(|entry| entry.path.as_ref() == Some(path));
-        let occupied = |what: &str| WorktreeError::Occupied { path: path.to_string(), what: what.to_owned() };
-        match (place, entry) {
-            (Place::Free, entry) => {
-                self.retire_stale(path, entry, &all)?;
+        let way = self.judge(plan, path, &all).await?;
+        self.keep_out_of_git(&resolved(&plan.root))?;
+        match way {
+            Way::Create => {
+                self.retire_stale(path, &all)?;
                 self.create(plan, path, remote_tip).await
             }
-            (Place::NotADirectory, _) => Err(occupied("not a directory")),
-            (Place::OtherRepository(of), _) => {
-                Err(occupied(&format!("a worktree of another repository ({of})")))
-            }
-            (Place::Repository, _) => Err(occupied("a repository of its own, or its .git is broken")),
-            (Place::Foreign, None) => Err(occupied("a directory that agentd did not make")),
-            // Someone removed the worktree's `.git` and nothing else.
-            (Place::Foreign, Some(entry)) => self.reuse(plan, path, entry, Some("its .git file was missing")),
-            (Place::Ours(target), Some(entry)) if resolved(&entry.dir) == target => {
-                if entry.head == Head::Broken {
-                    return self.rebuild(plan, path, remote_tip, &all).await;
+            Way::Reuse(entry, repaired) => reuse(path, &entry, repaired),
+            Way::Rebuild => self.rebuild(plan, path, remote_tip, &all).await,
+        }
+    }
+
+    /// What is to be done, or what stands in the way; only looks.
+    async fn judge(&self, plan: &WorktreePlan, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
+        self.check_root(&resolved(&plan.root)).await?;
+        let way = self.way(path, all)?;
+        match &way {
+            Way::Reuse(entry, _) => {
+                is_on_branch(plan, path, entry)?;
+                if self.local_branch(&plan.branch).await?.is_none() {
+                    let commit = self.last_known(plan, entry).await?;
+                    let (path, branch) = (path.to_string(), plan.branch.to_string());
+                    return Err(WorktreeError::BranchGone { path, branch, commit });
                 }
-                self.reuse(plan, path, entry, None)
             }
+            Way::Create | Way::Rebuild => {
+                if let Some(conflict) = self.ref_conflict(&plan.branch).await? {
+                    return Err(conflict.into());
+                }
+                if self.current_branch().await?.as_deref() == Some(plan.branch.as_str()) {
+                    return Err(elsewhere(plan, self.root()));
+                }
+                for entry in all.iter().filter(|entry| entry.is_on(&plan.branch)) {
+                    if let Some(place) =
+                        entry.path.as_ref().filter(|place| *place != path && entry.is_alive())
+                    {
+                        return Err(elsewhere(plan, place));
+                    }
+                }
+            }
+        }
+        Ok(way)
+    }
+
+    /// Directories that git looks into, or keeps its own things in, are no place for worktrees.
+    async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
+        let refused = |what| Err(WorktreeError::RootInUse { root: root.to_string(), what });
+        // The nearest thing that is there, whatever it is.
+        let mut near = root.clone();
+        let kind = loop {
+            match (near.as_path().symlink_metadata(), near.parent()) {
+                (Ok(meta), _) => break meta.file_type(),
+                (Err(_), Some(parent)) => near = parent,
+                (Err(error), None) => return Err(Self::file_error("look at", &near, error).into()),
+            }
+        };
+        if !kind.is_dir() {
+            let (path, what) = (near.to_string(), "not a directory".to_owned());
+            return Err(WorktreeError::Occupied { path, what });
+        }
+        if root.as_path().starts_with(resolved(self.common_dir()).as_path()) {
+            return refused("which is git's own");
+        }
+        let here = resolved(self.root());
+        let Ok(inside) = root.as_path().strip_prefix(here.as_path()) else { return Ok(()) };
+        if self.tracks_below(inside).await? {
+            return refused("which holds files of the repository");
+        }
+        Ok(())
+    }
+
+    /// The way that the place and git's entries of it leave.
+    fn way(&self, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
+        let place = place(self, path).map_err(|error| Self::file_error("look at", path, error))?;
+        let entry = all.iter().find(|entry| entry.path.as_ref() == Some(path));
+        let occupied =
+            |what: &str| Err(WorktreeError::Occupied { path: path.to_string(), what: what.to_owned() });
+        match (place, entry) {
+            (Place::Free, Some(Entry { locked: Some(reason), .. }))
+                if entry.is_some_and(|entry| !entry.half_made()) =>
+            {
+                Err(WorktreeError::Locked { path: path.to_string(), reason: reason.clone() })
+            }
+            (Place::Free, _) => Ok(Way::Create),
+            (Place::NotADirectory, _) => occupied("not a directory"),
+            (Place::OtherRepository(of), _) => occupied(&format!("a worktree of another repository ({of})")),
+            (Place::Repository, _) => occupied("a repository of its own, or its .git is broken"),
+            (Place::Foreign, None) => occupied("a directory that agentd did not make"),
+            // Someone removed the worktree's `.git` and nothing else.
+            (Place::Foreign, Some(entry)) => Ok(Way::Reuse(entry.clone(), Some("its .git file was missing"))),
+            (Place::Ours(target), Some(entry)) if resolved(&entry.dir) == target => match entry.head {
+                Head::Broken => Ok(Way::Rebuild),
+                _ => Ok(Way::Reuse(entry.clone(), None)),
+            },
             (Place::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
                 // The repository was moved: the entry still names the old place.
                 Some(moved) if moved.path.as_ref().is_none_or(|old| !old.as_path().exists()) => {
-                    self.reuse(plan, path, moved, Some("git's entry named another place"))
+                    Ok(Way::Reuse(moved.clone(), Some("git's entry named another place")))
                 }
                 Some(moved) => {
                     let from = moved.path.as_ref().map(ToString::to_string).unwrap_or_default();
-                    Err(occupied(&format!("a copy of the worktree {from}")))
+                    occupied(&format!("a copy of the worktree {from}"))
                 }
-                None => self.rebuild(plan, path, remote_tip, &all).await,
+                None => Ok(Way::Rebuild),
             },
+        }
+    }
+
+    /// The last commit of a branch that is gone: the one that its worktree stood on, else what was pushed of it.
+    async fn last_known(
+        &self,
+        plan: &WorktreePlan,
+        entry: &Entry,
+    ) -> Result<Option<CommitId>, WorktreeError> {
+        if let Some(commit) = entry.last_commit()
+            && self.has_commit(&commit).await?
+        {
+            return Ok(Some(commit));
+        }
+        match &plan.remote {
+            Some(remote) => Ok(self.reference(&remote.pushed_ref(&plan.branch)).await?),
+            None => Ok(None),
         }
     }
 
@@ -222,7 +369,7 @@ impl Checkout {
         let exclude = self.common_dir().join("info").join("exclude");
         files::create_dir(self.common_dir().join("info").as_path())?;
         if let Ok(inside) = root.as_path().strip_prefix(resolved(self.root()).as_path()) {
-            let names: Vec<_> = inside.iter().map(|name| name.to_string_lossy()).collect();
+            let names: Vec<_> = inside.iter().map(|name| as_pattern(&name.to_string_lossy())).collect();
             if !names.is_empty() {
                 files::ensure_line(exclude.as_path(), &format!("/{}/", names.join("/")))?;
             }
@@ -232,53 +379,14 @@ impl Checkout {
         Ok(())
     }
 
-    /// Takes a worktree that is there, if it is what it should be.
-    fn reuse(
-        &self,
-        plan: &WorktreePlan,
-        path: &AbsPath,
-        entry: &Entry,
-        repaired: Option<&str>,
-    ) -> Result<Settled, WorktreeError> {
-        let name = path.to_string();
-        if !entry.is_on(&plan.branch) {
-            if let Some(operation) = entry.unfinished() {
-                return Err(WorktreeError::Unfinished { path: name, operation });
-            }
-            let on = match &entry.head {
-                Head::Branch(full) => full.trim_start_matches("refs/heads/").to_owned(),
-                Head::Detached(commit) => format!("the commit {}", commit.get(..10).unwrap_or(commit)),
-                Head::Broken => "a HEAD that cannot be read".to_owned(),
-            };
-            return Err(WorktreeError::OtherBranch { path: name, on, branch: plan.branch.to_string() });
-        }
-        let mut warnings = Vec::new();
-        if let Some(why) = repaired {
-            files::write_public(path.join(".git").as_path(), format!("gitdir: {}\n", entry.dir).as_bytes())?;
-            files::write_public(
-                entry.dir.join("gitdir").as_path(),
-                format!("{}\n", path.join(".git")).as_bytes(),
-            )?;
-            warnings.push(format!("the worktree {name} was repaired: {why}"));
-        }
-        if entry.half_made() {
-            files::remove_file(entry.dir.join("locked").as_path())?;
-        }
-        Ok(Settled { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
-    }
-
     /// Sets entries of git aside that stand for nothing any more: this place's own, one left by a killed
     /// `git worktree add` of it, and ones on vanished places.
-    fn retire_stale(
-        &self,
-        path: &AbsPath,
-        entry: Option<&Entry>,
-        all: &[Entry],
-    ) -> Result<(), WorktreeError> {
-        if let Some(entry) = entry {
-            if let (Some(reason), false) = (&entry.locked, entry.half_made()) {
-                return Err(WorktreeError::Locked { path: path.to_string(), reason: reason.clone() });
-            }
+    fn retire_stale(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
+        // A git that was killed between making its `.git` file and writing it: the empty file says nothing.
+        if is_empty_file(&path.join(".git")) {
+            files::remove_file(path.join(".git").as_path())?;
+        }
+        if let Some(entry) = all.iter().find(|entry| entry.path.as_ref() == Some(path)) {
             self.retire(entry)?;
         }
         let name = path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -308,10 +416,12 @@ impl Checkout {
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
     ) -> Result<Settled, WorktreeError> {
-        if let Some(conflict) = self.ref_conflict(&plan.branch).await? {
-            return Err(conflict.into());
+        // Entries on the branch whose places are gone.
+        for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
+            if entry.path.as_ref() != Some(path) {
+                self.retire(entry)?;
+            }
         }
-        self.check_not_elsewhere(plan, path).await?;
         let mut warnings = Vec::new();
         let local = self.local_branch(&plan.branch).await?;
         let branch = plan.branch.as_str();
@@ -370,26 +480,6 @@ impl Checkout {
         Ok(self.update_ref(&plan.branch.full(), Some(local), remote).await?)
     }
 
-    async fn check_not_elsewhere(&self, plan: &WorktreePlan, path: &AbsPath) -> Result<(), WorktreeError> {
-        let elsewhere = |place: &AbsPath| WorktreeError::CheckedOutElsewhere {
-            branch: plan.branch.to_string(),
-            path: place.to_string(),
-        };
-        if self.current_branch().await?.as_deref() == Some(plan.branch.as_str()) {
-            return Err(elsewhere(self.root()));
-        }
-        for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
-            match &entry.path {
-                Some(place) if place == path => {}
-                Some(place) if place.as_path().exists() || (entry.locked.is_some() && !entry.half_made()) => {
-                    return Err(elsewhere(place));
-                }
-                _ => self.retire(entry)?,
-            }
-        }
-        Ok(())
-    }
-
     /// Files are there but git's entry for them is not, or is broken: a new entry is made around the files as they
     /// are, on the branch; with no branch to put them on, they are set aside.
     async fn rebuild(
@@ -408,7 +498,6 @@ impl Checkout {
             return self.create(plan, path, remote_tip).await;
         }
         let had_branch = self.local_branch(&plan.branch).await?.is_some();
-        self.check_not_elsewhere(plan, path).await?;
         let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
             .map_err(|e| GitError::Lost(e.to_string()))?;
         let mut settled = self.create(plan, path, remote_tip).await?;
@@ -471,6 +560,49 @@ impl Worktree {
         }
         Ok(())
     }
+}
+
+/// Whether a worktree that is there is what it should be.
+fn is_on_branch(plan: &WorktreePlan, path: &AbsPath, entry: &Entry) -> Result<(), WorktreeError> {
+    if entry.is_on(&plan.branch) {
+        return Ok(());
+    }
+    let path = path.to_string();
+    if let Some(operation) = entry.unfinished() {
+        return Err(WorktreeError::Unfinished { path, operation });
+    }
+    let on = match &entry.head {
+        Head::Branch(full) => full.trim_start_matches("refs/heads/").to_owned(),
+        Head::Detached(commit) => format!("the commit {}", commit.get(..10).unwrap_or(commit)),
+        Head::Broken => "a HEAD that cannot be read".to_owned(),
+    };
+    Err(WorktreeError::OtherBranch { path, on, branch: plan.branch.to_string() })
+}
+
+/// Takes a worktree that is there and is what it should be.
+fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Settled, WorktreeError> {
+    let mut warnings = Vec::new();
+    if let Some(why) = repaired {
+        let link = path.join(".git");
+        files::write_public(link.as_path(), format!("gitdir: {}\n", entry.dir).as_bytes())?;
+        files::write_public(entry.dir.join("gitdir").as_path(), format!("{link}\n").as_bytes())?;
+        warnings.push(format!("the worktree {path} was repaired: {why}"));
+    }
+    if entry.half_made() {
+        files::remove_file(entry.dir.join("locked").as_path())?;
+    }
+    Ok(Settled { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
+}
+
+/// A name as git's exclude file means it: its special characters stand for themselves.
+fn as_pattern(name: &str) -> String {
+    name.chars()
+        .flat_map(|c| matches!(c, '\\' | '*' | '?' | '[' | ']').then_some('\\').into_iter().chain([c]))
+        .collect()
+}
+
+fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
+    WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string() }
 }
 
 /// Whether nothing is in a worktree's directory but the link to its repository.

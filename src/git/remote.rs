@@ -148,7 +148,7 @@ impl Checkout {
         }
         let heads = self.remote_heads(remote, &patterns).await?;
         let names = heads.iter().filter_map(|(name, _)| name.strip_prefix("refs/heads/"));
-        Ok(conflict(branch, names, true))
+        Ok(conflict(branch, names, Some(remote.name())))
     }
 
     async fn remote_heads(

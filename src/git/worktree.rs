@@ -185,6 +185,12 @@ impl Worktree {
         }
     }
 
+    /// Whether nothing differs from the last commit, found without writing an object.
+    pub async fn is_clean(&self) -> Result<bool, GitError> {
+        let ask = ["status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty"];
+        Ok(self.call(ask).await?.text().await?.trim().is_empty())
+    }
+
     /// What differs between a commit and the present state, committed or not.
     pub async fn changes(&self, base: &CommitId) -> Result<Vec<Change>, GitError> {
         self.changes_from(Some(base.clone())).await

@@ -7,6 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::equipment::blocking;
 use super::mapping_format::{MAPPING_SCHEMA, MappingRecord};
 use super::origin::Resolved;
 use super::plan::Plan;
@@ -25,7 +26,7 @@ use crate::engine::journal::Journal as _;
 use crate::engine::record::WITHHELD;
 use crate::store::journal_file::FileJournal;
 use crate::sys::holder_format::Holder;
-use crate::sys::lock::{Lock, LockError};
+use crate::sys::lock::{self, Lock, LockError};
 use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
@@ -73,6 +74,16 @@ impl Lease {
 
 fn expiry(now: DateTime<Utc>, wall: Duration) -> DateTime<Utc> {
     now + TimeDelta::from_std(wall).unwrap_or(TimeDelta::days(365)) + TimeDelta::minutes(GRACE_MINUTES)
+}
+
+/// Refuses an issue that somebody works on, before anything is made.
+pub async fn check(plan: &Plan, site: &Site) -> Result<(), Refusal> {
+    let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
+    let (host, now) = (site.host.clone(), site.clock.now());
+    match blocking(move || lock::holder(&path, &host, now)).await? {
+        Some(holder) => Err(busy(LockError::Busy(Some(Box::new(holder))), plan)),
+        None => Ok(()),
+    }
 }
 
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.

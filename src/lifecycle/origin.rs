@@ -28,7 +28,7 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
         let mut kept = keep(mapped.origin.clone(), asked, site)?;
         // A run that a person goes on with has its commit already.
         if plan.request.resume.is_none()
-            && let Some(now) = site.origin_commit(&kept.origin.branch).await?
+            && let Some(now) = site.origin_tip(&kept.origin.branch, !plan.request.dry_run).await?
             && now != kept.origin.commit
             && (plan.request.catches_up || is_merged(plan, mapped, &now, site).await?)
         {
@@ -56,7 +56,7 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
         )
         .hint("name an existing branch")
     })?;
-    let commit = site.origin_commit(&branch).await?.ok_or_else(|| {
+    let commit = site.origin_tip(&branch, !plan.request.dry_run).await?.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,
             format!(
@@ -85,7 +85,7 @@ async fn is_merged(
     }
     let folder = worktree_of(&plan.issue.key);
     if let Some(worktree) = site.checkout.find_worktree(&site.worktree_root(), &folder)?
-        && !worktree.status().await?.is_empty()
+        && !worktree.is_clean().await?
     {
         return Ok(false);
     }

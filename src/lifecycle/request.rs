@@ -40,6 +40,8 @@ pub struct RunRequest {
     pub follow_up: Option<String>,
     /// Whether the branch takes in what happened on its origin branch since: it conflicts.
     pub catches_up: bool,
+    /// Whether only the plan is wanted: nothing changes anywhere, so what the remote has is asked for and not brought here.
+    pub dry_run: bool,
 }
 
 /// Which issue a walk is about.

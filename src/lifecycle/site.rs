@@ -96,13 +96,29 @@ impl Site {
 
     /// The commit of the origin branch: on the remote, brought here; without a remote the local branch's.
     pub async fn origin_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
+        self.origin_tip(branch, true).await
+    }
+
+    /// The same; with `bring` false the commit is only asked for, and may not be here.
+    pub async fn origin_tip(&self, branch: &BranchName, bring: bool) -> Result<Option<CommitId>, Refusal> {
         match self.authorised_remote().await? {
-            Some(remote) => {
-                let mut found = self.checkout.fetch(&remote, std::slice::from_ref(branch)).await?;
-                Ok(found.pop().flatten())
-            }
+            Some(remote) => self.remote_tip(&remote, branch, bring).await,
             None => Ok(self.checkout.local_branch(branch).await?),
         }
+    }
+
+    /// The commit of a branch on the remote, brought here or only asked for.
+    pub async fn remote_tip(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+        bring: bool,
+    ) -> Result<Option<CommitId>, Refusal> {
+        if !bring {
+            return Ok(self.checkout.remote_branch(remote, branch).await?);
+        }
+        let mut found = self.checkout.fetch(remote, std::slice::from_ref(branch)).await?;
+        Ok(found.pop().flatten())
     }
 
     /// Where [`Site::origin_commit`] looks, for messages.

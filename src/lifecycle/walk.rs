@@ -70,8 +70,9 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
 /// Everything that is decided before anything is made; `--dry-run` ends here.
 pub async fn prepare(request: RunRequest, site: &Site) -> Result<(Plan, origin::Resolved), Refusal> {
     let plan = plan::make(request, site).await?;
+    lease::check(&plan, site).await?;
     let resolved = origin::resolve(&plan, site).await?;
-    worktree::check_branch(&plan, site).await?;
+    worktree::check(&plan, &resolved.origin, site).await?;
     Ok((plan, resolved))
 }
 
@@ -110,7 +111,8 @@ async fn work(run: &Run<'_>, site: &Site) -> Result<Result<Stop, Stop>, JournalE
     stop.map(Ok)
 }
 
-fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, refusal: Refusal) -> Walked {
+/// The end of a walk that did not start.
+pub fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, refusal: Refusal) -> Walked {
     let output = report::refused(request, plan, site, &refusal.stop);
     Walked { output, refusal: Some(refusal), settled: false }
 }

@@ -11,6 +11,7 @@ use crate::config::config_file::{Auto, Publish};
 use crate::domain::event::Event;
 use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::name::CommitId;
+use crate::domain::origin::Origin;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::git::error::GitError;
@@ -19,21 +20,48 @@ use crate::git::prepare::{WorktreeError, WorktreePlan};
 use crate::git::take_in::Forward;
 use crate::git::worktree::Worktree;
 
-/// Refuses, before anything is made, a branch name that makes the issue's impossible (D34).
-pub async fn check_branch(plan: &Plan, site: &Site) -> Result<(), Refusal> {
-    let branch = branch_of(&plan.issue.key);
-    let conflict = match site.checkout.ref_conflict(&branch).await? {
-        Some(conflict) => Some(conflict),
-        None if plan.publish == Publish::None => None,
-        None => match site.authorised_remote().await? {
-            Some(remote) => site.checkout.remote_ref_conflict(&remote, &branch).await?,
-            None => None,
-        },
+/// Refuses, before anything is made, a branch name that makes the issue's impossible, and a place or a branch that is
+/// taken (D34). What changes between here and the making is found there once more.
+pub async fn check(plan: &Plan, origin: &Origin, site: &Site) -> Result<(), Refusal> {
+    let wanted = wanted(plan, origin, site).await?;
+    let conflict = match (site.checkout.ref_conflict(&wanted.branch).await?, &wanted.remote) {
+        (None, Some(remote)) if plan.publish != Publish::None => {
+            site.checkout.remote_ref_conflict(remote, &wanted.branch).await?
+        }
+        (conflict, _) => conflict,
     };
-    conflict.map_or(Ok(()), |conflict| {
-        Err(Refusal::new(StopDetail::MappingConflict, format!("{conflict}."))
-            .hint(format!("rename the branch \"{}\": git branch -m {0} {0}-old", conflict.existing)))
+    if let Some(conflict) = conflict {
+        return Err(refusal(&conflict.into()));
+    }
+    // A branch that is not here cannot have diverged.
+    let remote_tip = match (&wanted.remote, site.checkout.local_branch(&wanted.branch).await?) {
+        (Some(remote), Some(_)) => site.remote_tip(remote, &wanted.branch, !plan.request.dry_run).await?,
+        _ => None,
+    };
+    let checked = site.checkout.check_worktree(&wanted, remote_tip.as_ref()).await;
+    checked.map_err(|error| refusal(&error))
+}
+
+/// The worktree that an issue is to have.
+async fn wanted(plan: &Plan, origin: &Origin, site: &Site) -> Result<WorktreePlan, Refusal> {
+    let settings = &site.config.worktree;
+    Ok(WorktreePlan {
+        root: site.worktree_root(),
+        name: worktree_of(&plan.issue.key),
+        branch: branch_of(&plan.issue.key),
+        base: origin.commit.clone(),
+        remote: site.authorised_remote().await?,
+        population: Population {
+            submodules: settings.submodules == Auto::Auto,
+            lfs: settings.lfs == Auto::Auto,
+            sparse: settings.sparse.clone(),
+        },
     })
+}
+
+fn refusal(error: &WorktreeError) -> Refusal {
+    let stop = stop_of(error);
+    Refusal::new(stop.detail, stop.message)
 }
 
 /// Makes the worktree, or finds it; brings a killed predecessor's worktree back to its last finished visit (D70).
@@ -47,22 +75,9 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
         base: origin.commit.clone(),
     })?;
     run.journal().flush().await?;
-    let settings = &site.config.worktree;
-    let remote = match site.authorised_remote().await {
-        Ok(remote) => remote,
+    let plan = match wanted(run.plan, origin, site).await {
+        Ok(plan) => plan,
         Err(refusal) => return Ok(Err(refusal.stop)),
-    };
-    let plan = WorktreePlan {
-        root: site.worktree_root(),
-        name: worktree_of(key),
-        branch: branch_of(key),
-        base: origin.commit.clone(),
-        remote,
-        population: Population {
-            submodules: settings.submodules == Auto::Auto,
-            lfs: settings.lfs == Auto::Auto,
-            sparse: settings.sparse.clone(),
-        },
     };
     let prepared = match site.checkout.prepare_worktree(&plan).await {
         Ok(prepared) => prepared,

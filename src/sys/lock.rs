@@ -145,6 +145,21 @@ pub fn peek(path: &Path) -> Option<LeaseRecord> {
     read_record(&mut File::open(path).ok()?).ok().flatten()
 }
 
+/// Who has the lease in the file `path`, found without taking it or changing anything; `None` = nobody that is known.
+pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
+    let named = peek(path)?.holder?;
+    let held = match named.liveness(host, now) {
+        Liveness::Dead => false,
+        Liveness::Elsewhere if named.boot_id != host.boot_id || host.boot_id.is_empty() => true,
+        // The kernel's word counts on this machine: it may be the name of one who could not write that it let go.
+        Liveness::Alive | Liveness::Elsewhere => {
+            let shared = File::open(path).map(|file| file.try_lock_shared());
+            matches!(shared, Ok(Err(TryLockError::WouldBlock)))
+        }
+    };
+    held.then_some(named)
+}
+
 /// A lock without a story: held for moments, waited for in turn (one administrative git step per repository).
 #[derive(Debug)]
 pub struct Turn {

@@ -128,6 +128,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         resume: Some(dir.run_id),
         follow_up: None,
         catches_up: false,
+        dry_run: false,
     }
 }
 

@@ -79,6 +79,7 @@ pub(super) fn replay(
         resume: None,
         follow_up: None,
         catches_up: false,
+        dry_run: false,
     };
     let mut refs = vec![(lease.origin.branch.full(), lease.origin.commit.clone())];
     refs.extend(

@@ -295,7 +295,7 @@ async fn d34_a_branch_in_the_way_is_named_with_its_remedy() {
     let wanted = branch("feature/issue-7");
     assert_eq!(checkout.ref_conflict(&wanted).await.unwrap(), None);
     let there = checkout.remote_ref_conflict(&remote, &wanted).await.unwrap().unwrap();
-    assert_eq!((there.existing.as_str(), there.remote), ("feature", true));
+    assert_eq!((there.existing.as_str(), there.remote.as_deref()), ("feature", Some("origin")));
     ground.git(&["branch", "feature"]).await;
     let error = ground.prepare(7).await.unwrap_err();
     assert!(matches!(error, WorktreeError::RefConflict(_)), "{error}");

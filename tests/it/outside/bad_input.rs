@@ -11,12 +11,19 @@ fn fault(value: Value) -> FaultFile {
     serde_json::from_value(value).unwrap()
 }
 
-/// A refused start: its exit code and detail, an error that says what and what next, and nothing made (D31).
+/// A refused start: its exit code and detail, an error that says what and what next, and nothing made (D31). A dry run
+/// of it gives the same document.
 async fn refused(world: &World, args: &[&str], code: i32, detail: &str, told: &str) {
-    let (status, output) = world.json(args).await;
-    assert_eq!((status, output["stop_detail"].as_str()), (Some(code), Some(detail)), "{args:?}: {output:#}");
-    assert_eq!(output["exit_code"], code, "{args:?}");
-    assert!(output.to_string().contains(told), "{args:?}: `{told}` is not in {output:#}");
+    let mut objectives = Vec::new();
+    for more in [&[][..], &["--dry-run"]] {
+        let (status, output) = world.json(&[args, more].concat()).await;
+        let found = (status, output["stop_detail"].as_str());
+        assert_eq!(found, (Some(code), Some(detail)), "{args:?}, {more:?}: {output:#}");
+        assert_eq!(output["exit_code"], code, "{args:?}");
+        assert!(output.to_string().contains(told), "{args:?}: `{told}` is not in {output:#}");
+        objectives.push(output["objective"].clone());
+    }
+    assert_eq!(objectives[0], objectives[1], "{args:?}");
     assert!(!world.shop().join(".worktrees").exists(), "{args:?} made a worktree");
     assert_eq!(world.git(&world.shop(), &["branch", "--list", "feature/*"]).await, "", "{args:?}");
     assert!(world.sim.issue("demo/shop", 7).unwrap().comments.is_empty(), "{args:?} wrote a comment");

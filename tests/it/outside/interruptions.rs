@@ -46,14 +46,16 @@ fn entries(world: &World) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn e24_a_second_start_is_refused_and_names_the_holder() {
     let world = World::new(1).await;
-    world.sim.inject(&delayed(2, 1500)).unwrap();
+    world.sim.inject(&delayed(2, 4000)).unwrap();
     let mut first = start(&world);
     until(&mut first, || world.sim.model_requests().len() >= 2).await;
-    let (code, output) = world.json(&["run", "--issue", "7"]).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("branch_busy")), "{output:#}");
-    let summary = output["summary"].as_str().unwrap();
-    for told in ["agent-issue-7-", &first.id().to_string(), "since"] {
-        assert!(summary.contains(told), "`{told}` is not in: {summary}");
+    for args in [&["run", "--issue", "7"][..], &["run", "--issue", "7", "--dry-run"]] {
+        let (code, output) = world.json(args).await;
+        assert_eq!((code, output["stop_detail"].as_str()), (Some(4), Some("branch_busy")), "{output:#}");
+        let summary = output["summary"].as_str().unwrap();
+        for told in ["agent-issue-7-", &first.id().to_string(), "since"] {
+            assert!(summary.contains(told), "`{told}` is not in: {summary}");
+        }
     }
     let (code, output) = ended(first).await;
     assert_eq!(code, Some(0), "{output:#}");

@@ -26,6 +26,7 @@ mod gate_cases;
 mod interruptions;
 mod issue_file;
 mod main_job;
+mod mapping;
 mod origins;
 mod outages;
 mod page;
