@@ -53,6 +53,7 @@ fn document(one: &Known) -> serde_json::Value {
         "changed_files": listed.changed,
         "present": listed.present,
         "locked": listed.locked,
+        "nested_repository": listed.nested,
         "holder": one.holder.as_ref().map(ToString::to_string),
     })
 }
@@ -67,6 +68,9 @@ fn state(one: &Known) -> String {
     }
     if let Some(reason) = &listed.locked {
         return format!("locked ({reason})");
+    }
+    if let Some(nested) = &listed.nested {
+        return format!("holds a repository of its own, {nested}");
     }
     match listed.changed {
         Some(0) => "clean".to_owned(),

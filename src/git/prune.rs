@@ -1,6 +1,7 @@
 //! Listing worktrees, and retiring those whose work is safely elsewhere; the rest is kept, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
@@ -76,6 +77,8 @@ pub struct ListedWorktree {
     pub present: bool,
     /// Why a person locked it.
     pub locked: Option<String>,
+    /// A repository in it that is not its own.
+    pub nested: Option<String>,
 }
 
 impl Checkout {
@@ -94,8 +97,12 @@ impl Checkout {
                 Some(worktree) => worktree.head().await.ok().flatten(),
                 None => None,
             };
-            let branch = branch.map(|branch| branch.to_string());
-            found.push(ListedWorktree { name, path, branch, head, changed, present, locked: entry.locked });
+            let nested = match (&worktree, present) {
+                (Some(worktree), true) => worktree.nested_repository().await?,
+                _ => None,
+            };
+            let (branch, locked) = (branch.map(|branch| branch.to_string()), entry.locked);
+            found.push(ListedWorktree { name, path, branch, head, changed, present, locked, nested });
         }
         Ok(found)
     }
@@ -172,7 +179,8 @@ impl Checkout {
         if !merged {
             return kept(format!("its commit {} is not merged", head.short()));
         }
-        Ok(None)
+        let nested = worktree.nested_repository().await?;
+        Ok(nested.map(|nested| format!("it holds a repository of its own, {nested}")))
     }
 
     async fn remove(&self, entry: &Entry, path: &AbsPath) -> Result<PruneOutcome, GitError> {
@@ -209,6 +217,38 @@ impl Checkout {
     fn existing(&self, entry: &Entry, path: &AbsPath) -> Option<Worktree> {
         Some(Worktree::new(self, path.clone(), entry.dir.clone(), branch_of(entry)?, false))
     }
+}
+
+impl Worktree {
+    /// A repository in it that is not its own, ignored or not: it may have commits that are nowhere else. Submodules count,
+    /// too: git removes no worktree that has any.
+    async fn nested_repository(&self) -> Result<Option<String>, GitError> {
+        let staged = self.call(["ls-files", "--stage", "-z"]).await?.text().await?;
+        let submodule = staged.split('\0').find_map(|line| line.strip_prefix("160000 ")?.split_once('\t'));
+        if let Some((_, path)) = submodule {
+            return Ok(Some(path.to_owned()));
+        }
+        let root = self.path().as_path().to_owned();
+        let found = tokio::task::spawn_blocking(move || nested_below(&root));
+        found.await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+}
+
+fn nested_below(root: &Path) -> Option<String> {
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let own = folder == root && entry.file_name() == ".git";
+            if entry.file_name() == ".git" && !own {
+                return Some(folder.strip_prefix(root).unwrap_or(&folder).display().to_string());
+            }
+            // Links are not followed.
+            if !own && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    None
 }
 
 fn branch_of(entry: &Entry) -> Option<BranchName> {

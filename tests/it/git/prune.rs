@@ -89,6 +89,30 @@ async fn a_locked_or_detached_or_unfinished_worktree_stays() {
 }
 
 #[tokio::test]
+async fn a_worktree_that_holds_another_repository_stays_even_where_git_ignores_it() {
+    let ground = Ground::new().await;
+    for (issue, folder) in [(1, "target/sub"), (2, "sub")] {
+        ground.prepare(issue).await.unwrap();
+        let sub = ground.at(&format!(".worktrees/issue-{issue}/{folder}"));
+        files::create_dir(sub.as_path()).unwrap();
+        ground.git_in(&sub, &["init", "-q"]).await;
+        ground.git_in(&sub, &["commit", "-q", "--allow-empty", "-m", "nowhere else"]).await;
+    }
+    let checkout = ground.checkout().await;
+    let mut plan = plan(&ground).await;
+    for dry_run in [true, false] {
+        plan.dry_run = dry_run;
+        for (one, folder) in checkout.prune(&plan).await.unwrap().iter().zip(["target/sub", "sub"]) {
+            let reason = format!("it holds a repository of its own, {folder}");
+            assert_eq!(one.outcome, PruneOutcome::Kept { reason }, "{dry_run}");
+        }
+    }
+    let listed = checkout.list_worktrees(&plan.root).await.unwrap();
+    let nested: Vec<_> = listed.iter().map(|one| one.nested.as_deref()).collect();
+    assert_eq!(nested, [Some("target/sub"), Some("sub")]);
+}
+
+#[tokio::test]
 async fn a_worktree_is_found_by_its_name() {
     let ground = Ground::new().await;
     ground.prepare(7).await.unwrap();
