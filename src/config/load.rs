@@ -186,7 +186,8 @@ fn agent_name(tree: &Tree, request: Request<'_>) -> Result<String, ConfigError> 
         let entries = tree.values.get("repositories")?.as_array()?;
         let named = |entry: &&Value| {
             request.repo.is_some_and(|repo| {
-                entry.get("name").and_then(Value::as_str) == Some(repo.to_string().as_str())
+                let name = entry.get("name").and_then(Value::as_str);
+                name.is_some_and(|name| name.eq_ignore_ascii_case(&repo.to_string()))
             })
         };
         let here = |entry: &&Value| entry.get("path").and_then(Value::as_str) == Some(".");

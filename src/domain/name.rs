@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// `owner/name` of a repository.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// `owner/name` of a repository. GitHub tells no letters' case apart: names that differ in nothing else are equal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RepoName {
     owner: String,
@@ -47,6 +47,38 @@ impl RepoName {
     /// The part after the slash.
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl RepoName {
+    fn folded(&self) -> (String, String) {
+        (self.owner.to_ascii_lowercase(), self.name.to_ascii_lowercase())
+    }
+}
+
+impl PartialEq for RepoName {
+    fn eq(&self, other: &Self) -> bool {
+        self.folded() == other.folded()
+    }
+}
+
+impl Eq for RepoName {}
+
+impl PartialOrd for RepoName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RepoName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.folded().cmp(&other.folded())
+    }
+}
+
+impl std::hash::Hash for RepoName {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.folded().hash(state);
     }
 }
 

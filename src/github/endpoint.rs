@@ -49,12 +49,22 @@ impl Endpoint {
 
     /// Whether a git remote's URL is on this GitHub's host (D28): `github.com` for `api.github.com`.
     pub fn serves_remote(&self, remote_url: &str) -> bool {
-        let Ok(uri) = remote_url.parse::<Uri>() else { return false };
-        let Some(host) = uri.host() else { return false };
+        let over_http = remote_url.starts_with("https://") || remote_url.starts_with("http://");
+        over_http && self.hosts(remote_url)
+    }
+
+    /// The same for a URL of any kind, `git@github.com:owner/name` too.
+    pub fn hosts(&self, remote_url: &str) -> bool {
+        let (authority, _) = match remote_url.split_once("://") {
+            Some((_, rest)) => rest.split_once('/').unwrap_or((rest, "")),
+            None => remote_url.split_once(':').unwrap_or_default(),
+        };
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
         let Some(own) = self.origin.parse::<Uri>().ok().and_then(|own| own.host().map(str::to_owned)) else {
             return false;
         };
-        matches!(uri.scheme_str(), Some("http" | "https"))
+        !host.is_empty()
             && (host.eq_ignore_ascii_case(&own)
                 || own.strip_prefix("api.").is_some_and(|rest| host.eq_ignore_ascii_case(rest)))
     }

@@ -129,8 +129,25 @@ fn value_of(card: &Value, field: &str, doing: &str) -> Result<Option<(String, St
 
 fn agree(values: Vec<(String, String)>, field: &str, doing: &str) -> Result<Option<String>, Error> {
     let Some((_, first)) = values.first() else { return Ok(None) };
-    if values.iter().all(|(_, value)| value == first) {
+    // The field names a branch, for which `refs/heads/x` is another spelling of `x`.
+    let branch = |value: &str| value.strip_prefix("refs/heads/").unwrap_or(value).to_owned();
+    if values.iter().all(|(_, value)| branch(value) == branch(first)) {
         return Ok(Some(first.clone()));
     }
     Err(Error::new(ErrorKind::FieldConflict { values, field: field.to_owned() }, doing, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projects_that_name_one_branch_in_two_spellings_agree() {
+        let of = |values: [&str; 2]| {
+            let values = values.map(|value| ("a project".to_owned(), value.to_owned())).to_vec();
+            agree(values, "Target Branch", "reading").ok().flatten()
+        };
+        assert_eq!(of(["develop", "refs/heads/develop"]).as_deref(), Some("develop"));
+        assert_eq!(of(["develop", "release"]), None);
+    }
 }

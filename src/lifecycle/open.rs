@@ -47,8 +47,11 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
     let checkout = Checkout::open(git, base, config.worktree.hooks).await.map_err(no_checkout)?;
     let repository = config.repository(opening.repo, Some(checkout.root().as_path()));
     let remote = checkout.remote_url(&repository.remote).await?;
-    let named = opening.repo.cloned().or_else(|| repository.name.clone());
-    let repo = match named.or_else(|| remote.as_deref().and_then(RepoName::from_remote_url)) {
+    let of_remote = remote.as_deref().and_then(RepoName::from_remote_url);
+    let named = opening.repo.or(repository.name.as_ref());
+    // Of two spellings of one name the configuration's or else the remote's is the one that records go by.
+    let spelled = [&repository.name, &of_remote].into_iter().flatten().find(|name| Some(*name) == named);
+    let repo = match spelled.or(named).or(of_remote.as_ref()).cloned() {
         Some(repo) => repo,
         None if opening.needs_github => {
             return Err(Refusal::new(
@@ -64,6 +67,16 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         Some(github) => Some(github),
         None => own_client(&config, opening.needs_github)?,
     };
+    if let (Some(github), Some(url), Some(other)) =
+        (&github, &remote, of_remote.filter(|other| *other != repo))
+        && github.endpoint().hosts(url)
+    {
+        let (remote, root) = (&repository.remote, checkout.root());
+        let message = format!("The remote \"{remote}\" of {root} is {other}, not {repo}.");
+        return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+            .hint(format!("go to a checkout of {repo}, or name its `path` under [[repositories]]"))
+            .hint(format!("was it renamed? git remote set-url {remote} URL")));
+    }
     Ok(Site {
         config,
         repository,
