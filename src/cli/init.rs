@@ -10,6 +10,9 @@ use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::output::Tone;
 use super::remote::Remote;
+use crate::config::layer::FILE_NAME;
+use crate::config::placeholder::ENV_FILE;
+use crate::config::{Config, ConfigError};
 use crate::definition::scaffold::RESOLVER;
 use crate::sys::files;
 
@@ -141,23 +144,10 @@ fn tell(
 ) -> Result<(), CommandError> {
     let output = context.output;
     let mut next = Vec::new();
-    let remote = found.remote.as_ref();
-    if remote.is_none() {
+    if found.remote.is_none() {
         next.push("There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned());
     }
-    if remote.is_none_or(|remote| remote.default_branch.is_none()) {
-        next.push(
-            "Set `origin_branch` in .agent/agentd.toml: which branch work starts from was not clear."
-                .to_owned(),
-        );
-    }
-    if found.verify.is_empty() {
-        next.push(
-            "Set `verify.commands` in .agent/agentd.toml, and allow the same commands in .agent/policy.toml."
-                .to_owned(),
-        );
-    }
-    next.push("Put GITHUB_TOKEN and ANTHROPIC_API_KEY into the environment, or into .agent/.agentd.env, which git ignores.".to_owned());
+    next.extend(missing(context, root)?);
     next.push("Then: agentd doctor, and agentd run --issue N --dry-run.".to_owned());
     if output.json() {
         return output.document(&json!({ "root": root, "written": written, "kept": kept, "next": next }));
@@ -170,4 +160,62 @@ fn tell(
     }
     output.line("")?;
     next.iter().try_for_each(|line| output.line(line))
+}
+
+/// What the configuration that is in force here still lacks, with the file to write it into.
+fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> {
+    let own =
+        if root.join(FILE_NAME).exists() { FILE_NAME.to_owned() } else { format!(".agent/{FILE_NAME}") };
+    let config = match context.config() {
+        Ok(config) => config,
+        Err(error) => return Ok(vec![format!("Mend the configuration: {error}")]),
+    };
+    let mut next = Vec::new();
+    let repository = config.repository(context.global.repo.as_ref(), Some(root));
+    if repository.origin_branch.is_none_or(|branch| branch.trim().is_empty()) {
+        next.push(format!("Set `origin_branch` in {own}: which branch work starts from was not clear."));
+    }
+    if config.verify.commands.is_empty() {
+        next.push(format!(
+            "Set `verify.commands` in {own}, and allow the same commands in .agent/policy.toml."
+        ));
+    }
+    let variables = missing_variables(&config);
+    if !variables.is_empty() {
+        let env_file = Path::new(&own).with_file_name(ENV_FILE).display().to_string();
+        keep_out_of_git(context, root, &env_file)?;
+        let variables = variables.join(" and ");
+        next.push(format!("Put {variables} into the environment, or into {env_file}, which git ignores."));
+    }
+    Ok(next)
+}
+
+/// Variables without a value that GitHub and the targets' providers need.
+fn missing_variables(config: &Config) -> Vec<String> {
+    let targets = config.session().map(|session| session.settings.targets).unwrap_or_default();
+    let providers = targets.iter().map(|target| config.provider(&target.provider).map(drop));
+    let mut found = Vec::new();
+    for needed in std::iter::once(config.github_credentials().map(drop)).chain(providers) {
+        if let Err(ConfigError::MissingVariable { variable, .. }) = needed
+            && !found.contains(&variable)
+        {
+            found.push(variable);
+        }
+    }
+    found
+}
+
+/// Keeps a file with secrets out of git, for this clone alone, where the repository's own rules do not.
+fn keep_out_of_git(context: &Context, root: &Path, path: &str) -> Result<(), CommandError> {
+    let checkout = context.base_path()?;
+    let ignored =
+        context.block_on(super::remote::git(&checkout, &context.env, &["check-ignore", "--", path]))?;
+    if ignored.is_some() {
+        return Ok(());
+    }
+    let failed = |error: files::FileError| CommandError::failed(error.to_string());
+    let info = root.join(".git").join("info");
+    files::create_dir(&info).map_err(failed)?;
+    files::ensure_line(&info.join("exclude"), &format!("/{path}")).map_err(failed)?;
+    Ok(())
 }

@@ -54,7 +54,7 @@ async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<S
 }
 
 /// What a git command prints, without the end of line; `None` if it fails or there is no git.
-async fn git(checkout: &AbsPath, env: &Env, args: &[&str]) -> Option<String> {
+pub(super) async fn git(checkout: &AbsPath, env: &Env, args: &[&str]) -> Option<String> {
     let spec = ProcessSpec::new("git", checkout)
         .args(args)
         .envs(env.for_tools())
