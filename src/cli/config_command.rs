@@ -1,16 +1,18 @@
 //! `agentd config explain · check · schema`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
 use super::args::ConfigCommand;
-use super::context::Context;
+use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::{self, Config, Source};
 use crate::definition;
+use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
+use crate::lifecycle::{equipment, plan};
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &ConfigCommand) -> Result<(), CommandError> {
@@ -55,7 +57,7 @@ fn is_at_or_below(key: &str, root: &str) -> bool {
 
 fn check(context: &Context) -> Result<(), CommandError> {
     let config = context.config()?;
-    let checked = check_for_use(&config)?;
+    let checked = context.block_on(check_for_use(context, &config))??;
     if context.output.json() {
         let layers: Vec<_> = config.layers().collect();
         return context.output.document(&json!({ "ok": true, "layers": layers, "checked": checked }));
@@ -69,20 +71,47 @@ fn check(context: &Context) -> Result<(), CommandError> {
     context.output.line("The configuration can be used.")
 }
 
-/// What loading leaves to whoever uses it: targets, their providers, and GitHub's credentials.
-fn check_for_use(config: &Config) -> Result<Vec<String>, CommandError> {
-    let session = config.session()?;
+/// What loading leaves to whoever uses it: targets, their providers, GitHub's credentials, origin branches, and in a
+/// repository its policy and its agent. Everything that is wrong is told at once.
+async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>, CommandError> {
     let mut checked = Vec::new();
-    for target in &session.settings.targets {
-        checked.push(format!("target {} of {}", target.model, target.provider));
+    let mut wrong: Vec<CommandError> = Vec::new();
+    let mut note = |what: String, result: Result<(), CommandError>| match result {
+        Ok(()) => checked.push(what),
+        Err(error) => wrong.push(error),
+    };
+    match config.session() {
+        Ok(session) => {
+            let targets = &session.settings.targets;
+            for target in targets {
+                note(format!("target {} of {}", target.model, target.provider), Ok(()));
+            }
+            for name in targets.iter().map(|target| &target.provider).collect::<BTreeSet<_>>() {
+                let provider = config.provider(name).map(drop);
+                note(format!("provider {name}"), provider.map_err(Into::into));
+            }
+        }
+        Err(error) => note(String::new(), Err(error.into())),
     }
-    let providers: BTreeSet<_> = session.settings.targets.iter().map(|target| &target.provider).collect();
-    for provider in providers {
-        config.provider(provider)?;
-        checked.push(format!("provider {provider}"));
+    let credentials = config.github_credentials().map(drop);
+    note(format!("credentials for {}", config.github.api_url), credentials.map_err(Into::into));
+    for (index, entry) in config.repositories.iter().enumerate() {
+        if let Some(branch) = entry.origin_branch.as_deref().filter(|branch| !branch.trim().is_empty()) {
+            let parsed = BranchName::parse(branch).map(drop);
+            let key = format!("repositories[{index}].origin_branch");
+            let told = |error| CommandError::invalid(format!("{}: `{key}`: {error}", config.source(&key)));
+            note(format!("origin branch {branch}"), parsed.map_err(told));
+        }
     }
-    config.github_credentials()?;
-    checked.push(format!("credentials for {}", config.github.api_url));
+    if main_checkout(context.env.working_dir()).is_some() {
+        let root = context.base_path()?;
+        let policy = equipment::policy(config, &root, Vec::new()).await.map(drop);
+        note("policy".to_owned(), policy.map_err(Into::into));
+        let agent = config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
+        let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await.map(drop);
+        note(format!("agent {agent}"), loaded.map_err(Into::into));
+    }
+    CommandError::all(wrong)?;
     Ok(checked)
 }
 

@@ -39,6 +39,11 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     }
     checker.distinct_repositories(file);
     checker.github(file);
+    for (name, provider) in &file.providers {
+        if let Some(url) = &provider.base_url {
+            checker.address(url, &format!("providers.{name}.base_url"));
+        }
+    }
     for (name, server) in &file.mcp.servers {
         checker.mcp_server(server, name, file);
     }
@@ -51,6 +56,14 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.paths(file);
     checker.texts(file);
     ConfigError::all(checker.found)
+}
+
+/// Whether it is the address of something on the web.
+pub(super) fn is_http(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with(['/', '?', '#']) && !url.contains(char::is_whitespace)
+    })
 }
 
 struct Checker<'a> {
@@ -163,6 +176,11 @@ impl Checker<'_> {
         );
         self.at_least_one(daemon.max_concurrent_runs.into(), "daemon.max_concurrent_runs");
         self.at_least_one(daemon.max_runs_per_repository.into(), "daemon.max_runs_per_repository");
+        self.require(
+            daemon.webhook_secret.as_deref().is_none_or(|secret| !secret.trim().is_empty()),
+            "daemon.webhook_secret",
+            "is empty; write a placeholder such as \"${WEBHOOK_SECRET}\", or leave the key out",
+        );
         let listen = daemon.listen.trim();
         self.require(
             listen.is_empty() || listen.parse::<std::net::SocketAddr>().is_ok(),
@@ -222,8 +240,7 @@ impl Checker<'_> {
         let github = &file.github;
         let urls = [("api_url", Some(&github.api_url)), ("graphql_url", github.graphql_url.as_ref())];
         for (field, url) in urls.into_iter().filter_map(|(field, url)| Some((field, url?))) {
-            let fits = url.starts_with("https://") || url.starts_with("http://");
-            self.require(fits, &format!("github.{field}"), format!("\"{url}\" is not an http(s) address"));
+            self.address(url, &format!("github.{field}"));
         }
         let labels = &github.labels;
         let all = [
@@ -254,6 +271,12 @@ impl Checker<'_> {
         }
     }
 
+    /// A placeholder is looked at when it is resolved.
+    fn address(&mut self, url: &str, key: &str) {
+        let fits = url.contains("${") || is_http(url);
+        self.require(fits, key, format!("\"{url}\" is not an http(s) address"));
+    }
+
     fn queue(&mut self, queue: Option<&String>, key: &str, file: &ConfigFile) {
         if let Some(queue) = queue {
             let known = queue == DEFAULT_QUEUE || file.session.queues.contains_key(queue);
@@ -277,6 +300,9 @@ impl Checker<'_> {
             &key,
             "needs either `command` (a program to start) or `url` (an HTTP server)",
         );
+        if let Some(url) = &server.url {
+            self.address(url, &format!("{key}.url"));
+        }
         for (field, globs) in [("allow", &server.allow), ("deny", &server.deny)] {
             for glob in globs {
                 let fits = globset::Glob::new(glob).is_ok();
@@ -319,9 +345,7 @@ impl Checker<'_> {
             let fits = !name.is_empty()
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
             self.require(fits, &key, "must be letters, digits, `.`, `-` and `_`: it stands in addresses");
-            let url = &endpoint.url;
-            let fits = url.contains("${") || url.starts_with("https://") || url.starts_with("http://");
-            self.require(fits, &format!("{key}.url"), format!("\"{url}\" is not an http(s) address"));
+            self.address(&endpoint.url, &format!("{key}.url"));
         }
     }
 
@@ -369,6 +393,8 @@ impl Checker<'_> {
     fn paths(&mut self, file: &ConfigFile) {
         let worktree = &file.worktree;
         self.inside(&worktree.root, "worktree.root");
+        let in_git = worktree.root.iter().any(|name| name.eq_ignore_ascii_case(".git"));
+        self.require(!in_git, "worktree.root", "is git's own directory; name one for nothing but worktrees");
         for path in &worktree.copy {
             self.inside(path, "worktree.copy");
         }

@@ -12,22 +12,37 @@ pub struct Span(pub Duration);
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
+/// Longest span that is read, in days: ten years. Beyond it lie sums of times that no clock can hold.
+const LONGEST_DAYS: u64 = 3650;
+
 /// A text that is not a span of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not a span of time; write a number and a unit, for example 300ms, 90s, 15m, 1h or 7d")]
-pub struct NotASpan(String);
+pub enum NotASpan {
+    /// Neither number nor unit as they should be.
+    #[error(
+        "\"{0}\" is not a span of time; write a number and a unit, for example 300ms, 90s, 15m, 1h or 7d"
+    )]
+    Text(String),
+    /// Longer than anything can be meant to last.
+    #[error("\"{0}\" is too long; the longest span of time is {LONGEST_DAYS}d")]
+    TooLong(String),
+}
 
 impl FromStr for Span {
     type Err = NotASpan;
 
     fn from_str(text: &str) -> Result<Self, NotASpan> {
-        let invalid = || NotASpan(text.to_owned());
+        let invalid = || NotASpan::Text(text.to_owned());
         let trimmed = text.trim();
         let digits = trimmed.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
         let (number, unit) = trimmed.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| invalid())?;
         let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?;
-        Ok(Self(Duration::from_millis(number.checked_mul(*millis).ok_or_else(invalid)?)))
+        if number.is_empty() {
+            return Err(invalid());
+        }
+        let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*millis));
+        let span = span.filter(|span| *span <= LONGEST_DAYS * 86_400_000);
+        span.map(|span| Self(Duration::from_millis(span))).ok_or_else(|| NotASpan::TooLong(text.to_owned()))
     }
 }
 

@@ -36,7 +36,11 @@ pub enum ConfigError {
         at: Source,
     },
     /// A key that agentd does not know.
-    #[error("{at}: unknown key `{key}`{}", nearest.as_ref().map(|n| format!("; did you mean `{n}`?")).unwrap_or_default())]
+    #[error("{at}: unknown key `{key}`{}", match nearest {
+        Some(nearest) => format!("; did you mean `{nearest}`?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; known here: {}", known.join(", ")),
+    })]
     UnknownKey {
         /// File and line.
         at: Source,
@@ -44,6 +48,8 @@ pub enum ConfigError {
         key: String,
         /// The known key of that table that is most like it.
         nearest: Option<String>,
+        /// The known keys of that table, where none is like it.
+        known: Vec<String>,
     },
     /// A value of the wrong type or out of its range.
     #[error("{at}: `{key}`: {message}")]

@@ -28,6 +28,8 @@ pub(super) fn join(path: &str, name: &str) -> String {
 pub(super) struct Unknown {
     pub key: String,
     pub nearest: Option<String>,
+    /// All keys of its table, where none is near.
+    pub known: Vec<String>,
 }
 
 /// Every unknown key of a layer, in the file's order.
@@ -42,7 +44,11 @@ fn walk_table(table: &Table, schema: &Json, path: &str, found: &mut Vec<Unknown>
         let key = join(path, name);
         match member(schema, name) {
             Some(schema) => walk(value, schema, &key, found),
-            None => found.push(Unknown { nearest: nearest(schema, name).map(|near| join(path, &near)), key }),
+            None => {
+                let nearest = nearest(schema, name).map(|near| join(path, &near));
+                let known = if nearest.is_none() { members(schema) } else { Vec::new() };
+                found.push(Unknown { key, nearest, known });
+            }
         }
     }
 }
@@ -77,6 +83,10 @@ fn member<'a>(schema: &'a Json, name: &str) -> Option<&'a Json> {
         .get("properties")
         .and_then(|properties| properties.get(name))
         .or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))
+}
+
+fn members(schema: &Json) -> Vec<String> {
+    schema["properties"].as_object().map(|known| known.keys().cloned().collect()).unwrap_or_default()
 }
 
 fn nearest(schema: &Json, name: &str) -> Option<String> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Table, Value};
@@ -39,8 +40,8 @@ impl Layer {
     /// # Errors
     /// Whatever of these does not hold, with file and line.
     pub fn read(path: &Path, env: &Env) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let text =
+            text_of(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         let scope = Scope::of_file(path, env)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let syntax = |error: toml::de::Error| ConfigError::Syntax {
@@ -69,17 +70,25 @@ impl Layer {
             // Another major version may know other keys: nothing else is worth telling.
             return Err(ConfigError::Version { at: self.source("version"), found: version.to_owned() });
         }
-        for unknown in known_keys::unknown(&self.table) {
-            found.push(ConfigError::UnknownKey {
-                at: self.source(&unknown.key),
-                key: unknown.key,
-                nearest: unknown.nearest,
-            });
-        }
+        let unknown = known_keys::unknown(&self.table);
         for (key, value) in &self.table {
             self.check_secrets(value, key, &mut vec![key], &mut found);
         }
-        ConfigError::all(found)
+        // What a secret below an unknown key should be is not known either.
+        found.retain(|error| match error {
+            ConfigError::LiteralSecret { key, .. } => {
+                let below = |known: &known_keys::Unknown| key.strip_prefix(&known.key);
+                !unknown.iter().filter_map(below).any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            }
+            _ => true,
+        });
+        let unknown = unknown.into_iter().map(|unknown| ConfigError::UnknownKey {
+            at: self.source(&unknown.key),
+            key: unknown.key,
+            nearest: unknown.nearest,
+            known: unknown.known,
+        });
+        ConfigError::all(unknown.chain(found).collect())
     }
 
     fn check_secrets<'a>(
@@ -115,6 +124,27 @@ impl Layer {
             _ => {}
         }
     }
+}
+
+/// The text of a file. A pipe gives it once, to the first who asks, and the layers are read more than once: it is kept.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    static PIPES: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    let meta = path.metadata()?;
+    if meta.is_file() || meta.is_dir() {
+        return std::fs::read_to_string(path);
+    }
+    let mut pipes = PIPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = pipes.get(path) {
+        return Ok(text.clone());
+    }
+    let text = std::fs::read_to_string(path)?;
+    pipes.insert(path.to_owned(), text.clone());
+    Ok(text)
+}
+
+/// Whether there is anything of this name: what cannot be read as a layer is an error, and not a layer that is absent.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }
 
 fn is_supported(version: &str) -> bool {
@@ -167,7 +197,7 @@ pub struct Places<'a> {
 
 /// The file of a directory that is worked in.
 pub(super) fn own(dir: &Path) -> Option<PathBuf> {
-    [dir.join(FILE_NAME), dir.join(".agent").join(FILE_NAME)].into_iter().find(|path| path.is_file())
+    [dir.join(FILE_NAME), dir.join(".agent").join(FILE_NAME)].into_iter().find(|path| is_there(path))
 }
 
 /// Files of the layers that exist, highest first (interface §3, A-089). Only `--config` has to exist.
@@ -178,7 +208,7 @@ pub(super) fn find(places: Places<'_>) -> Result<Vec<PathBuf>, ConfigError> {
     let mut files = Vec::new();
     if let Some(explicit) = places.explicit {
         let path = places.env.working_dir().join(explicit);
-        if !path.is_file() {
+        if !is_there(&path) {
             return Err(ConfigError::Missing { path });
         }
         files.push(path);
@@ -191,7 +221,7 @@ pub(super) fn find(places: Places<'_>) -> Result<Vec<PathBuf>, ConfigError> {
         places.env.config_home().map(|home| home.join("agentd")),
         Some(PathBuf::from("/etc/agentd")),
     ];
-    files.extend(below.into_iter().flatten().map(|dir| dir.join(FILE_NAME)).filter(|path| path.is_file()));
+    files.extend(below.into_iter().flatten().map(|dir| dir.join(FILE_NAME)).filter(|path| is_there(path)));
     // One file in two places (the agent's directory is the working directory) counts once, at its highest.
     let mut seen = Vec::new();
     files.retain(|path| {

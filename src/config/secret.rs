@@ -10,6 +10,13 @@ const SECRET_KEYS: [&str; 4] = ["api_key", "token", "private_key", "webhook_secr
 /// Header names whose whole value is a credential.
 const SECRET_HEADERS: [&str; 5] = ["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
 
+/// Last words of the names of variables and parameters whose values are secrets.
+const SECRET_WORDS: [&str; 9] =
+    ["key", "apikey", "token", "secret", "password", "passwd", "passphrase", "credential", "credentials"];
+
+/// Words before `KEY` that make it a name of no secret.
+const OPEN_KEYS: [&str; 6] = ["sort", "public", "primary", "foreign", "partition", "cache"];
+
 /// Knows the shapes of keys, and no value.
 static SHAPES: LazyLock<Option<Redactor>> = LazyLock::new(|| Redactor::new([0; 32], Vec::new(), &[]).ok());
 
@@ -21,10 +28,34 @@ pub(super) fn is_literal_secret(path: &[&str], value: &str) -> bool {
     }
     let bare = !value.contains("${");
     let last = path.last().copied().unwrap_or_default();
-    let header = path.len() >= 2 && path[path.len() - 2] == "headers";
+    let table = path.len().checked_sub(2).map(|at| path[at]);
+    let header = table == Some("headers");
     (bare && SECRET_KEYS.contains(&last))
         || (bare && header && SECRET_HEADERS.contains(&last.to_ascii_lowercase().as_str()))
+        || (bare && table == Some("env") && names_secret(last))
+        || has_secret_parameter(value)
         || has_key_shape(&without_placeholders(value))
+}
+
+/// Whether a variable's or a parameter's name says that its value is secret.
+fn names_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let mut words = name.rsplit(['_', '-', '.']);
+    match words.next() {
+        Some("key") => words.next().is_none_or(|before| !OPEN_KEYS.contains(&before)),
+        Some(last) => SECRET_WORDS.contains(&last),
+        None => false,
+    }
+}
+
+/// Whether a URL has a secret among its parameters.
+fn has_secret_parameter(value: &str) -> bool {
+    let query = value.split_once("://").and_then(|(_, rest)| rest.split_once('?'));
+    query.is_some_and(|(_, query)| {
+        let query = query.split('#').next().unwrap_or_default();
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.any(|(name, value)| !value.is_empty() && !value.contains("${") && names_secret(name))
+    })
 }
 
 fn has_key_shape(text: &str) -> bool {
@@ -69,6 +100,16 @@ mod tests {
         assert!(secret("mcp.servers.x.url", "https://user:pass@host/"));
         assert!(!secret("mcp.servers.x.url", "https://${USER}:${PASS}@host/"));
         assert!(!secret("mcp.servers.x.env.SORT_KEY", "name"));
+        for name in ["API_KEY", "KEY", "DB_PASSWORD", "GITHUB_TOKEN", "client_secret", "STRIPE_KEY"] {
+            let key = format!("mcp.servers.x.env.{name}");
+            assert!(secret(&key, "hunter2") && !secret(&key, "${X}") && !secret(&key, ""), "{name}");
+        }
+        for name in ["KEYBOARD", "MAX_TOKENS", "PUBLIC_KEY", "TOKEN_URL", "SECRETARY"] {
+            assert!(!secret(&format!("mcp.servers.x.env.{name}"), "plain"), "{name}");
+        }
+        assert!(secret("mcp.servers.x.url", "https://h/mcp?a=1&api_key=hunter2"));
+        assert!(secret("mcp.servers.x.url", "https://h/mcp?token=hunter2#x"));
+        assert!(!secret("mcp.servers.x.url", "https://h/mcp?api_key=${KEY}&max_tokens=7&key="));
         assert!(!secret("github.api_url", "https://api.github.com:443/@me"));
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use super::check::is_http;
 use super::config_file::{
     ChatTable, CommitTable, ConfigFile, LabelsTable, PolicyTable, ProviderKind, Publish, RecordTable,
     RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
@@ -342,6 +343,10 @@ impl Config {
             Some(url) => text("base_url", url).resolve()?,
             None => default_base_url(kind).to_owned(),
         };
+        if !is_http(&base_url) {
+            let message = format!("\"{base_url}\" is not an http(s) address");
+            return Err(self.invalid(&format!("{key}.base_url"), &message));
+        }
         let api_key = match table.api_key.as_deref() {
             None | Some("") => None,
             Some(key) => Some(text("api_key", key).secret()?),

@@ -32,6 +32,7 @@ use crate::github::IssueSnapshot;
 use crate::llm::Providers;
 use crate::prompt::template::Values;
 use crate::sys::lock;
+use crate::sys::paths::AbsPath;
 
 /// A run that may start: read, checked and frozen (D1).
 pub struct Plan {
@@ -161,7 +162,7 @@ async fn definitions(
     agent: &str,
     site: &Site,
 ) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
-    let read = load_definition(site, agent, &request.parameters).await;
+    let read = load_definition(site.checkout.root(), agent, &request.parameters).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
     let Some(kept) = &site.kept else { return Ok((read?, policy?, Vec::new())) };
     // The operator sees in each run's own output that it did not run on what is on disk (S10).
@@ -179,7 +180,7 @@ async fn definitions(
 /// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
 pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
     let agent = &site.repository.agent;
-    let read = load_definition(site, agent, &BTreeMap::new()).await;
+    let read = load_definition(site.checkout.root(), agent, &BTreeMap::new()).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
     let broken = read.as_ref().err().or(policy.as_ref().err()).cloned();
     if let Some(kept) = &site.kept {
@@ -231,12 +232,13 @@ async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
     mapping_of(&peeked.record?)
 }
 
-async fn load_definition(
-    site: &Site,
+/// Reads the definition of an agent of the main checkout `root`.
+pub async fn load_definition(
+    root: &AbsPath,
     agent: &str,
     parameters: &BTreeMap<String, String>,
 ) -> Result<Loaded, Refusal> {
-    let project = site.checkout.root().as_path().to_owned();
+    let project = root.as_path().to_owned();
     let folder = project.join(".agent").join(agent);
     if !folder.is_dir() {
         let known = blocking(move || definition::agents_of(&project)).await?;

@@ -179,6 +179,86 @@ fn init_without_remote_and_tests_says_what_is_left_to_do() {
 }
 
 #[test]
+fn init_beside_a_configuration_asks_for_what_is_missing_there_and_names_its_files() {
+    let dir = repository();
+    file(
+        dir.path(),
+        "agentd.toml",
+        "[[repositories]]\nname = \"octo/cat\"\npath = \".\"\norigin_branch = \"trunk\"\n\
+         [[session.targets]]\nprovider = \"local\"\nmodel = \"m\"\n\
+         [providers.local]\nkind = \"openai\"\napi_key = \"${LOCAL_KEY}\"\n",
+    );
+    let told = out(&agentd(dir.path(), &["init"]));
+    for part in
+        ["`verify.commands` in agentd.toml", "GITHUB_TOKEN and LOCAL_KEY", " .agentd.env, which git ignores"]
+    {
+        assert!(told.contains(part), "`{part}` is not in {told}");
+    }
+    assert!(!told.contains("origin_branch") && !told.contains("ANTHROPIC"), "{told}");
+    file(dir.path(), ".agentd.env", "GITHUB_TOKEN=t\nLOCAL_KEY=k\n");
+    git(dir.path(), &["check-ignore", "-q", ".agentd.env"]);
+    let told = out(&agentd(dir.path(), &["init"]));
+    assert!(!told.contains("Put "), "{told}");
+}
+
+#[test]
+fn config_check_tells_all_that_a_run_would_be_refused_for() {
+    let dir = repository();
+    agentd(dir.path(), &["init"]);
+    let good = std::fs::read_to_string(dir.path().join(".agent/agentd.toml")).unwrap();
+    file(dir.path(), ".agent/.agentd.env", "GITHUB_TOKEN=t\nANTHROPIC_API_KEY=k\n");
+    let check = |text: &str| {
+        file(dir.path(), ".agent/agentd.toml", text);
+        agentd(dir.path(), &["config", "check"])
+    };
+    let done = check(&good);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    let broken = good
+        .replace(".agent/policy.toml\"]", "nope.toml\"]")
+        .replace("agent = \"resolver\"", "agent = \"nobody\"")
+        .replace("origin_branch = \"trunk\"", "origin_branch = \"a..b\"")
+        .replace("kind = \"anthropic\"", "kind = \"anthropic\"\nbase_url = \"${WHERE}\"");
+    file(dir.path(), ".agent/.agentd.env", "GITHUB_TOKEN=t\nANTHROPIC_API_KEY=k\nWHERE=x\n");
+    let done = check(&broken);
+    assert_eq!(done.status.code(), Some(4), "{}", out(&done));
+    for part in ["nope.toml", "no agent \"nobody\"", "a..b", "\"x\" is not an http(s) address"] {
+        assert!(err(&done).contains(part), "`{part}` is not in {}", err(&done));
+    }
+}
+
+#[test]
+fn a_configuration_that_is_there_and_cannot_be_read_is_an_error_and_a_pipe_is_read() {
+    let dir = repository();
+    let place = dir.path().join("agentd.toml");
+    std::os::unix::fs::symlink("/nowhere/agentd.toml", &place).unwrap();
+    let refused = || {
+        let done = agentd(dir.path(), &["config", "explain"]);
+        assert_eq!(done.status.code(), Some(4), "{}", out(&done));
+        assert!(err(&done).contains("agentd.toml: cannot be read"), "{}", err(&done));
+    };
+    refused();
+    agentd::sys::files::remove_file(&place).unwrap();
+    agentd::sys::files::create_dir(&place).unwrap();
+    refused();
+    std::fs::remove_dir(&place).unwrap();
+    let done = agentd(dir.path(), &["--config", "/dev/null", "config", "explain"]);
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || {
+            use std::io::Write as _;
+            let mut pipe = std::fs::OpenOptions::new().write(true).open(pipe).unwrap();
+            pipe.write_all(b"[budgets]\nmax_steps = 5\n").unwrap();
+        }
+    });
+    let done = agentd(dir.path(), &["--config", "pipe", "config", "explain", "budgets.max_steps"]);
+    assert!(out(&done).contains("budgets.max_steps  5"), "{}{}", out(&done), err(&done));
+    writer.join().unwrap();
+}
+
+#[test]
 fn doctor_names_a_remedy_for_each_problem_and_shows_no_secret() {
     let dir = repository();
     let done = agentd(dir.path(), &["doctor", "--json"]);
