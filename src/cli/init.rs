@@ -12,7 +12,7 @@ use super::output::Tone;
 use super::remote::Remote;
 use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Source};
 use crate::definition::scaffold::RESOLVER;
 use crate::sys::files;
 
@@ -180,9 +180,18 @@ fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> 
             "Set `verify.commands` in {own}, and allow the same commands in .agent/policy.toml."
         ));
     }
-    let variables = missing_variables(&config);
+    let mut variables = missing_variables(&config);
+    let env_file = Path::new(&own).with_file_name(ENV_FILE).display().to_string();
+    // A default stands in no file, and so no file's variables are looked at for it.
+    if config.source("github.token") == Source::Default
+        && let Some(at) = variables.iter().position(|variable| variable == "GITHUB_TOKEN")
+    {
+        let variable = variables.remove(at);
+        next.push(format!(
+            "Put {variable} into the environment; to read it from {env_file}, write token = \"${{{variable}}}\" under [github] in {own}."
+        ));
+    }
     if !variables.is_empty() {
-        let env_file = Path::new(&own).with_file_name(ENV_FILE).display().to_string();
         keep_out_of_git(context, root, &env_file)?;
         let variables = variables.join(" and ");
         next.push(format!("Put {variables} into the environment, or into {env_file}, which git ignores."));
