@@ -202,7 +202,7 @@ fn ending(
 async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<u8, CommandError> {
     let (plan, resolved) = match walk::prepare(request.clone(), site).await {
         Ok(prepared) => prepared,
-        Err(refusal) => return tell(context, false, walk::refused(&request, None, site, refusal), site),
+        Err(refusal) => return tell(context, walk::refused(&request, None, site, refusal), site),
     };
     let planned = serde_json::json!({
         "dry_run": true,
