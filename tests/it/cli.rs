@@ -230,6 +230,7 @@ fn config_check_tells_all_that_a_run_would_be_refused_for() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own pipe")]
 fn a_configuration_that_is_there_and_cannot_be_read_is_an_error_and_a_pipe_is_read() {
     let dir = repository();
     let place = dir.path().join("agentd.toml");
