@@ -8,6 +8,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_json::{Map, Number, Value};
 
 use super::tool::BoundParameter;
+use super::tool_schema::declared;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::PolicyPrincipal;
 
@@ -82,7 +83,8 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Sets the host's values where the schema names the parameter; gives the names whose value the model had set otherwise.
+/// Sets the host's values where the schema declares the parameter, and where the model wrote one that the schema does not
+/// name but may let through; gives the names whose value the model had set otherwise.
 pub fn bind(
     arguments: &mut Map<String, Value>,
     bound: &[BoundParameter],
@@ -92,11 +94,12 @@ pub fn bind(
     let mut overridden = Vec::new();
     for parameter in bound {
         let name = parameter.name();
-        let Some(declared) = schema.pointer("/properties").and_then(|properties| properties.get(name)) else {
+        let declared = declared(schema, name);
+        if declared.is_none() && !arguments.contains_key(name) {
             continue;
-        };
+        }
         let Some(mut value) = parameter.value(scope) else { continue };
-        if declared["type"] == "string"
+        if declared.is_some_and(|declared| declared["type"] == "string")
             && let Value::Number(number) = &value
         {
             value = number.to_string().into();
@@ -241,6 +244,38 @@ mod tests {
             Value::Object(arguments),
             json!({ "user_id": uuid::Uuid::nil().to_string(), "x": 1, "issue": "7" })
         );
+    }
+
+    #[test]
+    fn s_031_the_host_s_value_wins_wherever_the_schema_declares_or_lets_through_the_parameter() {
+        let owner = json!({ "type": "object", "properties": { "user_id": { "type": "string" } } });
+        let host = uuid::Uuid::nil().to_string();
+        let bound = |schema: &Value, written: &str| {
+            let mut arguments = parse(written).unwrap();
+            let overridden = bind(&mut arguments, &[BoundParameter::UserId], schema, &scope());
+            (arguments.get("user_id").cloned(), overridden)
+        };
+        let declaring = [
+            json!({ "$ref": "#/$defs/A", "$defs": { "A": owner } }),
+            json!({ "allOf": [{ "anyOf": [{}, { "oneOf": [owner] }] }] }),
+            json!({ "if": {}, "then": owner }),
+        ];
+        for schema in declaring {
+            assert_eq!(bound(&schema, "{}"), (Some(json!(host)), vec![]), "{schema}");
+            let evil = bound(&schema, r#"{"user_id":"evil"}"#);
+            assert_eq!(evil, (Some(json!(host)), vec!["user_id"]), "{schema}");
+        }
+        let open = [
+            json!({ "patternProperties": { "_id$": {} } }),
+            json!({ "additionalProperties": true }),
+            // A member of a member is not the parameter, and a schema may refer to itself.
+            json!({ "$ref": "#", "properties": { "of": owner } }),
+        ];
+        for schema in open {
+            assert_eq!(bound(&schema, "{}"), (None, vec![]), "{schema}");
+            let evil = bound(&schema, r#"{"user_id":"evil"}"#);
+            assert_eq!(evil, (Some(json!(host)), vec!["user_id"]), "{schema}");
+        }
     }
 
     #[test]

@@ -61,6 +61,29 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
     Ok(schema)
 }
 
+/// How deep subschemas are followed; a schema that refers to itself ends here.
+const DEEPEST: usize = 8;
+
+/// What an object schema declares for a member of the object, whichever of its subschemas for the same object does it.
+pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
+    fn within<'s>(root: &'s Value, schema: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
+        if let Some(found) = schema.get("properties").and_then(|properties| properties.get(name)) {
+            return Some(found);
+        }
+        if depth == 0 {
+            return None;
+        }
+        // A reference that cannot be followed here is one that the schema's check has refused.
+        let referred = schema.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#'));
+        let referred = referred.and_then(|pointer| root.pointer(pointer));
+        let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
+        let branches = ["then", "else"].into_iter().filter_map(|key| schema.get(key));
+        let mut same = referred.into_iter().chain(lists.flatten()).chain(branches);
+        same.find_map(|subschema| within(root, subschema, name, depth - 1))
+    }
+    within(schema, schema, name, DEEPEST)
+}
+
 #[cfg(test)]
 mod tests {
     use futures::future::BoxFuture;

@@ -10,7 +10,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
 
 use super::connection::{Connection, StartFailed};
-use super::tool::{McpTool, bound, offered_name, without};
+use super::tool::{McpTool, offered_name, without};
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, Tool};
@@ -31,7 +31,7 @@ pub struct ServerConfig {
     pub allow: Vec<String>,
     /// Globs on the tools' bare names; these win over `allow`.
     pub deny: Vec<String>,
-    /// Parameters that agentd sets where a tool declares them (D79).
+    /// Parameters that agentd sets where a tool declares them or is given them (D79).
     pub bind: Vec<BoundParameter>,
     /// Take the parameters that agentd sets out of what models see (C-18).
     pub hide_bound_params: bool,
@@ -257,8 +257,8 @@ impl McpServers {
                     continue;
                 }
             };
-            let bound = bound(&schema, &config.bind);
-            let parameters = if config.hide_bound_params { without(&schema, &bound) } else { schema.clone() };
+            let parameters =
+                if config.hide_bound_params { without(&schema, &config.bind) } else { schema.clone() };
             let name = offered_name(&server, &tool.name, &taken);
             taken.insert(name.clone());
             let read_only = tool.annotations.as_ref().and_then(|hints| hints.read_only_hint) == Some(true);
@@ -278,7 +278,7 @@ impl McpServers {
                 // A hint of the server itself: enough to tell reading apart, never to grant anything.
                 risk: if read_only { Risk::Read } else { Risk::Network },
                 queue: config.queue.clone(),
-                bound,
+                bound: config.bind.clone(),
             }));
         }
         Ok(())

@@ -139,7 +139,7 @@ async fn s_018_s_019_tools_are_offered_under_their_servers_name_in_a_fixed_order
 }
 
 #[tokio::test]
-async fn c_18_bound_parameters_are_declared_ones_and_hidden_only_where_asked() {
+async fn c_18_bound_parameters_are_the_server_s_and_hidden_only_where_asked() {
     let Some(place) = Place::with(&["python3"]).await else { return };
     let whoami = |mut config: ServerConfig| {
         config.allow = vec!["whoami".into()];
@@ -154,7 +154,7 @@ async fn c_18_bound_parameters_are_declared_ones_and_hidden_only_where_asked() {
     assert_eq!(plain.spec().parameters["required"], json!(["user_id"]));
     assert_eq!(
         hiding.bound_parameters(),
-        [BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Issue]
+        [BoundParameter::UserId, BoundParameter::Issue, BoundParameter::Repo, BoundParameter::Worktree]
     );
     assert_eq!(hiding.spec().parameters["properties"], json!({ "text": { "type": "string" } }));
     assert_eq!(hiding.arguments_schema(), plain.arguments_schema());

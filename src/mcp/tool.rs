@@ -26,6 +26,8 @@ pub(super) struct McpTool {
     pub schema: Value,
     pub risk: Risk,
     pub queue: Option<String>,
+    /// What the server lets agentd set (D79). The schema does not narrow it: a tool that takes members it does not
+    /// declare takes these, too.
     pub bound: Vec<BoundParameter>,
 }
 
@@ -78,12 +80,6 @@ pub(super) fn offered_name(server: &str, tool: &str, taken: &BTreeSet<String>) -
     format!("{start}_{}", &hash[..8])
 }
 
-/// The parameters a server lets agentd set, of those this schema declares (D79).
-pub(super) fn bound(schema: &Value, allowed: &[BoundParameter]) -> Vec<BoundParameter> {
-    let declared = |parameter: &BoundParameter| schema["properties"].get(parameter.name()).is_some();
-    BoundParameter::ALL.into_iter().filter(|parameter| allowed.contains(parameter)).filter(declared).collect()
-}
-
 /// The schema without the bound parameters, for models (C-18).
 pub(super) fn without(schema: &Value, hidden: &[BoundParameter]) -> Value {
     let mut schema = schema.clone();
@@ -124,16 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn s_031_c_18_bound_parameters_are_those_declared_and_may_be_hidden() {
+    fn c_18_bound_parameters_may_be_hidden() {
         let schema = json!({ "type": "object",
             "properties": { "user_id": {}, "repo": {}, "text": {} }, "required": ["user_id", "text"] });
-        assert_eq!(
-            bound(&schema, &[BoundParameter::UserId, BoundParameter::Issue]),
-            [BoundParameter::UserId]
-        );
-        let more = [BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Branch];
-        assert_eq!(bound(&schema, &more), [BoundParameter::UserId, BoundParameter::Repo]);
-        let seen = without(&schema, &bound(&schema, &more));
+        let seen = without(&schema, &[BoundParameter::UserId, BoundParameter::Repo, BoundParameter::Branch]);
         assert_eq!(seen, json!({ "type": "object", "properties": { "text": {} }, "required": ["text"] }));
     }
 }
