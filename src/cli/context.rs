@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::Global;
 use super::error::CommandError;
+use super::logging;
 use super::output::Output;
 use crate::config::{Config, Env, Flag, Request};
 use crate::sys::paths::AbsPath;
@@ -44,7 +45,9 @@ impl Context {
             entry: None,
             env: &self.env,
         };
-        Ok(Config::load(request)?)
+        let config = Config::load(request)?;
+        logging::conceal(&config);
+        Ok(config)
     }
 
     /// The main checkout as an absolute path.

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, main_checkout};
 use super::error::CommandError;
+use super::logging;
 use super::remote::Remote;
 use crate::config::{Config, Entry, Flag, Repository, Request};
 use crate::domain::name::RepoName;
@@ -165,6 +166,7 @@ async fn opened(
     repo: Option<&RepoName>,
     wish: &Wish<'_>,
 ) -> Result<Site, CommandError> {
+    logging::conceal(&config);
     let opening = Opening {
         config: Arc::new(config),
         base,
