@@ -23,6 +23,7 @@ use crate::domain::flow::{
     ParameterLimits, PermissionMode, Sandbox,
 };
 use crate::domain::money::Money;
+use crate::domain::report::ClaimKind;
 
 /// `agent.json`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -441,9 +442,29 @@ pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
     })
 }
 
+/// The kinds of claims that a success needs; a word that is none is told with the nearest.
+fn requires(words: &[String], findings: &mut Findings<'_>) -> Vec<ClaimKind> {
+    let known = ClaimKind::ALL.map(ClaimKind::as_str);
+    let mut kinds = Vec::new();
+    for (place, word) in words.iter().enumerate() {
+        let Some(kind) = ClaimKind::parse(word) else {
+            let fix = match shape::nearest(word, known.into_iter()) {
+                Some(near) => format!("write \"{near}\""),
+                None => format!("write one of {}", known.join(", ")),
+            };
+            let at = format!("/runner/agentd/requires/{place}");
+            let message = format!("\"{word}\" is no kind of claim");
+            findings.add(Severity::Error, "AC-VALID-001", &at, message, fix);
+            continue;
+        };
+        kinds.push(kind);
+    }
+    kinds
+}
+
 fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     AgentdSettings {
-        requires: file.requires,
+        requires: requires(&file.requires, findings),
         evidence: match file.evidence {
             Some(EvidenceWord::Required) => EvidenceMode::Required,
             _ => EvidenceMode::Optional,

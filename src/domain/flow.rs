@@ -13,6 +13,7 @@ use super::egress::Egress;
 use super::input_spec::InputSpec;
 pub use super::intent::{ClosureAction, Intent, PermissionMode, StepKind};
 use super::output_schema::StepSchema;
+use super::report::ClaimKind;
 pub use super::step_address::{StepAddress, StepId};
 use super::step_check::StepCheck;
 
@@ -236,7 +237,7 @@ impl GithubSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentdSettings {
     /// Claims without which a run is no success, e.g. `change_made`.
-    pub requires: Vec<String>,
+    pub requires: Vec<ClaimKind>,
     /// Whether claims without evidence fail the run.
     pub evidence: EvidenceMode,
     /// Keep the conversation when a step repeats (D4).

@@ -170,7 +170,9 @@ pub enum ClaimKind {
 #[serde(rename_all = "snake_case")]
 pub enum ProposedStatus {
     /// Backed by its cites.
+    // A candidate is what the gate shall look at, and so is this.
     #[default]
+    #[serde(alias = "candidate")]
     Verified,
     /// Not backed.
     Unverified,
@@ -188,6 +190,8 @@ pub enum Cite {
     Output(OutputCite),
     /// Lines of a file.
     File(FileCite),
+    /// None of these: its claim is not verified, and the rest of the report stands.
+    Unreadable(Value),
 }
 
 /// See [`Cite::Output`].
@@ -198,6 +202,9 @@ pub struct OutputCite {
     pub handle: String,
     /// `12` or `12-20`.
     pub lines: String,
+    /// What stands there; agentd compares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quote: Option<String>,
 }
 
 /// See [`Cite::File`].
@@ -208,8 +215,12 @@ pub struct FileCite {
     pub path: String,
     /// First line, from 1.
     pub start: u32,
-    /// Last line.
-    pub end: u32,
+    /// Last line; the first where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<u32>,
+    /// What stands there; agentd compares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quote: Option<String>,
 }
 
 #[cfg(test)]
@@ -236,5 +247,17 @@ mod tests {
         .unwrap();
         assert_eq!(claim.status, ProposedStatus::Verified);
         assert!(matches!(claim.cites[..], [Cite::Locator(_), Cite::Output(_), Cite::File(_)]));
+        for (cite, readable) in [
+            (json!({ "path": "a", "start": 1 }), true),
+            (json!({ "path": "a", "start": 1, "quote": "x" }), true),
+            (json!({ "handle": "a/b", "lines": "1", "quote": "x" }), true),
+            (json!({ "path": "a" }), false),
+            (json!({ "path": "a", "start": "one" }), false),
+            (json!(7), false),
+        ] {
+            let read: Cite = serde_json::from_value(cite.clone()).unwrap();
+            assert_eq!(!matches!(read, Cite::Unreadable(_)), readable, "{cite}");
+            assert_eq!(serde_json::to_value(read).unwrap(), cite, "written as it was read");
+        }
     }
 }

@@ -232,9 +232,20 @@ fn read<T: serde::de::DeserializeOwned>(
 ) -> Result<Option<T>, ReportProblem> {
     match arguments.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => serde_json::from_value(value.clone())
-            .map(Some)
-            .map_err(|error| ReportProblem::shape(format!("/{key}: {error}"))),
+        Some(value) => serde_path_to_error::deserialize(value.clone()).map(Some).map_err(|error| {
+            let within: String = error.path().iter().map(pointer_part).collect();
+            ReportProblem::shape(format!("/{key}{within}: {}", error.inner()))
+        }),
+    }
+}
+
+/// A step of a JSON pointer; nothing where the place is not known.
+fn pointer_part(segment: &serde_path_to_error::Segment) -> String {
+    use serde_path_to_error::Segment;
+    match segment {
+        Segment::Seq { index } => format!("/{index}"),
+        Segment::Map { key } | Segment::Enum { variant: key } => format!("/{key}"),
+        Segment::Unknown => String::new(),
     }
 }
 
@@ -292,11 +303,13 @@ fn claims_schema() -> Value {
                 "status": { "type": "string", "enum": ["verified", "unverified", "retracted"] },
                 "cites": { "type": "array", "items": { "anyOf": [
                     { "type": "string" },
-                    { "type": "object", "properties": { "handle": { "type": "string" }, "lines": { "type": "string" } },
+                    { "type": "object", "properties": {
+                        "handle": { "type": "string" }, "lines": { "type": "string" }, "quote": { "type": "string" } },
                       "required": ["handle", "lines"] },
                     { "type": "object", "properties": {
-                        "path": { "type": "string" }, "start": { "type": "integer" }, "end": { "type": "integer" } },
-                      "required": ["path", "start", "end"] },
+                        "path": { "type": "string" }, "start": { "type": "integer" }, "end": { "type": "integer" },
+                        "quote": { "type": "string" } },
+                      "required": ["path", "start"] },
                 ] } },
             },
             "required": ["statement", "kind", "cites"],
@@ -495,8 +508,22 @@ mod tests {
 
     #[test]
     fn c_06_claims_are_read_or_named_as_wrong() {
-        let call = arguments(json!({ "content": "x", "claims": [{ "statement": "s", "kind": "nonsense" }] }));
-        let problem = shape(ReportFormat::Markdown).from_call(&call, false).unwrap_err();
-        assert!(problem.message.starts_with("/claims: "), "{}", problem.message);
+        let read = |claim: Value| {
+            let right = json!({ "statement": "s", "kind": "other" });
+            let call = arguments(json!({ "content": "x", "claims": [right, claim] }));
+            shape(ReportFormat::Markdown).from_call(&call, false)
+        };
+        let wrong = [
+            (json!({ "statement": "s", "kind": "nonsense" }), "/claims/1/kind: "),
+            (json!({ "statement": "s", "kind": "other", "status": "sure" }), "/claims/1/status: "),
+            (json!({ "kind": "other" }), "/claims/1: "),
+        ];
+        for (claim, place) in wrong {
+            let problem = read(claim).unwrap_err();
+            assert!(problem.message.starts_with(place), "{}", problem.message);
+        }
+        let candidate =
+            json!({ "statement": "s", "kind": "other", "status": "candidate", "cites": [7, "a:1"] });
+        assert_eq!(read(candidate).unwrap().claims[1].cites.len(), 2, "a cite that is none spoils no report");
     }
 }

@@ -10,13 +10,12 @@ use super::recovery;
 use super::run::Run;
 use super::site::Site;
 use super::testimony::{Answered, Testimony, changed_files, reports};
-use crate::definition::loaded::Loaded;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Change, Event, VerifyCommand};
 use crate::domain::evidence::{
     CapturedBy, Claim, CommandSource, EvidenceRecord, FileSpanSource, GitSource, IssueTextSource, Provenance,
-    Span, ToolResultSource, Verification, VerificationState, evidence_id, quote_sha256, quoted_lines,
-    short_quote,
+    Span, ToolResultSource, Verification, VerificationState, evidence_id, normalised_quote, quote_sha256,
+    quoted_lines, short_quote,
 };
 use crate::domain::evidence_gate::{self, Case, CitedClaim, GateOutcome, Judgement};
 use crate::domain::facts::{Committed, RunFacts};
@@ -25,7 +24,7 @@ use crate::domain::reach::{ReachedPath, normalised};
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{Cite, ClaimKind, ProposedClaim, ProposedStatus};
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::Stop;
 use crate::domain::trace::{GuardrailDecision, GuardrailOutcome};
 use crate::engine::journal::JournalError;
 use crate::engine::session::ClaimCheck;
@@ -33,6 +32,8 @@ use crate::git::{Checkout, Worktree};
 
 /// Lines of a command's output that its evidence quotes: the last ones.
 const QUOTED_OUTPUT: usize = 20;
+/// Characters of a cite that cannot be read which its claim's reason repeats.
+const LONGEST_ECHO: usize = 100;
 /// Bytes of a diff that are hashed.
 const LONGEST_PATCH: usize = 64 * 1024 * 1024;
 
@@ -40,14 +41,13 @@ const LONGEST_PATCH: usize = 64 * 1024 * 1024;
 pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(stop) };
     let facts = recovery::with_predecessors(site, run.facts()).await;
-    let (requires, unknown) = requirements(&run.plan.loaded);
     let judged = weigh(&Scene {
         facts: &facts,
         worktree,
         run_dir: &run.journal().dir().path,
         repo: &site.repo.to_string(),
         verify_commands: &site.config.verify.commands,
-        requires: &requires,
+        requires: &run.plan.loaded.definition.agentd.requires,
         evidence_required: run.plan.loaded.definition.agentd.evidence == EvidenceMode::Required,
         redactor: &run.plan.redactor,
         now: site.clock.now(),
@@ -64,36 +64,21 @@ pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, Journ
     })))?;
     let settled = judged.settle(stop);
     run.record(Event::ClaimsJudged(Box::new(judged)))?;
-    match unknown {
-        Some(word) if settled.success() => {
-            let kinds = ClaimKind::ALL.map(ClaimKind::as_str).join(", ");
-            let message =
-                format!("The agent requires \"{word}\", which is no kind of claim; kinds are {kinds}.");
-            Ok(Stop::new(StopDetail::RequiredClaimMissing, message))
-        }
-        _ => Ok(settled),
-    }
+    Ok(settled)
 }
 
 /// A claim that the agent's definition requires and that is not verified (D12, D14).
 pub fn missing_requirement(run: &Run<'_>, facts: &RunFacts) -> Option<String> {
-    let (requires, unknown) = requirements(&run.plan.loaded);
+    let requires = &run.plan.loaded.definition.agentd.requires;
     let judged = facts.other.iter().rev().find_map(|(_, event)| match event {
         Event::ClaimsJudged(judged) => Some(judged),
         _ => None,
     });
     let missing = match judged {
-        Some(judged) => judged.unverified_of(&requires),
+        Some(judged) => judged.unverified_of(requires),
         None => requires.first().copied(),
     };
-    missing.map(|kind| kind.as_str().to_owned()).or(unknown)
-}
-
-/// The kinds of `runner.agentd.requires`, and the first word that is none.
-fn requirements(loaded: &Loaded) -> (Vec<ClaimKind>, Option<String>) {
-    let words = &loaded.definition.agentd.requires;
-    let kinds = words.iter().filter_map(|word| ClaimKind::parse(word)).collect();
-    (kinds, words.iter().find(|word| ClaimKind::parse(word).is_none()).cloned())
+    missing.map(|kind| kind.as_str().to_owned())
 }
 
 /// Everything the gate looks at, after the commit and the verify commands (D62).
@@ -225,7 +210,9 @@ pub async fn recheck(record: &EvidenceRecord, checkout: &Checkout, run_dir: &Pat
             }
             text
         }
-        Provenance::Command(command) => stored(run_dir, &command.output_handle).await?,
+        Provenance::Command(command) if !command.output_handle.is_empty() => {
+            stored(run_dir, &command.output_handle).await?
+        }
         Provenance::ToolResult(ToolResultSource { output_handle: Some(handle), .. }) => {
             stored(run_dir, &format!("tool-output/{handle}")).await?
         }
@@ -235,7 +222,10 @@ pub async fn recheck(record: &EvidenceRecord, checkout: &Checkout, run_dir: &Pat
             let tree = checkout.tree_of_commit(&commit).await.map_err(|error| error.to_string())?;
             return if tree == git.tree { Ok(()) } else { Err(format!("{} has another tree", git.commit)) };
         }
-        Provenance::ToolResult(_) | Provenance::IssueText(_) | Provenance::Http(_) => return Ok(()),
+        Provenance::Command(_)
+        | Provenance::ToolResult(_)
+        | Provenance::IssueText(_)
+        | Provenance::Http(_) => return Ok(()),
     };
     let quote = quoted_lines(&text, record.span.start, record.span.end)?;
     if quote_sha256(&quote) == record.quote_sha256 {
@@ -253,14 +243,17 @@ async fn follow(
     cite: &Cite,
 ) -> Result<EvidenceRecord, String> {
     match cite {
-        Cite::File(file) => file_span(scene, &file.path, u64::from(file.start), u64::from(file.end)).await,
+        Cite::File(file) => {
+            let (start, end) = (u64::from(file.start), u64::from(file.end.unwrap_or(file.start)));
+            file_span(scene, &file.path, start, end, file.quote.as_deref()).await
+        }
         Cite::Output(output) => {
             let (start, end) = line_range(&output.lines)
                 .ok_or_else(|| format!("\"{}\" is not a range of lines like 12-20", output.lines))?;
             let answered = testimony
                 .by_handle(&output.handle)
                 .ok_or_else(|| format!("the handle {} is not one of this run", output.handle))?;
-            answer(scene, answered, verification, Some((start, end))).await
+            answer(scene, answered, verification, Some((start, end)), output.quote.as_deref()).await
         }
         Cite::Locator(locator) => {
             let locator = locator.trim();
@@ -268,7 +261,7 @@ async fn follow(
                 return Ok(known.clone());
             }
             if let Some(answered) = testimony.by_call(visit, locator) {
-                return answer(scene, answered, verification, None).await;
+                return answer(scene, answered, verification, None, None).await;
             }
             let (source, lines) = split_locator(locator).ok_or_else(|| {
                 format!("\"{locator}\" is neither a call of this run nor a place like src/x.rs:12-20")
@@ -278,8 +271,12 @@ async fn follow(
             if source == "issue" {
                 issue_text(scene, start, end)
             } else {
-                file_span(scene, source, start, end).await
+                file_span(scene, source, start, end, None).await
             }
+        }
+        Cite::Unreadable(written) => {
+            let written: String = written.to_string().chars().take(LONGEST_ECHO).collect();
+            Err(format!("{written} is no cite; give a text, {{handle, lines}} or {{path, start, end}}"))
         }
     }
 }
@@ -297,13 +294,35 @@ fn line_range(text: &str) -> Option<(u64, u64)> {
     }
 }
 
-async fn file_span(scene: &Scene<'_>, named: &str, start: u64, end: u64) -> Result<EvidenceRecord, String> {
+/// Lines of a source; where the cite says what stands there, it does.
+fn quoted(scene: &Scene<'_>, text: &str, start: u64, end: u64, said: Option<&str>) -> Result<String, String> {
+    let lines = quoted_lines(text, start, end)?;
+    let said = said.map(normalised_quote).filter(|said| !said.is_empty());
+    // What the model wrote is kept redacted: a secret in it is its mark.
+    let shown = scene.redactor.redact(&lines).unwrap_or_default();
+    let stands = |said: &String| {
+        normalised_quote(&lines).contains(said.as_str()) || normalised_quote(&shown).contains(said.as_str())
+    };
+    if said.as_ref().is_none_or(stands) {
+        Ok(lines)
+    } else {
+        Err(format!("lines {start}-{end} do not say what the cite quotes"))
+    }
+}
+
+async fn file_span(
+    scene: &Scene<'_>,
+    named: &str,
+    start: u64,
+    end: u64,
+    said: Option<&str>,
+) -> Result<EvidenceRecord, String> {
     let committed = scene.facts.committed.as_ref().ok_or("there is no final tree to look at")?;
     let ReachedPath::Inside(path) = normalised(named, Some(scene.worktree.path().as_path())) else {
         return Err(format!("\"{named}\" is not a path inside the worktree"));
     };
     let (blob_sha, text) = file_of(scene.worktree.checkout(), &committed.tree, &path).await?;
-    let quote = quoted_lines(&text, start, end).map_err(|problem| format!("{path}: {problem}"))?;
+    let quote = quoted(scene, &text, start, end, said).map_err(|problem| format!("{path}: {problem}"))?;
     let provenance = Provenance::FileSpan(FileSpanSource {
         repo: scene.repo.to_owned(),
         commit: committed.head.to_string(),
@@ -331,6 +350,7 @@ async fn answer(
     answered: &Answered,
     verification: &[EvidenceRecord],
     lines: Option<(u64, u64)>,
+    said: Option<&str>,
 ) -> Result<EvidenceRecord, String> {
     let own = answered.argv.as_ref().and_then(|argv| {
         verification
@@ -349,7 +369,7 @@ async fn answer(
         (None, None) => return Err(format!("the answer to the call {} was not kept", answered.call_id)),
     };
     let (start, end) = lines.unwrap_or_else(|| last_lines(&text));
-    let quote = quoted_lines(&text, start, end)
+    let quote = quoted(scene, &text, start, end, said)
         .map_err(|problem| format!("the answer to {}: {problem}", answered.call_id))?;
     let head_tree =
         scene.facts.committed.as_ref().map(|committed| committed.tree.clone()).unwrap_or_default();

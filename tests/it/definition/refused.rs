@@ -331,6 +331,19 @@ fn unknown_keys_are_warned_of_with_pointer_line_and_the_nearest_key() {
 }
 
 #[test]
+fn a_required_claim_of_no_known_kind_is_refused_with_the_nearest_before_anything_runs() {
+    let project = Project::f0();
+    project.agent_json(|agent| {
+        agent["runner"]["agentd"] = json!({ "requires": ["change_made", "test_pass"] });
+    });
+    let found = project.finds("AC-VALID-001", Severity::Error);
+    assert_eq!(found.pointer, "/runner/agentd/requires/1");
+    assert!(found.fix.contains("\"tests_pass\""), "{found}");
+    assert!(found.place.is_some_and(|place| place.line > 1), "{found}");
+    assert_eq!(project.load().unwrap_err().exit_code(), 4);
+}
+
+#[test]
 fn what_is_wrong_deep_inside_is_told_where_it_stands() {
     let project = Project::f0();
     step(&project, "initial.a", |step| step["structuredGate"]["allowedIntents"] = json!("next"));
