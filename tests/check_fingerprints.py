@@ -54,11 +54,12 @@ def sha256(value):
 
 
 def arguments(text):
-    """A call's arguments: canonical where they parse, else as they stand."""
+    """A call's arguments as they are sent, canonical: what is no JSON object is sent inside one."""
     try:
-        return canonical(json.loads(text))
+        sent = json.loads(text)
     except ValueError:
-        return text
+        sent = None
+    return canonical(sent if isinstance(sent, dict) else {"malformed_arguments": text})
 
 
 def message(entry):

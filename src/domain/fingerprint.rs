@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::canonical::{CanonicalText, NotCanonical, canonical_json, finished, sha256_hex, with_text};
-use super::message::{Message, ToolSpec};
+use super::message::{Message, ToolSpec, sent_arguments};
 
 /// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
 pub const FINGERPRINT_SCHEMA: &str = "agentd.fingerprint.v1";
@@ -164,7 +164,7 @@ struct Called<'a> {
 }
 
 /// Every message but the system prompt; reasoning blocks are left out, because only some wires send them back. Arguments
-/// that parse are hashed in canonical form, others as they stand (D43).
+/// are hashed in canonical form, as they are sent (D43).
 fn said(messages: &[Message]) -> Vec<Said<'_>> {
     let plain = |role, content| Said { role, content, tool_calls: Vec::new(), tool_call_id: None };
     messages
@@ -191,6 +191,7 @@ fn said(messages: &[Message]) -> Vec<Said<'_>> {
 }
 
 fn canonical_arguments(raw: &str) -> String {
-    let parsed: Result<Value, _> = serde_json::from_str(raw);
-    parsed.ok().and_then(|value| canonical_json(&value).ok()).unwrap_or_else(|| raw.to_owned())
+    let sent = sent_arguments(raw);
+    let parsed: Result<Value, _> = serde_json::from_str(&sent);
+    parsed.ok().and_then(|value| canonical_json(&value).ok()).unwrap_or_else(|| sent.into_owned())
 }

@@ -1,7 +1,11 @@
 //! The conversation: messages, tool calls, usage. Provider-neutral; wires translate.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +50,15 @@ pub struct ToolCall {
     pub name: String,
     /// JSON text, possibly malformed.
     pub arguments: String,
+}
+
+/// The arguments of a call as JSON text that every provider takes, verbatim where they are an object. What is none is sent
+/// back inside one, so that the model sees what it wrote and no server chokes on it.
+pub fn sent_arguments(raw: &str) -> Cow<'_, str> {
+    match serde_json::from_str::<BTreeMap<String, IgnoredAny>>(raw) {
+        Ok(_) => Cow::Borrowed(raw),
+        Err(_) => Cow::Owned(json!({ "malformed_arguments": raw }).to_string()),
+    }
 }
 
 /// What a tool looks like to a model.

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::domain::message::{Message, ToolCall};
+use crate::domain::message::{Message, ToolCall, sent_arguments};
 use crate::engine::model::ModelRequest;
 
 /// A call as a wire gave it; some servers leave the id out, or give the same one twice.
@@ -48,21 +47,10 @@ fn free_id(taken: &HashSet<String>, place: usize, index: usize) -> String {
     (1u32..).map(|n| format!("{plain}_{n}")).find(|id| !taken.contains(id)).unwrap_or(plain)
 }
 
-/// The arguments as an object, for wires that have no text form. What is not a JSON object is sent back inside one, so
-/// that the model sees what it wrote (A-049) and no server chokes on it.
+/// The arguments as an object, for wires that have no text form.
 pub(super) fn arguments_object(raw: &str) -> Value {
-    match serde_json::from_str::<Map<String, Value>>(raw) {
-        Ok(object) => Value::Object(object),
-        Err(_) => json!({ "malformed_arguments": raw }),
-    }
-}
-
-/// The arguments as JSON text, verbatim where they are an object.
-pub(super) fn arguments_text(raw: &str) -> Cow<'_, str> {
-    match serde_json::from_str::<std::collections::BTreeMap<String, IgnoredAny>>(raw) {
-        Ok(_) => Cow::Borrowed(raw),
-        Err(_) => Cow::Owned(arguments_object(raw).to_string()),
-    }
+    // A number that no computer holds is JSON, and yet no value.
+    serde_json::from_str(&sent_arguments(raw)).unwrap_or_else(|_| json!({ "malformed_arguments": raw }))
 }
 
 /// An id that every wire accepts: kept where it has only `[A-Za-z0-9_-]` and at most 64 of them, else a stable stand-in.
@@ -118,8 +106,8 @@ mod tests {
 
     #[test]
     fn malformed_arguments_go_back_inside_an_object_and_sound_ones_verbatim() {
-        assert_eq!(arguments_text(r#"{ "a" : 1.0, "a": 2 }"#), r#"{ "a" : 1.0, "a": 2 }"#);
-        assert_eq!(arguments_text(r#"{"a":"#), r#"{"malformed_arguments":"{\"a\":"}"#);
+        assert_eq!(sent_arguments(r#"{ "a" : 1.0, "a": 2 }"#), r#"{ "a" : 1.0, "a": 2 }"#);
+        assert_eq!(sent_arguments(r#"{"a":"#), r#"{"malformed_arguments":"{\"a\":"}"#);
         assert_eq!(arguments_object("[1]"), json!({ "malformed_arguments": "[1]" }));
     }
 

@@ -10,7 +10,7 @@ use super::openai_wire::{
 use super::reasoning;
 use super::sse::Event;
 use super::transport::cut_off;
-use crate::domain::message::{Message, TokenUsage};
+use crate::domain::message::{Message, TokenUsage, sent_arguments};
 use crate::domain::money::Money;
 use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
 
@@ -81,7 +81,7 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
                         kind: "function",
                         function: CallFunction {
                             name: &call.name,
-                            arguments: calls::arguments_text(&call.arguments),
+                            arguments: sent_arguments(&call.arguments),
                         },
                     })
                     .collect(),

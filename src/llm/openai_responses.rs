@@ -8,7 +8,7 @@ use super::openai_responses_wire::{Item, Reply, Request, Tool};
 use super::reasoning::{self, Piece};
 use super::sse::Event;
 use super::transport::cut_off;
-use crate::domain::message::{Message, TokenUsage};
+use crate::domain::message::{Message, TokenUsage, sent_arguments};
 use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
 
 const WIRE: &str = "openai-responses";
@@ -80,7 +80,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
                         kind: "function_call",
                         call_id: calls::portable_id(&call.id),
                         name: &call.name,
-                        arguments: calls::arguments_text(&call.arguments),
+                        arguments: sent_arguments(&call.arguments),
                     }),
                     // Without its encrypted form an item is a reference to what the server did not store.
                     Piece::Kept(item) => {

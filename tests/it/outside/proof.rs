@@ -54,6 +54,10 @@ async fn p_028_case_25_python_recomputes_the_fingerprints_of_a_run_from_the_capt
             ("read_file", json!({ "path": "README.md", "max_lines": 3 })),
             ("search", json!({ "pattern": "Größe \u{1f6d2} \u{2028}" })),
         ]),
+        reply(json!({ "tool_calls": [
+            { "name": "read_file", "raw": "{\"path\":" },
+            { "name": "read_file", "arguments": { "path": "README.md" } },
+        ] })),
         reply(json!({ "text": "An attempt that does not count." })),
         reply(json!({ "error": { "status": 500 } })),
         reports("Done.", json!([])),
@@ -77,7 +81,7 @@ async fn p_028_case_25_python_recomputes_the_fingerprints_of_a_run_from_the_capt
     assert_eq!(code, Some(0), "{output:#}");
     let requests: Vec<Value> =
         world.sim.model_requests().iter().map(|request| request.body.clone()).collect();
-    assert_eq!(requests.len(), 4);
+    assert_eq!(requests.len(), 5);
     let mut captured =
         json!({ "requests": requests, "fingerprints": left(&world, "run.json")["requestFingerprints"] });
     let check = |captured: &Value| {
@@ -103,22 +107,35 @@ async fn x_008_x_010_case_29_a_wrong_line_an_empty_line_and_a_missing_file_verif
         json!({ "statement": statement, "kind": "defect_location", "status": "verified",
                 "cites": [{ "path": path, "start": line, "end": line }] })
     };
+    let mut misquoted = claim("with words that are not there", "lib/cart.sh", 1);
+    misquoted["cites"][0]["quote"] = json!("no such words");
     let claims = json!([
         claim("beyond the end", "lib/cart.sh", 900),
         claim("on an empty line", "lib/cart.sh", 2),
         claim("in no file", "lib/absent.sh", 1),
-        claim("at its place", "lib/cart.sh", 1),
+        misquoted,
+        { "statement": "by a cite that is none", "kind": "defect_location", "cites": [{ "file": "lib/cart.sh" }] },
+        { "statement": "at its place", "kind": "defect_location", "status": "candidate",
+          "cites": [{ "path": "lib/cart.sh", "start": 1, "quote": "# Cart functions. Prices are whole cents; a discount is a whole percentage from 0 to 100. \r\n" }] },
     ]);
     let world = solo(vec![reports("Found.", claims.clone()), reports("Found.", claims)], None, "").await;
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "one claim holds: {output:#}");
     let status: Vec<&str> =
-        output["claims"].as_array().unwrap().iter().take(4).filter_map(|c| c["status"].as_str()).collect();
-    assert_eq!(status, ["unverified", "unverified", "unverified", "verified"], "{output:#}");
+        output["claims"].as_array().unwrap().iter().take(6).filter_map(|c| c["status"].as_str()).collect();
+    assert_eq!(status[..5], ["unverified"; 5], "{output:#}");
+    assert_eq!(status[5], "verified", "{output:#}");
     let limitations = output["limitations"].to_string();
     let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
     let unproven = report.split("## Not verified").nth(1).unwrap_or_default();
-    for statement in ["beyond the end", "on an empty line", "in no file"] {
+    let unproven_ones = [
+        "beyond the end",
+        "on an empty line",
+        "in no file",
+        "with words that are not there",
+        "by a cite that is none",
+    ];
+    for statement in unproven_ones {
         assert!(limitations.contains(statement) && unproven.contains(statement), "{statement}: {report}");
     }
     assert!(report.contains("`lib/cart.sh`, line 1"), "how it is proven: {report}");
@@ -320,5 +337,19 @@ async fn c_20_p_027_without_a_fault_and_without_the_switch_only_hashes_of_reques
         let events = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
         assert!(!events.contains("\"fault\""), "no snapshot without record.fault_snapshots");
     }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn x_008_a_claim_backed_by_a_short_answer_is_found_intact_afterwards() {
+    let seen = json!({ "id": "seen", "name": "run_command", "arguments": { "argv": ["echo", "seen"] } });
+    let claims = json!([{ "statement": "it prints", "kind": "behavior_observed", "status": "verified", "cites": ["seen"] }]);
+    let world =
+        solo(vec![reply(json!({ "tool_calls": [seen] })), reports("Seen.", claims)], Some(ALLOW_ALL), "")
+            .await;
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["claims"][0]["status"]), (Some(0), &json!("verified")), "{output:#}");
+    let (code, verified) = world.json(&["runs", "verify"]).await;
+    assert_eq!(code, Some(0), "{verified:#}");
     world.finish().await;
 }
