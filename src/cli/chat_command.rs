@@ -11,8 +11,9 @@ use super::tools_command;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::stop::StopDetail;
 use crate::service::{
-    AgentResponse, AgentStatus, ChatMessage, InvalidRequest, Service, messages_of, run_agent, user,
+    AgentResponse, AgentStatus, ChatMessage, InvalidRequest, Service, messages_of, run_agent, unopened, user,
 };
+use crate::sys::clock::Stopwatch;
 use crate::sys::shutdown::Shutdown;
 
 /// Longest file of messages that is read, in bytes.
@@ -24,7 +25,15 @@ pub fn run(context: &Context, args: &ChatArgs) -> Result<u8, CommandError> {
     let history = history(args)?;
     let setup = tools_command::setup(context)?;
     let response = context.block_on(async {
-        let service = Service::open(setup).await?;
+        let watch = Stopwatch::start();
+        let service = match Service::open(setup).await {
+            Err(refusal) if context.output.json() => {
+                let response = unopened(&refusal, &history, watch);
+                context.output.say_only(&refusal.into());
+                return Ok(response);
+            }
+            opened => opened?,
+        };
         service.ready()?;
         tools_command::tell_warnings(context, &service);
         let answered = answered(args, &service, &history, &user).await;

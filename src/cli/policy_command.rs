@@ -12,6 +12,7 @@ use super::output::Tone;
 use crate::config::Config;
 use crate::definition::policy_file::{PolicySource, read_policies, read_question};
 use crate::domain::policy::Decision;
+use crate::engine::arguments;
 use crate::engine::policy::Policy;
 use crate::engine::policy_program::{PolicyProgram, TIME_LIMIT};
 
@@ -74,5 +75,5 @@ fn read_json(context: &Context, path: &Path) -> Result<Value, CommandError> {
         std::fs::read_to_string(context.env.working_dir().join(path))
             .map_err(|error| told(error.to_string()))?
     };
-    serde_json::from_str(&text).map_err(|error| told(format!("not JSON: {error}")))
+    arguments::parse(&text).map(Value::Object).map_err(told)
 }

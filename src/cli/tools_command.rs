@@ -8,9 +8,11 @@ use super::context::Context;
 use super::error::CommandError;
 use crate::domain::run::PrincipalSource;
 use crate::domain::stop::StopDetail;
+use crate::engine::arguments;
 use crate::lifecycle::refusal::Refusal;
 use crate::service::{Service, Setup, ToolCallResult, bind_mcp_tools, execute_tool_call, user};
 use crate::sys::clock::Clock;
+use crate::sys::shutdown::Shutdown;
 
 /// What the service of this invocation is made from.
 pub(super) fn setup(context: &Context) -> Result<Setup, CommandError> {
@@ -34,13 +36,13 @@ pub(super) fn tell_warnings(context: &Context, service: &Service) {
 /// Lists the tools; as function definitions where asked for.
 pub fn list(context: &Context, definitions: bool) -> Result<(), CommandError> {
     let setup = setup(context)?;
-    let tools = context.block_on(async {
+    let tools = context.block_on(unless_stopped(async {
         let service = Service::open(setup).await?;
         tell_warnings(context, &service);
         let tools = bind_mcp_tools(&service);
         service.close().await;
         Ok::<_, CommandError>(tools)
-    })??;
+    }))??;
     if definitions || context.output.json() {
         return context.output.document(&tools);
     }
@@ -86,26 +88,39 @@ fn called(
 ) -> Result<ToolCallResult, NotCalled> {
     let user = user(user_id, PrincipalSource::Local)
         .map_err(|error| NotCalled { error_type: "Validation", error: error.into() })?;
-    let arguments: Value = match serde_json::from_str(arguments) {
-        Ok(arguments) => arguments,
+    let arguments = match arguments::parse(arguments) {
+        Ok(arguments) => Value::Object(arguments),
         Err(error) => {
-            let words = format!("--args is not valid JSON: {error}");
+            let words = format!("--args: {error}");
             return Ok(ToolCallResult::error("Validation", "invalid_arguments", words));
         }
     };
     let setup = setup(context)?;
-    context.block_on(async {
+    context.block_on(unless_stopped(async {
         let service = Service::open(setup).await?;
         tell_warnings(context, &service);
         let result = execute_tool_call(&service, name, &arguments, &user).await;
         service.close().await;
         Ok(result)
-    })?
+    }))?
+}
+
+/// Work that the first signal ends; what it started ends with the program.
+async fn unless_stopped<T, E: From<CommandError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let shutdown = Shutdown::on_signals()
+        .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
+    tokio::select! {
+        done = work => done,
+        () = shutdown.stopped() => {
+            Err(CommandError::failed("interrupted; whether a call had an effect is not known").into())
+        }
+    }
 }
 
 impl From<CommandError> for NotCalled {
     fn from(error: CommandError) -> Self {
-        Self { error_type: "ConfigurationError", error }
+        let error_type = if error.exit_code == 1 { "ToolExecutionError" } else { "ConfigurationError" };
+        Self { error_type, error }
     }
 }
 

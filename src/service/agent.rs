@@ -13,11 +13,11 @@ use crate::domain::event::Event;
 use crate::domain::message::Message;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{ForcedFinal, Principal, Warning};
-use crate::domain::stop::StopDetail;
 use crate::domain::trace::SessionFailure;
 use crate::engine::halt::Halt;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
+use crate::lifecycle::refusal::Refusal;
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
@@ -39,29 +39,18 @@ pub async fn run_agent(
     let watch = Stopwatch::start();
     history::check(history)?;
     let config = config.unwrap_or_else(|| service.agent_config());
-    let opening: Vec<Message> = history.iter().map(message).collect();
-    let untold = |failure: &SessionFailure| {
-        let told = Told::new(failure);
-        tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
-        let messages =
-            opening.iter().filter_map(|message| ShownMessage::of(message, str::to_owned)).collect();
-        told.response(messages, 0, Uuid::now_v7(), watch)
-    };
     let settings = match &service.models {
         Ok(models) => config.apply(&models.session.settings)?,
-        Err(refusal) => {
-            let (stop, words) = (&refusal.stop, refusal.stop.message.clone());
-            return Ok(untold(Halt::new(stop.detail, "ConfigurationError", &words, words.clone()).failure()));
-        }
+        Err(refusal) => return Ok(unopened(refusal, history, watch)),
     };
     let opened = match service.begin(user).await {
         Ok(opened) => opened,
-        Err(error) => return Ok(untold(Halt::from(error).failure())),
+        Err(error) => return Ok(unasked(Halt::from(error).failure(), history, watch)),
     };
     let system = system_prompt(user, config.own_instructions());
     let shape = match ReportShape::new(ReportFormat::Markdown, None) {
         Ok(shape) => shape,
-        Err(error) => return Ok(untold(Halt::internal(error.to_string()).failure())),
+        Err(error) => return Ok(unasked(Halt::internal(error.to_string()).failure(), history, watch)),
     };
     let request = SessionRequest {
         ids: host::ids(opened.run, "chat"),
@@ -75,7 +64,7 @@ pub async fn run_agent(
         },
         system,
         aside: Some(time_of(service.clock.now())),
-        opening,
+        opening: history.iter().map(message).collect(),
         report: shape,
         settings,
         tools: service.tools.clone(),
@@ -83,6 +72,20 @@ pub async fn run_agent(
     };
     let outcome = run_session(request, &opened.world).await;
     Ok(response(service, &config, history.len(), &opened, outcome, watch).await)
+}
+
+/// The answer of a service that cannot be had at all: the fields are those of every answer (S-007).
+pub fn unopened(refusal: &Refusal, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
+    let (stop, words) = (&refusal.stop, refusal.stop.message.clone());
+    unasked(Halt::new(stop.detail, "ConfigurationError", &words, words.clone()).failure(), history, watch)
+}
+
+/// The answer where no model was asked and there is no journal: the log has the technical words.
+fn unasked(failure: &SessionFailure, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
+    let told = Told::new(failure);
+    tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
+    let shown = |said: &ChatMessage| ShownMessage::of(&message(said), str::to_owned);
+    told.response(history.iter().filter_map(shown).collect(), 0, Uuid::now_v7(), watch)
 }
 
 /// A message of the history as the model gets it (S-050).
@@ -186,10 +189,8 @@ impl<'a> Told<'a> {
         watch: Stopwatch,
     ) -> AgentResponse {
         let text = self.class.text().to_owned();
-        let used_up = self.failure.stop.detail == StopDetail::MaxTurnsExhausted;
-        let status = if used_up { AgentStatus::MaxIterationsReached } else { AgentStatus::Error };
         AgentResponse {
-            status,
+            status: AgentStatus::Error,
             final_response: text.clone(),
             messages,
             iterations,

@@ -16,7 +16,7 @@ mod host;
 mod tool_calls;
 mod tool_format;
 
-pub use agent::run_agent;
+pub use agent::{run_agent, unopened};
 pub use chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, ResponseMeta, ShownMessage};
 pub use chat_settings::AgentConfig;
 pub use conversation_format::{ConversationLine, Reply, Said};

@@ -61,8 +61,10 @@ impl ToolCallResult {
         }
     }
 
-    /// An error of a class.
+    /// An error of a class; where nothing else is said to people, it is told as it is.
     pub fn error(error_type: &str, error: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Error { error: error.into(), error_type: error_type.to_owned(), message: message.into() }
+        let (error, message) = (error.into(), message.into());
+        let message = if message.trim().is_empty() { error.clone() } else { message };
+        Self::Error { error, error_type: error_type.to_owned(), message }
     }
 }

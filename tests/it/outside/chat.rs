@@ -101,6 +101,15 @@ async fn s_008_s_015_s_038_c_07_case_38_used_up_iterations_end_in_a_summary_with
     assert!(desk.request(2).get("tools").is_none(), "the summary is asked for without tools");
     desk.finish().await;
 
+    for no_summary in ["tool_calls = [{ name = \"desk__count\" }]", "text = \"\""] {
+        let script = format!("{calls}[[model.replies]]\n{no_summary}\ntimes = 9\n");
+        let desk = Desk::new(&script).await;
+        let (code, response, _) = desk.ask("go on", &["--max-iterations", "2"]).await;
+        assert_eq!((code, &response["status"]), (1, &json!("error")), "{no_summary}: {response:#}");
+        assert_eq!(response["meta"]["error_type"], "MaxIterationsExceededError", "{response:#}");
+        assert_eq!((response["error"].is_string(), desk.counted()), (true, 2), "{response:#}");
+    }
+
     let natural = Desk::new(
         "[[model.replies]]\ntool_calls = [{ name = \"desk__count\" }]\n[[model.replies]]\ntext = \"x\"\n",
     )
