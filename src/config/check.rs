@@ -295,6 +295,12 @@ impl Checker<'_> {
     fn mcp_server(&mut self, server: &McpServerTable, name: &str, file: &ConfigFile) {
         let key = format!("mcp.servers.{name}");
         self.tool_name(name, &key);
+        let reserved = ["agent", "exec_agent"].contains(&name);
+        self.require(
+            !reserved,
+            &key,
+            "is reserved: agentd's own tools begin with it; name the server otherwise",
+        );
         self.require(
             server.command.is_some() != server.url.is_some(),
             &key,

@@ -171,6 +171,10 @@ pub(super) fn approve(
     asked: &str,
     holds: Duration,
 ) -> Result<(), CommandError> {
+    if holds.is_zero() {
+        return Err(CommandError::invalid("--expires 0s: such an approval holds for no moment")
+            .hint("write how long it holds, for example --expires 24h"));
+    }
     let (facts, _) = settled(dir)?;
     let approver = run_command::operator(&Host::current());
     let approval = Approval { proposal: asked.to_owned(), approver, holds };

@@ -166,6 +166,8 @@ async fn p_037_an_expired_approval_lets_nothing_run() {
     let (_, output) = run(&world).await;
     assert_eq!(output["stop_detail"], "approval_pending", "{output:#}");
     let hash = left(&world, "run.json")["suspendedProposals"][0]["proposalHash"].as_str().unwrap().to_owned();
+    let (code, refused) = world.json(&["runs", "approve", "latest", &hash, "--expires", "0s"]).await;
+    assert_eq!(code, Some(4), "it would hold for no moment: {refused:#}");
     let (code, _) = world.json(&["runs", "approve", "latest", &hash, "--expires", "1ms"]).await;
     assert_eq!(code, Some(0));
     let (_, output) = world.json(&["runs", "resume", "latest"]).await;

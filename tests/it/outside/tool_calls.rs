@@ -1,7 +1,10 @@
 //! `agentd tools` from outside: definitions and single calls over a real MCP server (S-018…S-031).
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
+use super::daemons::until;
 use super::desk::{Desk, USER};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,6 +47,16 @@ async fn s_021_a_041_a_043_case_2_a_server_that_cannot_be_used_has_its_exit_code
     }
     let (code, result, _) = desk.call("desk__echo", "{\"text\":\"x\"}").await;
     assert_eq!((code, &result["error_type"]), (3, &json!("McpUnavailable")));
+    assert!(result["message"].as_str().unwrap().contains("mcp.servers.gone"), "S-024: {result:#}");
+    let (code, response, log) = desk.ask("x", &[]).await;
+    assert_eq!(
+        (code, &response["status"], &response["finish_reason"]),
+        (3, &json!("error"), &json!("mcp_unavailable"))
+    );
+    let seven = ["status", "final_response", "messages", "iterations", "finish_reason", "error", "warning"];
+    assert!(seven.iter().all(|key| response.get(key).is_some()), "S-007: {response:#}");
+    assert_eq!(response["messages"][0]["content"], "x");
+    assert!(log.contains("mcp.servers.gone"), "{log}");
     desk.configure("", "[mcp.servers.gone]\ncommand = \"/nonexistent/server\"\nrequired = false\n");
     let done = desk.agentd(&["tools", "list"]).await;
     assert_eq!(done.status.code(), Some(0));
@@ -68,6 +81,7 @@ async fn s_023_s_024_s_025_s_026_s_029_every_end_of_a_call_is_one_object() {
         ("desk__echo", "{\"text\":\"a\",\"more\":1}", "Validation"),
         ("desk__echo", "{\"text\"", "Validation"),
         ("desk__echo", "[1]", "Validation"),
+        ("desk__echo", "{\"text\":\"a\",\"text\":\"b\"}", "Validation"),
         ("desk__refuse", "{}", "Own"),
         ("desk__exit", "{}", "ToolExecutionError"),
     ];
@@ -103,6 +117,7 @@ async fn s_030_s_031_s_042_case_36_the_user_is_set_by_the_host() {
         desk.json(&["tools", "call", "desk__whoami", "--args", "{}", "--user", "evil"]).await;
     assert_eq!((code, &result["status"]), (4, &json!("error")));
     assert!(result["error"].as_str().unwrap().starts_with("Invalid request parameters"));
+    assert!(!result["message"].as_str().unwrap().is_empty(), "S-024: {result:#}");
     desk.finish().await;
 }
 
@@ -145,4 +160,59 @@ async fn a_077_a_081_a_single_call_has_its_ledger_line_and_its_whole_result() {
     );
     assert!(line["latency"].is_u64());
     desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_047_s_048_a_library_s_log_line_shows_no_secret_of_an_address() {
+    let desk = Desk::new("").await;
+    desk.configure("", "[mcp.servers.far]\nurl = \"http://127.0.0.1:9/mcp?key=${MODEL_KEY}\"\n");
+    // The desk itself looks for the key on both streams.
+    for flags in [&["tools", "list"][..], &["-q", "tools", "list"], &["-vv", "tools", "list"]] {
+        let done = desk.agentd(flags).await;
+        assert_eq!(done.status.code(), Some(3), "{flags:?}");
+        let log = String::from_utf8_lossy(&done.stderr);
+        assert!(log.contains("[redacted:model_key:"), "the line is there without it: {log}");
+    }
+    desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_would_make_agentd_s_own_tools_or_has_no_address_is_refused_before_anything_starts() {
+    let desk = Desk::new("").await;
+    for (server, why) in [
+        ("[mcp.servers.agent]\ncommand = \"true\"\n", "reserved"),
+        ("[mcp.servers.exec_agent]\ncommand = \"true\"\n", "reserved"),
+        ("[mcp.servers.far]\nurl = \"ftp://127.0.0.1/\"\n", "http(s)"),
+    ] {
+        desk.configure("", server);
+        for args in [&["tools", "list"][..], &["config", "check"]] {
+            let done = desk.agentd(args).await;
+            let log = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(4), "{args:?} {server} {log}");
+            assert!(log.contains(why), "{args:?} {server} {log}");
+        }
+        let (code, result, _) = desk.call("desk__echo", "{\"text\":\"x\"}").await;
+        assert_eq!((code, &result["error_type"]), (4, &json!("ConfigurationError")), "{server}");
+    }
+    desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_025_a_signal_ends_a_call_with_one_object_and_leaves_no_server() {
+    for signal in ["-INT", "-TERM"] {
+        let desk = Desk::new("").await;
+        let args = ["tools", "call", "desk__sleep", "--args", "{\"ms\":600000}", "--user", USER];
+        let mut command = desk.command(&args);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let notes = desk.dir.path().join("notes");
+        let called = || std::fs::read_to_string(&notes).is_ok_and(|notes| notes.contains("call sleep"));
+        until("the tool to be called", called).await;
+        let pid = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+        assert_eq!(done.status.code(), Some(1), "{signal}");
+        let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!(result["status"], "error", "{signal}: {result:#}");
+        desk.finish().await;
+    }
 }
