@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
+use rmcp::model::{
+    CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, Implementation,
+};
 use rmcp::service::{RoleClient, RunningService, serve_client};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
@@ -72,6 +74,9 @@ async fn c_24_calls_of_a_program_pass_the_gate_of_its_run_and_stand_in_its_recor
     assert!(failed && text.contains("\"status\":\"denied\""), "{text}");
     assert!(call(&client, "no_such_tool", json!({})).await.0.contains("Unknown tool"));
     assert!(call(&client, "read_file", json!({"file": 1})).await.0.contains("invalid arguments"));
+    let shapeless = ClientRequest::CustomRequest(CustomRequest::new("tools/call", Some(json!({"name": 7}))));
+    let refused = client.send_request(shapeless).await.unwrap_err().to_string();
+    assert!(refused.contains("-32602"), "{refused}");
     // A secret of the run is in no answer.
     let secret = json!({"path": "key.txt", "content": "a-key-of-the-simulator"});
     assert!(!call(&client, "write_file", secret).await.1);
