@@ -121,6 +121,7 @@ impl Loaded {
             path: shown.clone(),
             fell_back: false,
             template_sha256: template.sha256.clone(),
+            template_blob: template.blob.clone(),
         }))
     }
 
@@ -209,6 +210,7 @@ impl Loaded {
             path: self.system_shown.clone(),
             fell_back: false,
             template_sha256: self.system.sha256.clone(),
+            template_blob: self.system.blob.clone(),
         }
     }
 
@@ -243,6 +245,7 @@ impl Loaded {
             path: shown,
             fell_back: found.fell_back,
             template_sha256: found.template.sha256.clone(),
+            template_blob: found.template.blob.clone(),
         }))
     }
 

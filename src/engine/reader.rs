@@ -80,9 +80,8 @@ impl FlowWorld {
             [("question", question(asked.check)), ("summary", said.unwrap_or("(nothing yet)").to_owned())]
                 .into_iter()
                 .collect();
-        let rendered =
-            Template::parse(PROMPT).and_then(|template| Ok((template.render(&values)?, template.sha256)));
-        let (text, template_sha256) = match rendered {
+        let rendered = Template::parse(PROMPT).and_then(|template| Ok((template.render(&values)?, template)));
+        let (text, template) = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
                 return Ok(Err(Stop::new(StopDetail::Internal, format!("The check's prompt: {error}."))));
@@ -93,7 +92,8 @@ impl FlowWorld {
             text,
             path: "steps/validation/semantic".to_owned(),
             fell_back: false,
-            template_sha256,
+            template_sha256: template.sha256,
+            template_blob: template.blob,
         };
         let schema = judgement_schema();
         let asked = Asked { step: asked.step, visit: asked.visit, name: asked.validator, prompt, schema };
@@ -157,9 +157,9 @@ impl FlowWorld {
             mode: SessionMode::Task,
             system: plan.loaded.system_prompt().text.clone(),
             prompt: PromptIdentity {
+                version: Some(asked.prompt.version()),
                 prompt_hash: asked.prompt.text_sha256,
                 template_hash: asked.prompt.template_sha256,
-                version: Some(asked.prompt.path),
                 include_text: plan.include_prompt_text,
             },
             opening: vec![Message::User {

@@ -304,7 +304,7 @@ fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -
     PromptIdentity {
         prompt_hash: both(&system.text_sha256, &prompt.text_sha256),
         template_hash: both(&system.template_sha256, &prompt.template_sha256),
-        version: Some(prompt.path.clone()),
+        version: Some(prompt.version()),
         include_text: plan.include_prompt_text,
     }
 }

@@ -57,8 +57,17 @@ pub struct ResolvedPrompt {
     pub fell_back: bool,
     /// SHA-256 of the file.
     pub template_sha256: String,
+    /// The id that git gives the file.
+    pub template_blob: String,
     /// SHA-256 of the text.
     pub text_sha256: String,
+}
+
+impl ResolvedPrompt {
+    /// Which template in which version: its path and git's id of its bytes (P-026).
+    pub fn version(&self) -> String {
+        format!("{}@{}", self.path, self.template_blob)
+    }
 }
 
 impl PromptLibrary {
@@ -191,6 +200,7 @@ impl PromptLibrary {
             path: shown,
             fell_back: found.fell_back,
             template_sha256: found.template.sha256.clone(),
+            template_blob: found.template.blob.clone(),
         })
     }
 
@@ -252,6 +262,7 @@ mod tests {
         assert_eq!((hard.text.as_str(), hard.fell_back), ("plain", true));
         assert_eq!(hard.path, "prompts/steps/initial/a/f_default.md");
         assert_eq!(hard.text_sha256, sha256_hex(b"plain"));
+        assert_eq!(hard.version(), format!("{}@{}", hard.path, hard.template_blob));
     }
 
     #[test]

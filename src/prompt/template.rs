@@ -15,6 +15,8 @@ pub struct Template {
     pub head: Frontmatter,
     /// SHA-256 of the file's bytes.
     pub sha256: String,
+    /// The id that git gives the file's bytes, by which a history finds them.
+    pub blob: String,
     body: String,
     slots: Vec<Slot>,
 }
@@ -100,6 +102,9 @@ impl Template {
     /// A file without text for the model is an error (T09).
     pub fn parse(text: &str) -> Result<Self, PromptError> {
         let sha256 = sha256_hex(text.as_bytes());
+        // Hashing bytes in memory does not fail; without an id the path alone names the template.
+        let blob = git2::Oid::hash_object(git2::ObjectType::Blob, text.as_bytes());
+        let blob = blob.map(|id| id.to_string()).unwrap_or_default();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         let parts = frontmatter::split(&text)?;
         if parts.body.trim().is_empty() {
@@ -112,7 +117,7 @@ impl Template {
         let head = parts.head.unwrap_or_default();
         let body = parts.body.to_owned();
         let slots = find_slots(&body, parts.body_line, &head.custom_variables)?;
-        Ok(Self { head, sha256, body, slots })
+        Ok(Self { head, sha256, blob, body, slots })
     }
 
     /// Every placeholder, in order.
@@ -279,6 +284,11 @@ mod tests {
 
     fn render(text: &str, pairs: &[(&str, &str)]) -> Result<String, PromptError> {
         Template::parse(text).and_then(|template| template.render(&pairs.iter().copied().collect()))
+    }
+
+    #[test]
+    fn p_026_a_template_has_the_id_that_git_gives_its_bytes() {
+        assert_eq!(Template::parse("Do it.\n").unwrap().blob, "39ab459f5bc246370ea19b438c8b59bd4bc92adf");
     }
 
     #[test]
