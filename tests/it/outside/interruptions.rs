@@ -233,7 +233,7 @@ async fn c_08_an_abort_while_the_work_is_verified_is_the_runs_end_and_says_what_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_072_a_077_what_a_killed_run_had_in_flight_has_its_ledger_line() {
     let request = World::new(1).await;
-    request.sim.inject(&delayed(1, 60_000)).unwrap();
+    request.sim.inject(&delayed(1, 8_000)).unwrap();
     let mut run = start(&request);
     until(&mut run, || request.sim.model_requests().len() >= 2).await;
     run.kill().unwrap();

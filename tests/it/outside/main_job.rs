@@ -116,6 +116,28 @@ async fn a_stream_has_every_line_of_the_journal_and_the_run_output_last_however_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn d36_what_a_model_wrote_sets_nothing_in_motion_where_it_is_published() {
+    let said = "Fixes #5. Thanks @octo! [skip ci]";
+    let world = World::of(1, |scenario| {
+        let last = scenario.model.replies.last_mut().unwrap().final_report.as_mut().unwrap();
+        last["content_json"]["summary"] = json!(said);
+    })
+    .await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["final_report"]["content_json"]["summary"]), (Some(0), &json!(said)));
+    let pull = world.sim.pulls("demo/shop").remove(0).body.unwrap();
+    let comment = world.sim.issue("demo/shop", 7).unwrap().comments.remove(0).body;
+    let message = world.git(&world.shop(), &["log", "-1", "--format=%B", "feature/issue-7"]).await;
+    for (place, text) in [("pull request", &pull), ("comment", &comment), ("commit", &message)] {
+        assert!(text.contains("Thanks"), "{place}: {text}");
+        for word in ["Fixes #5", "@octo", "[skip ci]"] {
+            assert!(!text.contains(word), "{place}: {text}");
+        }
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_in_json_is_json_from_the_first_line_to_the_last_progress_and_errors_included() {
     let world = World::new(1).await;
     for (args, code) in [(&["--issue", "7"][..], 0), (&["--issue", "99"], 4)] {
