@@ -413,11 +413,15 @@ impl Session<'_> {
         self.usage = sum(&self.usage, &tokens.unwrap_or_default());
         self.cost += cost_usd.unwrap_or_default();
         self.cost_unknown |= cost_usd.is_none();
-        if self.world.meter.charge(cost_usd) {
-            let text = format!(
-                "The cost of requests to {} is unknown: the provider does not say it and the target has no price table.",
-                name_of(target)
-            );
+        let first_unknown = self.world.meter.charge(cost_usd);
+        let estimate = estimated.zip(target.price.as_ref()).map(|(tokens, price)| price.cost(&tokens));
+        self.world.meter.charge_estimate(estimate.filter(|_| cost_usd.is_none()).unwrap_or_default());
+        if first_unknown {
+            let why = match estimate {
+                Some(_) => "the provider counts no tokens; an estimate of them counts against the budget",
+                None => "the provider does not say it and the target has no price table",
+            };
+            let text = format!("The cost of requests to {} is unknown: {why}.", name_of(target));
             self.record.warn("cost_unknown", &text)?;
         }
         Ok(cost_usd)

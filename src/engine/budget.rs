@@ -28,6 +28,8 @@ struct Used {
     steps: u32,
     cost: Money,
     cost_unknown: bool,
+    /// What requests of an unknown cost are taken to have cost.
+    estimated: Money,
     soft: Vec<BudgetKind>,
     /// A cap ended the run: it is too late to raise one.
     over: bool,
@@ -52,6 +54,7 @@ impl Meter {
             steps: inherited.steps,
             cost: inherited.cost,
             cost_unknown: inherited.cost_unknown,
+            estimated: Money::ZERO,
             soft: Vec::new(),
             over: false,
         };
@@ -126,6 +129,12 @@ impl Meter {
         }
     }
 
+    /// Holds the cap against a request whose cost nobody says, with what it is estimated at: a provider that counts no
+    /// tokens does not lift the cap. What is spent stays what is known.
+    pub fn charge_estimate(&self, cost: Money) {
+        self.used().estimated += cost;
+    }
+
     /// Whether time and money are left (a cap may be reached, not passed).
     pub fn check(&self) -> Result<(), Stop> {
         self.check_with(Money::ZERO)
@@ -136,7 +145,7 @@ impl Meter {
         self.check_wait(Duration::ZERO)?;
         let mut used = self.used();
         let max_cost = used.caps.max_cost;
-        if used.cost + pending > max_cost {
+        if used.cost + used.estimated + pending > max_cost {
             used.over = true;
             return Err(Stop::new(StopDetail::MaxCost, format!("The budget of {max_cost} is used up.")));
         }
@@ -165,7 +174,7 @@ impl Meter {
         let candidates = [
             (BudgetKind::MaxSteps, steps(spend.steps), steps(budgets.max_steps)),
             (BudgetKind::MaxWallTime, millis(spend.wall_time), millis(budgets.max_wall_time)),
-            (BudgetKind::MaxCost, micros(spend.cost), micros(budgets.max_cost)),
+            (BudgetKind::MaxCost, micros(spend.cost + self.used().estimated), micros(budgets.max_cost)),
         ];
         // In whole numbers: 0.8 of 3 is more than 2.4 as floating point has it.
         let share = (budgets.soft_ratio * 1e6).round() as u128;
@@ -296,5 +305,11 @@ mod tests {
         assert!(meter.charge(None));
         assert!(!meter.charge(None));
         assert!(meter.spend().cost_unknown);
+        // Nor does it lift the cap, where an estimate has a price.
+        meter.charge_estimate(Budgets::default().max_cost);
+        assert_eq!((meter.spend().cost, meter.check()), (Money::ZERO, Ok(())));
+        assert_eq!(meter.soft_limits_passed().len(), 1);
+        meter.charge_estimate(Money::from_micros(1));
+        assert_eq!(meter.check().unwrap_err().detail, StopDetail::MaxCost);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use tokio::time::Instant;
 
 /// The clock of one run. A jump of the system's clock cannot move it.
@@ -18,10 +18,11 @@ impl RunClock {
         Self { started_at: at, started: Instant::now() }
     }
 
-    /// Wall time.
+    /// Wall time, in whole milliseconds as records have it (D3).
     pub fn now(&self) -> DateTime<Utc> {
         let elapsed = TimeDelta::from_std(self.elapsed()).unwrap_or(TimeDelta::MAX);
-        self.started_at.checked_add_signed(elapsed).unwrap_or(DateTime::<Utc>::MAX_UTC)
+        let now = self.started_at.checked_add_signed(elapsed).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        now.trunc_subsecs(3)
     }
 
     /// Wall time in milliseconds since 1970.

@@ -215,7 +215,7 @@ fn given_up(lock: &mut Lock, last: &MappingRecord) -> Refusal {
         StopDetail::Interrupted,
         format!(
             "The process was killed in the middle of this issue's run, and in {} more that continued it. \
-             What was committed is on the branch {}.",
+             What was committed is on the branch {}; what was not is in the worktree.",
             last.successors, last.branch
         ),
     )

@@ -250,7 +250,7 @@ fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
 }
 
 /// A text as the record holds it: inline, or in a file of its own that is pointed to.
-fn record_text(
+pub fn record_text(
     dir: &RunDir,
     name: &str,
     text: String,

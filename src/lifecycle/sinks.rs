@@ -1,5 +1,6 @@
 //! Sinks: programs that are fed the run record when a run is over, once, and whatever they do changes nothing (P-023, P-024).
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -8,6 +9,7 @@ use super::site::Site;
 use crate::domain::event::Event;
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;
+use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, ProcessSpec};
 
 /// How long a sink may take.
@@ -25,10 +27,22 @@ pub async fn emit(site: &Site, journal: &FileJournal) -> Result<(), JournalError
         Ok(Err(error)) => Err(format!("the run record cannot be read: {error}")),
         Err(panic) => Err(panic.to_string()),
     };
+    let place = (site.checkout.root(), site.child_environment());
+    let problems = feed_all(&site.config.record.sinks, &record, place).await;
+    journal.append(Event::RecordEmitted { problems })?;
+    journal.flush().await
+}
+
+/// Feeds a record to each sink, in a folder and with an environment; gives a sentence for each that did not take it.
+pub async fn feed_all(
+    sinks: &[Vec<String>],
+    record: &Result<Vec<u8>, String>,
+    (folder, environment): (&AbsPath, Vec<(OsString, OsString)>),
+) -> Vec<String> {
     let mut problems = Vec::new();
-    for argv in &site.config.record.sinks {
-        let fed = match &record {
-            Ok(record) => feed(site, argv, record.clone()).await,
+    for argv in sinks {
+        let fed = match record {
+            Ok(record) => feed(argv, record.clone(), folder, &environment).await,
             Err(problem) => Err(problem.clone()),
         };
         if let Err(problem) = fed {
@@ -36,15 +50,19 @@ pub async fn emit(site: &Site, journal: &FileJournal) -> Result<(), JournalError
             problems.push(format!("{}: {problem}", argv.join(" ")));
         }
     }
-    journal.append(Event::RecordEmitted { problems })?;
-    journal.flush().await
+    problems
 }
 
-async fn feed(site: &Site, argv: &[String], record: Vec<u8>) -> Result<(), String> {
+async fn feed(
+    argv: &[String],
+    record: Vec<u8>,
+    folder: &AbsPath,
+    environment: &[(OsString, OsString)],
+) -> Result<(), String> {
     let (program, args) = argv.split_first().ok_or("no program is named")?;
-    let spec = ProcessSpec::new(program, site.checkout.root())
+    let spec = ProcessSpec::new(program, folder)
         .args(args)
-        .envs(site.child_environment())
+        .envs(environment.iter().cloned())
         .stdin(record)
         .timeout(PATIENCE)
         .output_cap(4096);

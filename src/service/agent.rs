@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, ResponseMeta, ShownMessage};
+use super::chat_record;
 use super::chat_settings::AgentConfig;
 use super::error_text::ErrorClass;
 use super::history::{self, InvalidRequest};
@@ -71,7 +72,11 @@ pub async fn run_agent(
         turn_timeout: Some(config.timeout()),
     };
     let outcome = run_session(request, &opened.world).await;
-    Ok(response(service, &config, history.len(), &opened, outcome, watch).await)
+    let stop = outcome.stop();
+    let response = response(service, &config, history.len(), &opened, outcome, watch).await;
+    let asked = history.last().map(history::sanitised).unwrap_or_default();
+    chat_record::keep(service, &opened, user, (&asked, &response.final_response), stop).await;
+    Ok(response)
 }
 
 /// The answer of a service that cannot be had at all: the fields are those of every answer (S-007).

@@ -1,5 +1,6 @@
 //! The service as a host holds it: configuration, tools, policy and models, opened once for all users.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -97,6 +98,9 @@ pub struct Service {
     pub(super) tools: Vec<Arc<dyn Tool>>,
     pub(super) models: Result<Models, Refusal>,
     pub(super) state: StateDir,
+    /// Where the programs of the configuration run, and with what.
+    pub(super) base: AbsPath,
+    pub(super) children: Vec<(OsString, OsString)>,
     servers: McpServers,
     policy: Arc<Policy>,
     queues: Arc<Queues>,
@@ -110,6 +114,7 @@ pub struct Service {
 /// A conversation or call under way: its record and its world.
 pub(super) struct Opened {
     pub(super) run: RunId,
+    pub(super) dir: RunDir,
     pub(super) journal: Arc<dyn Journal>,
     pub(super) world: SessionWorld,
 }
@@ -148,6 +153,8 @@ impl Service {
             stop,
             signal,
             state,
+            base,
+            children,
             clock,
             config,
         })
@@ -200,8 +207,8 @@ impl Service {
         // A run directory names a repository; a conversation has none.
         let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;
         let dir = RunDir { repo, run_id: run, path: path.clone() };
-        let (clock, redactor) = (self.clock.clone(), Arc::clone(&self.redactor));
-        let opened = tokio::task::spawn_blocking(move || FileJournal::open(dir, clock, redactor)).await;
+        let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
+        let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
         let file = opened.map_err(|panic| unopened(panic.to_string()))??;
         let journal: Arc<dyn Journal> = Arc::new(LoggedJournal::new(Arc::new(file), run));
         let clock = RunClock::starting(self.clock.now());
@@ -232,7 +239,7 @@ impl Service {
             fault_snapshots: false,
             longest_inline: self.config.longest_inline(),
         };
-        Ok(Opened { run, journal, world })
+        Ok(Opened { run, dir, journal, world })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod agent;
 mod chat_format;
+mod chat_record;
 mod chat_settings;
 mod conversation_format;
 mod conversations;

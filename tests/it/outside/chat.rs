@@ -1,5 +1,6 @@
 //! `agentd chat` from outside: run_agent over a real MCP server and a scripted model (S-001…S-017, S-034…S-054).
 
+use agentd::domain::run_record::RunRecord;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, USER};
@@ -68,6 +69,25 @@ async fn p_039_s_052_the_record_holds_what_the_user_said_and_where_the_input_end
     let items = desk.events(&response, "item_recorded");
     let said: Vec<&Value> = items.iter().map(|item| &item["item"]["content"]).collect();
     assert_eq!(said, ["one", "two", "three", "hi there"], "the time is told, not recorded");
+    let record = std::fs::read_to_string(desk.run_dir(&response).join("run.json")).unwrap();
+    let read: RunRecord = serde_json::from_str(&record).unwrap();
+    assert_eq!(read.check(), Vec::<String>::new());
+    let record: Value = serde_json::from_str(&record).unwrap();
+    assert_eq!((&record["inputItemCount"], &record["status"]), (&json!(3), &json!("completed")), "{record:#}");
+    assert_eq!((&record["question"], &record["response"]), (&json!("three"), &json!("hi there")));
+    assert_eq!((&record["runId"], &record["agentName"]), (&response["meta"]["run_id"], &json!("chat")));
+    assert_eq!(record["requestFingerprints"].as_array().unwrap().len(), 1);
+    desk.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p_023_p_024_a_conversations_record_is_fed_to_the_sinks_and_one_that_fails_changes_no_answer() {
+    let desk = Desk::new(HI).await;
+    desk.configure("", "[record]\nsinks = [[\"false\"], [\"sh\", \"-c\", \"cat >> fed\"]]");
+    let (code, response, _) = desk.ask("hello", &[]).await;
+    assert_eq!((code, &response["final_response"]), (0, &json!("hi there")));
+    let kept = std::fs::read_to_string(desk.run_dir(&response).join("run.json")).unwrap();
+    assert_eq!(std::fs::read_to_string(desk.dir.path().join("fed")).unwrap(), kept, "once, as it is kept");
     desk.finish().await;
 }
 
