@@ -73,7 +73,11 @@ async fn p_039_s_052_the_record_holds_what_the_user_said_and_where_the_input_end
     let read: RunRecord = serde_json::from_str(&record).unwrap();
     assert_eq!(read.check(), Vec::<String>::new());
     let record: Value = serde_json::from_str(&record).unwrap();
-    assert_eq!((&record["inputItemCount"], &record["status"]), (&json!(3), &json!("completed")), "{record:#}");
+    assert_eq!(
+        (&record["inputItemCount"], &record["status"]),
+        (&json!(3), &json!("completed")),
+        "{record:#}"
+    );
     assert_eq!((&record["question"], &record["response"]), (&json!("three"), &json!("hi there")));
     assert_eq!((&record["runId"], &record["agentName"]), (&response["meta"]["run_id"], &json!("chat")));
     assert_eq!(record["requestFingerprints"].as_array().unwrap().len(), 1);
