@@ -89,7 +89,9 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     let (facts, standing) = super::settled(dir)?;
     let (word, tone) = ending(&facts, standing);
     if output.json() && standing == Standing::Running && facts.lease.is_some() {
-        return output.document(&summary(dir, &facts));
+        let mut told = summary(dir, &facts);
+        told["running"] = json!(true);
+        return output.document(&told);
     }
     if output.json() {
         let result = std::fs::read(dir.result()).ok();

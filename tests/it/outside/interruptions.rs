@@ -98,7 +98,7 @@ async fn d75_an_issue_that_another_clone_works_on_is_busy_until_that_run_ends() 
     let (_, status) = world.json(&["status"]).await;
     assert_eq!(status["foreground"][0]["issue"], 7, "{status:#}");
     let (code, run) = world.json(&["runs", "show", "latest"]).await;
-    assert_eq!((code, &run["stop_reason"]), (Some(0), &json!(null)), "{run:#}");
+    assert_eq!((code, &run["running"]), (Some(0), &json!(true)), "{run:#}");
     let (code, output) = ended(first).await;
     assert_eq!(code, Some(0), "{output:#}");
     assert!(!comments()[0].body.contains("agentd:lease"));
