@@ -8,10 +8,12 @@ use super::poll::Watch;
 use super::pulls::issue_of_branch;
 use super::state_format::{AskedBy, CommentsRead};
 use super::watch::Daemon;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Comment, Error, ErrorKind, Fetched};
 use crate::lifecycle::approval::{self, Approval};
+use crate::lifecycle::report;
 
 /// The commands, for people who wrote another one.
 const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
@@ -263,7 +265,7 @@ impl Daemon {
 
     /// One comment of this kind an issue, edited in place (D84).
     async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
-        let marker = format!("<!-- agentd:issue-{}:command -->", issue.number);
+        let marker = report::request_marker(&IssueKey::Number(issue.number), "command");
         if let Err(error) = self.quick_client().settle_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }

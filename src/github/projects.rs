@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::graphql::Query;
-use crate::domain::name::RepoName;
+use crate::domain::name::{BranchName, RepoName};
 
 /// Issues asked for in one query: at 20 cards each far below GitHub's node limit.
 const BATCH: usize = 50;
@@ -129,9 +129,10 @@ fn value_of(card: &Value, field: &str, doing: &str) -> Result<Option<(String, St
 
 fn agree(values: Vec<(String, String)>, field: &str, doing: &str) -> Result<Option<String>, Error> {
     let Some((_, first)) = values.first() else { return Ok(None) };
-    // The field names a branch, for which `refs/heads/x` is another spelling of `x`.
-    let branch = |value: &str| value.strip_prefix("refs/heads/").unwrap_or(value).to_owned();
-    if values.iter().all(|(_, value)| branch(value) == branch(first)) {
+    // The field names a branch, which has more than one spelling.
+    let branch = |value: &str| BranchName::parse(value).ok();
+    let agrees = |value: &str| value == first || (branch(value).is_some() && branch(value) == branch(first));
+    if values.iter().all(|(_, value)| agrees(value)) {
         return Ok(Some(first.clone()));
     }
     Err(Error::new(ErrorKind::FieldConflict { values, field: field.to_owned() }, doing, ""))

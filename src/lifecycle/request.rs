@@ -54,3 +54,13 @@ pub enum IssueRef {
     /// What an earlier run read from such a file.
     Recorded(Box<Issue>),
 }
+
+impl IssueRef {
+    /// Its number in the tracker, where it is in one.
+    pub fn tracked(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::File(_) | Self::Recorded(_) => None,
+        }
+    }
+}

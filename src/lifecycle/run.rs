@@ -10,7 +10,6 @@ use super::lease::Lease;
 use super::plan::Plan;
 use super::recovery::Predecessor;
 use super::report;
-use super::request::IssueRef;
 use super::site::Site;
 use super::watch::Watch;
 use crate::domain::event::{Effect, Event};
@@ -139,10 +138,7 @@ impl<'a> Run<'a> {
 
     /// The number of the issue in the tracker, where it is there.
     pub fn tracked_issue(&self) -> Option<u64> {
-        match self.plan.request.issue {
-            IssueRef::Number(number) => Some(number),
-            IssueRef::File(_) | IssueRef::Recorded(_) => None,
-        }
+        self.plan.request.issue.tracked()
     }
 
     /// Appends an event.

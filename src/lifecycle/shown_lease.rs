@@ -5,10 +5,8 @@
 
 use super::plan::Plan;
 use super::report;
-use super::request::IssueRef;
 use super::site::Site;
 use crate::domain::mapping::branch_of;
-use crate::domain::name::BranchName;
 use crate::github::{self, Change, Client, Comment};
 use crate::sys::holder_format::{Holder, Liveness};
 
@@ -51,15 +49,12 @@ pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
 }
 
 fn tracked<'s>(plan: &Plan, site: &'s Site) -> Option<(&'s Client, u64)> {
-    match plan.request.issue {
-        IssueRef::Number(number) => Some((site.github.as_ref()?, number)),
-        IssueRef::File(_) | IssueRef::Recorded(_) => None,
-    }
+    Some((site.github.as_ref()?, plan.request.issue.tracked()?))
 }
 
 fn text(plan: &Plan, mine: &Holder) -> String {
     let line = serde_json::to_string(mine).unwrap_or_default();
-    let branch: BranchName = branch_of(&plan.issue.key);
+    let branch = branch_of(&plan.issue.key);
     let since = mine.since.format("%Y-%m-%d %H:%M");
     format!(
         "{BEGIN}{line}{END}\n**agentd is working on this issue.**\n\nSince {since} UTC, on the branch `{branch}`, as `{}`. \
