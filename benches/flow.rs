@@ -4,7 +4,8 @@
 //! its schema, gate, handoff through the policy, routing, completion, and all that is kept of it: the journal (redacted,
 //! hash-chained), the ledger and the conversation; with a model that answers at once. The time of a visit is the time of a
 //! whole run, its record opened and closed, by its visits. climpt's figure has prompt, schema, gate, router and log in it.
-//! How many times faster each is to be is told beside it; only a slower prompt is a failure, visits have not got there yet.
+//! How many times faster each is to be is told beside it. What is missed fails, files in memory, where the least of the times
+//! counts: whatever else the machine does only adds to them.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,15 +55,23 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let prompt = told("a warm prompt", warm_prompt(), Some((CLIMPT_PROMPT, PROMPT_AIM)));
+    let mut missed = Vec::new();
+    let mut aimed = |what: &str, times, aim, counts| {
+        let (climpt, times_faster) = aim;
+        let least = told(what, times, Some(aim));
+        if counts && climpt.as_secs_f64() / least.as_secs_f64() < times_faster {
+            missed.push(what.to_owned());
+        }
+    };
+    aimed("a warm prompt", warm_prompt(), (CLIMPT_PROMPT, PROMPT_AIM), true);
     let memory = tempfile::tempdir_in("/dev/shm").ok();
     let disk = tempfile::tempdir().unwrap();
-    let places = memory.iter().map(|folder| ("files in memory", folder)).chain([("on disk", &disk)]);
-    for (place, folder) in places {
+    let places = memory.iter().map(|folder| ("files in memory", folder, true));
+    for (place, folder, counts) in places.chain([("on disk", &disk, false)]) {
         for (visits, climpt) in CLIMPT_VISIT {
             let rounds = (4_000 / visits).clamp(9, 101);
             let times = flow(folder.path(), visits, rounds, false);
-            told(&format!("a visit, of {visits}, {place}"), times, Some((climpt, VISIT_AIM)));
+            aimed(&format!("a visit, of {visits}, {place}"), times, (climpt, VISIT_AIM), counts);
         }
     }
     // As in a run: each visit is on disk before the next one begins.
@@ -70,22 +79,22 @@ fn main() {
         let times = flow(disk.path(), visits, rounds, true);
         told(&format!("a visit, of {visits}, on disk before the next"), times, None);
     }
-    assert!(prompt >= PROMPT_AIM, "a warm prompt is not as fast as it was");
+    assert!(missed.is_empty(), "not as fast as it is to be: {}", missed.join("; "));
 }
 
-/// Prints the median and the least; with climpt's time and an aim, how many times faster the median is, which it gives.
-fn told(what: &str, mut times: Vec<Duration>, climpt: Option<(Duration, f64)>) -> f64 {
+/// Prints the median and the least, which it gives; with climpt's time and an aim, how many times faster the median is.
+fn told(what: &str, mut times: Vec<Duration>, climpt: Option<(Duration, f64)>) -> Duration {
     times.sort_unstable();
     let (least, median) = (times[0], times[times.len() / 2]);
     let Some((climpt, aim)) = climpt else {
         println!("{what:<48} median {median:>9.1?}  least {least:>9.1?}");
-        return 1.0;
+        return least;
     };
     let faster = climpt.as_secs_f64() / median.as_secs_f64();
     println!(
         "{what:<48} median {median:>9.1?}  least {least:>9.1?}  climpt {climpt:>7.1?}: {faster:.1} times faster (aim {aim})"
     );
-    faster
+    least
 }
 
 /// A prompt of 2 KB with five variables, as a step would see it.

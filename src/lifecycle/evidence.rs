@@ -40,7 +40,7 @@ const LONGEST_PATCH: usize = 64 * 1024 * 1024;
 /// Judges the claims of a run's reports, after the commit and the verify commands; gives the stop that they leave (C-05).
 pub async fn judge(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(stop) };
-    let facts = recovery::with_predecessors(site, run.facts()).await;
+    let facts = recovery::with_predecessors(site, Arc::unwrap_or_clone(run.facts())).await;
     let judged = weigh(&Scene {
         facts: &facts,
         worktree,
@@ -146,7 +146,7 @@ pub fn in_turn(run: &Run<'_>, site: &Site, worktree: &Worktree) -> ClaimCheck {
         let (journal, worktree) = (Arc::clone(&journal), worktree.clone());
         let (redactor, clock, repo) = (Arc::clone(&redactor), clock.clone(), repo.clone());
         async move {
-            let mut facts = journal.facts();
+            let mut facts = Arc::unwrap_or_clone(journal.facts());
             let (Ok(tree), Ok(Some(head))) = (worktree.tree().await, worktree.head().await) else {
                 return Vec::new();
             };

@@ -114,8 +114,8 @@ impl<'a> Run<'a> {
 
     /// The cap of the wall time, as it was raised last.
     pub fn wall_time_cap(&self) -> Duration {
-        let started = self.facts().started;
-        started.map_or(self.plan.budgets.max_wall_time, |started| started.budgets.max_wall_time)
+        let budgets = &self.plan.budgets;
+        self.facts().started.as_ref().map_or(budgets, |started| &started.budgets).max_wall_time
     }
 
     /// The end of a run whose wall time is used up.
@@ -177,13 +177,13 @@ impl<'a> Run<'a> {
     }
 
     /// What the journal says so far.
-    pub fn facts(&self) -> RunFacts {
+    pub fn facts(&self) -> Arc<RunFacts> {
         self.journal().facts()
     }
 
     /// The run output as it would be if the run ended now with `stop`.
     pub fn output(&self, stop: &Stop) -> (RunOutput, RunFacts) {
-        let mut facts = self.facts();
+        let mut facts = Arc::unwrap_or_clone(self.facts());
         facts.end = Some(stop.clone());
         let output = report::output(&facts, self.journal());
         (output, facts)
@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
             StopDetail::OutputWriteFailed,
             format!("The run's record could not be written: {error}."),
         );
-        let mut facts = self.facts();
+        let mut facts = Arc::unwrap_or_clone(self.facts());
         facts.end = Some(stop);
         report::output(&facts, self.journal())
     }

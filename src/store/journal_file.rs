@@ -1,7 +1,7 @@
 //! The write-ahead journal of one run as a file, with its ledger and its artifacts beside it.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,7 +68,10 @@ struct Tail {
     sizes: (u64, u64),
     seq: u64,
     hash: String,
-    facts: RunFacts,
+    /// What the lines said when someone last asked, and up to which byte of the file those are: a long run's events are
+    /// not held in memory while nobody asks.
+    facts: Arc<RunFacts>,
+    folded: u64,
     /// Of the event being written; its memory is used again for the next one.
     text: CanonicalText,
     /// Lines that go to the file with the next one that has to, and their lines of the ledger.
@@ -78,6 +81,29 @@ struct Tail {
     unheard: Vec<Arc<JournalLine>>,
     /// Half a line could not be taken back: the chain cannot go on.
     broken: bool,
+}
+
+impl Tail {
+    fn fold(&mut self) -> Result<(), String> {
+        let in_file = self.sizes.0.saturating_sub(self.folded);
+        let mut lines = vec![0; usize::try_from(in_file).map_err(|error| error.to_string())?];
+        // The file is only ever appended to, wherever it was read last.
+        let mut events = &*self.events;
+        let read = events.seek(SeekFrom::Start(self.folded)).and_then(|_| events.read_exact(&mut lines));
+        read.map_err(|error| error.to_string())?;
+        // Some that waited may have been folded in already.
+        let waited = usize::try_from(self.folded.saturating_sub(self.sizes.0)).unwrap_or(usize::MAX);
+        lines.extend_from_slice(self.waiting.get(waited..).unwrap_or_default());
+        let facts = Arc::make_mut(&mut self.facts);
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let line: JournalLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+            if let Some(event) = line.event() {
+                facts.take(line.ts, event);
+            }
+        }
+        self.folded = self.sizes.0 + self.waiting.len() as u64;
+        Ok(())
+    }
 }
 
 /// Lines do not wait any longer above so many bytes.
@@ -102,7 +128,7 @@ impl FileJournal {
         }
         let accounting = files::open_append(&dir.accounting()).map_err(refused)?;
         let (seq, hash) = lines.last().map_or((0, GENESIS.to_owned()), |line| (line.seq, line.hash.clone()));
-        let facts = facts_of(&lines);
+        let facts = Arc::new(facts_of(&lines));
         let size = |file: &File| file.metadata().map(|file| file.len());
         let sizes = size(&events).and_then(|first| Ok((first, size(&accounting)?)));
         let sizes = sizes.map_err(failed(dir.path.clone()))?;
@@ -113,6 +139,7 @@ impl FileJournal {
             seq,
             hash,
             facts,
+            folded: sizes.0,
             text: CanonicalText::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
@@ -140,9 +167,15 @@ impl FileJournal {
         (tail.seq, tail.hash.clone())
     }
 
-    /// What the events say so far: the same as folding the file anew.
-    pub fn facts(&self) -> RunFacts {
-        self.tail().facts.clone()
+    /// What the events say so far: the lines since the last time are folded in, those that wait as well. Where they cannot
+    /// be read back, nothing more is appended: whoever goes on with half the facts would come to a wrong end.
+    pub fn facts(&self) -> Arc<RunFacts> {
+        let mut tail = self.tail();
+        if let Err(message) = tail.fold() {
+            tracing::error!("what {} says cannot be read back: {message}", self.dir.events().display());
+            tail.broken = true;
+        }
+        Arc::clone(&tail.facts)
     }
 
     /// Writes the ledger anew from the events: the process may have died between the two.
@@ -171,8 +204,8 @@ impl FileJournal {
         let mut tail = self.tail();
         let tail = &mut *tail;
         self.check_whole(tail)?;
-        let redacted = redacted(event, &self.redactor, &mut tail.text);
-        let Redacted { event, canonical } = redacted.map_err(|error| failed(error.to_string()))?;
+        let canonical = redacted(&event, &self.redactor, &mut tail.text);
+        let canonical = canonical.map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
         let (text, canonical) = (tail.text.bytes(), canonical.as_deref().map(str::as_bytes));
@@ -196,9 +229,6 @@ impl FileJournal {
         }
         (tail.seq, tail.hash) = (seq, hash);
         tail.unheard.extend(line.map(Arc::new));
-        if let Some(event) = event {
-            tail.facts.take(ts, event);
-        }
         if tail.waiting.is_empty() {
             for line in tail.unheard.drain(..) {
                 // Nobody listening any more is fine.
@@ -252,29 +282,19 @@ impl Drop for FileJournal {
     }
 }
 
-/// An event whose text is written without secrets.
-struct Redacted {
-    /// What the facts take of it: nothing, where a mark stands in the place of something that is no text.
-    event: Option<Event>,
-    /// Its canonical text, where that is another one.
-    canonical: Option<String>,
-}
-
 /// Makes an event's text without secrets. Nearly every event is clean, which one look at its text tells; of the others
-/// each text, name and number is redacted.
+/// each text, name and number is redacted. Gives its canonical text, where that is another one.
 fn redacted(
-    event: Event,
+    event: &Event,
     redactor: &Redactor,
     text: &mut CanonicalText,
-) -> Result<Redacted, Box<dyn std::error::Error>> {
-    let same = text.write_exact(&event)?;
+) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    let same = text.write_exact(event)?;
     if redactor.is_clean_json(text.bytes()) {
-        let canonical = if same { None } else { Some(canonical_json(&event)?) };
-        return Ok(Redacted { event: Some(event), canonical });
+        return Ok(if same { None } else { Some(canonical_json(event)?) });
     }
-    let value = redactor.redact_json(&serde_json::to_value(&event)?)?;
-    let canonical = if text.write_exact(&value)? { None } else { Some(canonical_json(&value)?) };
-    Ok(Redacted { event: serde_json::from_value(value).ok(), canonical })
+    let value = redactor.redact_json(&serde_json::to_value(event)?)?;
+    Ok(if text.write_exact(&value)? { None } else { Some(canonical_json(&value)?) })
 }
 
 impl Journal for FileJournal {
@@ -456,6 +476,32 @@ mod tests {
         let dir = journal.dir().clone();
         drop(journal);
         assert_eq!(read(&dir).unwrap().lines.len(), 4);
+    }
+
+    #[test]
+    fn facts_are_those_of_the_file_whenever_they_are_asked_for() {
+        let state = tempfile::tempdir().unwrap();
+        let journal = journal(state.path(), Vec::new());
+        let said = || {
+            let texts = journal.facts();
+            texts.warnings.iter().map(|warning| warning.text.clone()).collect::<Vec<_>>().join(" ")
+        };
+        let mut so_far = String::new();
+        // What waits counts, before and after it went to the file; an event without a word about it counts once.
+        for (text, now) in [("a", false), ("b", false), ("c", true), ("d", true), ("e", false)] {
+            let held = journal.facts();
+            match now {
+                true => journal.append(note(text)).unwrap(),
+                false => journal.append_with_next(note(text)).unwrap(),
+            }
+            assert_eq!(held.warnings.len(), so_far.len().div_ceil(2), "what was given out stays as it was");
+            so_far = [so_far.as_str(), text].join(if so_far.is_empty() { "" } else { " " });
+            assert_eq!(said(), so_far);
+        }
+        // The file's name may go away under a run that works.
+        state.close().unwrap();
+        journal.append(note("f")).unwrap();
+        assert_eq!(said(), format!("{so_far} f"));
     }
 
     #[test]

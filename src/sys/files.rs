@@ -159,10 +159,10 @@ pub(super) fn sync_dir(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Opens a file of agentd's own for appending, made with mode 0600 where it is missing.
+/// Opens a file of agentd's own for appending, and for reading what is in it; made with mode 0600 where it is missing.
 pub fn open_append(path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
-    options.append(true).create(true);
+    options.read(true).append(true).create(true);
     private_mode(&mut options);
     options.open(path).map_err(|source| FileError::new("open", path, source))
 }
