@@ -42,8 +42,8 @@ use world::Instantly;
 const CLIMPT_PROMPT: Duration = Duration::from_micros(1_440);
 const CLIMPT_VISIT: [(usize, Duration); 3] = [
     (13, Duration::from_micros(1_900)),
-    // Not published; held against the smaller figure.
-    (103, Duration::from_micros(1_100)),
+    // Not published: what the other two say of a start, here spread over 103 visits.
+    (103, Duration::from_micros(1_190)),
     (1_003, Duration::from_micros(1_100)),
 ];
 /// How many times faster each is to be, where files cost no disk.
@@ -64,15 +64,15 @@ fn main() {
         }
     };
     aimed("a warm prompt", warm_prompt(), (CLIMPT_PROMPT, PROMPT_AIM), true);
-    let memory = tempfile::tempdir_in("/dev/shm").ok();
     let disk = tempfile::tempdir().unwrap();
-    let places = memory.iter().map(|folder| ("files in memory", folder, true));
-    for (place, folder, counts) in places.chain([("on disk", &disk, false)]) {
-        for (visits, climpt) in CLIMPT_VISIT {
-            let rounds = (4_000 / visits).clamp(9, 101);
-            let times = flow(folder.path(), visits, rounds, false);
-            aimed(&format!("a visit, of {visits}, {place}"), times, (climpt, VISIT_AIM), counts);
-        }
+    for (visits, climpt) in CLIMPT_VISIT {
+        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { continue };
+        let times = flow(memory.path(), visits, (20_000 / visits).clamp(20, 200), false);
+        aimed(&format!("a visit, of {visits}, files in memory"), times, (climpt, VISIT_AIM), true);
+    }
+    for (visits, climpt) in CLIMPT_VISIT {
+        let times = flow(disk.path(), visits, (4_000 / visits).clamp(9, 101), false);
+        aimed(&format!("a visit, of {visits}, on disk"), times, (climpt, VISIT_AIM), false);
     }
     // As in a run: each visit is on disk before the next one begins.
     for (visits, rounds) in [(13, 9), (103, 3)] {
