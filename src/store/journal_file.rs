@@ -96,12 +96,12 @@ impl Tail {
         lines.extend_from_slice(self.waiting.get(waited..).unwrap_or_default());
         let facts = Arc::make_mut(&mut self.facts);
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            let line: JournalLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-            if let Some(event) = line.event() {
-                facts.take(line.ts, event);
+            let read: JournalLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+            if let Some(event) = read.event() {
+                facts.take(read.ts, event);
             }
+            self.folded += line.len() as u64;
         }
-        self.folded = self.sizes.0 + self.waiting.len() as u64;
         Ok(())
     }
 }
