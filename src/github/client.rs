@@ -253,7 +253,8 @@ impl Client {
                         ask.url = url;
                         continue;
                     }
-                    reply.check(ask.needs)
+                    let reply = reply.check(ask.needs);
+                    if ask.is_read() { reply.and_then(Reply::of_read) } else { reply }
                 }
                 Err(error) => Err(error),
             };

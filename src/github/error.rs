@@ -60,6 +60,8 @@ pub enum ErrorKind {
         /// The status.
         status: u16,
     },
+    /// A page in GitHub's place, such as a proxy's: 200 with a body that is no JSON.
+    Foreign,
     /// An answer that cannot be understood.
     Malformed,
     /// Several projects give an issue different values of one field.
@@ -102,7 +104,10 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(
             self.kind,
-            ErrorKind::RateLimited { .. } | ErrorKind::Unreachable | ErrorKind::Unavailable { .. }
+            ErrorKind::RateLimited { .. }
+                | ErrorKind::Unreachable
+                | ErrorKind::Unavailable { .. }
+                | ErrorKind::Foreign
         )
     }
 
@@ -167,6 +172,10 @@ impl fmt::Display for Error {
             ErrorKind::Unavailable { status } => {
                 write!(f, "{doing}: GitHub answered with an error of its own ({status}); try again later")
             }
+            ErrorKind::Foreign => write!(
+                f,
+                "{doing}: something else answered in GitHub's place; check github.api_url, and what proxies answer on the way"
+            ),
             ErrorKind::Malformed => write!(
                 f,
                 "{doing}: the answer could not be understood; check that github.api_url is a GitHub API"

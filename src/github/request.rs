@@ -1,7 +1,7 @@
 //! One request and its answer, before anything is known about issues or pull requests.
 
 use http::{HeaderMap, Method, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::error::{Error, ErrorKind};
@@ -75,6 +75,14 @@ impl Reply {
     /// The body as JSON of our own lenient shapes.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_str(&self.body).map_err(|error| Error::malformed(&self.doing, error))
+    }
+
+    /// An answer to a read, which is JSON of some shape if it is GitHub's.
+    pub fn of_read(self) -> Result<Self, Error> {
+        if self.status != StatusCode::OK || serde_json::from_str::<IgnoredAny>(&self.body).is_ok() {
+            return Ok(self);
+        }
+        Err(Error::new(ErrorKind::Foreign, self.doing, "the body is no JSON"))
     }
 
     pub fn unchanged(&self) -> bool {

@@ -57,7 +57,7 @@ async fn missing_deleted_moved_and_pull_request_numbers_are_told_apart() {
     assert_eq!(kind(client.issue(&repo(), 2).await), ErrorKind::Gone);
     assert_eq!(kind(client.issue(&repo(), 3).await), ErrorKind::Moved);
     assert_eq!(kind(client.issue(&repo(), 4).await), ErrorKind::IsPullRequest);
-    assert_eq!(kind(client.issue(&repo(), 5).await), ErrorKind::Malformed);
+    assert_eq!(kind(client.issue(&repo(), 5).await), ErrorKind::Foreign);
 }
 
 #[tokio::test]

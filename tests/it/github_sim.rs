@@ -193,7 +193,16 @@ async fn limits_hangs_and_cut_lists_are_what_they_are() {
         Client::new(settings).unwrap().list_labelled(&repo(), "agentd", &mut cache).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unreachable);
 
-    let sim = world("[[faults]]\npath = \"/repos/*/issues\"\nkind = \"truncate\"\ntimes = 1\n").await;
-    let listing = client(&sim).list_labelled(&repo(), "agentd", &mut PageCache::default()).await.unwrap();
-    assert_eq!(listing.issues.len(), 1, "half an answer is asked for again");
+    let garbled = async |kind: &str, times: u32| {
+        let fault = format!("[[faults]]\npath = \"/repos/*/issues\"\nkind = \"{kind}\"\ntimes = {times}\n");
+        let sim = world(&fault).await;
+        let listed = client(&sim).list_labelled(&repo(), "agentd", &mut PageCache::default()).await;
+        (listed.map(|listing| listing.issues.len()), sim.requests().len())
+    };
+    for kind in ["truncate", "garbage"] {
+        let (listed, asked) = garbled(kind, 2).await;
+        assert_eq!((listed.unwrap(), asked), (1, 3), "{kind}: asked for again");
+    }
+    let (listed, asked) = garbled("garbage", 0).await;
+    assert_eq!((listed.unwrap_err().kind, asked), (ErrorKind::Foreign, 4));
 }

@@ -43,7 +43,7 @@ async fn survives(fault: Value) {
 async fn i50_whatever_github_answers_is_said_and_when_it_is_over_the_issue_is_worked_out_once() {
     let all = [
         json!({ "kind": "status", "status": 502, "times": 9 }),
-        json!({ "kind": "garbage", "times": 3 }),
+        json!({ "kind": "garbage", "times": 9 }),
         json!({ "kind": "drop", "times": 9 }),
         json!({ "kind": "truncate", "times": 9 }),
         json!({ "kind": "secondary_limit", "retry_after": 3, "times": 1 }),
