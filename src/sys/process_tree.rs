@@ -91,12 +91,13 @@ pub fn start_time(pid: u32) -> Option<u64> {
 mod os {
     use std::collections::BTreeSet;
     use std::fs;
+    use std::io::Read as _;
     use std::sync::Once;
     use std::time::Duration;
 
     use nix::errno::Errno;
     use nix::sys::signal::{Signal, kill};
-    use nix::sys::wait::{WaitPidFlag, waitpid};
+    use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
     use nix::unistd::Pid;
 
     use crate::sys::clock::Stopwatch;
@@ -124,15 +125,19 @@ mod os {
 
     /// Reads one `/proc/<pid>/stat`. The command in parentheses may hold anything, so fields count from its end.
     fn read(pid: u32) -> Option<Process> {
-        let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let after = text.iter().rposition(|byte| *byte == b')')? + 2;
-        let fields: Vec<&str> = std::str::from_utf8(text.get(after..)?).ok()?.split(' ').collect();
+        // The kernel writes the line at once, and it is never longer.
+        let mut line = [0; 1024];
+        let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        let line = line.get(..length)?;
+        let after = line.iter().rposition(|byte| *byte == b')')? + 2;
+        let mut fields = std::str::from_utf8(line.get(after..)?).ok()?.split(' ');
+        let ended = matches!(fields.next()?, "Z" | "X");
         Some(Process {
             pid,
-            parent: fields.get(1)?.parse().ok()?,
-            session: fields.get(3)?.parse().ok()?,
-            started: fields.get(19)?.parse().ok()?,
-            ended: matches!(*fields.first()?, "Z" | "X"),
+            parent: fields.next()?.parse().ok()?,
+            session: fields.nth(1)?.parse().ok()?,
+            started: fields.nth(15)?.parse().ok()?,
+            ended,
         })
     }
 
@@ -178,6 +183,9 @@ mod os {
     }
 
     pub(super) fn kill_leftovers(_ended: u32, live: &dyn Fn() -> BTreeSet<u32>) {
+        if has_no_child() {
+            return;
+        }
         let me = std::process::id();
         let Some(own) = read(me) else { return };
         kill_until_gone(|table| {
@@ -193,6 +201,13 @@ mod os {
             }
             below(table, &orphans)
         });
+    }
+
+    /// Whether this process has no child at all, adopted ones included. The kernel answers that at once, while reading
+    /// `/proc` costs the more the more else the machine does. Not known: `false`.
+    fn has_no_child() -> bool {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
+        waitid(Id::All, look) == Err(Errno::ECHILD)
     }
 
     fn kill_until_gone(select: impl Fn(&[Process]) -> Vec<Process>) {

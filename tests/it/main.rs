@@ -30,3 +30,4 @@ mod definition;
 mod flow;
 mod step_flow_cases;
 mod agents;
+mod attacks;

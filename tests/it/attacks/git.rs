@@ -1,0 +1,1 @@
+//! What an agent's worktree may not do: run a program, or publish what is not its own.

@@ -1,0 +1,1 @@
+//! What may not be changed in a run's record without being found.

@@ -1,0 +1,1 @@
+//! What an MCP server may not do to agentd.

@@ -1,0 +1,1 @@
+//! What a model writes and may not be published.

@@ -1,0 +1,1 @@
+//! What people without the right may not start, and what text on GitHub may not do.

@@ -1,0 +1,1 @@
+//! What a program in the sandbox may not reach.

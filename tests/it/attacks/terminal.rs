@@ -1,0 +1,1 @@
+//! What foreign text may not do to a terminal or a page.

@@ -1,0 +1,1 @@
+//! What a path that a model names may not reach.
