@@ -383,7 +383,7 @@ fn issue_state(issue: &Issue) -> Value {
 }
 
 fn requests(world: &World, after: u64) -> Value {
-    let shape = |one: &super::world::Request| {
+    let shape = |one: &Arc<super::world::Request>| {
         let headers: serde_json::Map<String, Value> =
             one.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         json!({
@@ -395,7 +395,7 @@ fn requests(world: &World, after: u64) -> Value {
 }
 
 fn model_requests(world: &World, after: u64) -> Value {
-    let shape = |one: &super::world::ModelRequest| {
+    let shape = |one: &Arc<super::world::ModelRequest>| {
         json!({
             "seq": one.seq, "at_ms": millis(one.at), "wire": one.wire, "model": one.model,
             "stream": one.stream, "reply": one.reply, "body": one.body,

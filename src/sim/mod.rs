@@ -264,12 +264,12 @@ impl Simulator {
     }
 
     /// Every request so far.
-    pub fn requests(&self) -> Vec<world::Request> {
+    pub fn requests(&self) -> Vec<Arc<world::Request>> {
         self.shared.world().requests.clone()
     }
 
     /// Every request to the model so far.
-    pub fn model_requests(&self) -> Vec<world::ModelRequest> {
+    pub fn model_requests(&self) -> Vec<Arc<world::ModelRequest>> {
         self.shared.world().model_requests.clone()
     }
 

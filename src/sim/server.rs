@@ -93,7 +93,7 @@ pub async fn handle(
     } else {
         let (response, counted, login) = to_api(&shared, &parts, &path, &known).await;
         let mut world = shared.world();
-        if let Some(entry) = world.requests.iter_mut().find(|entry| entry.seq == seq) {
+        if let Some(entry) = world.request_mut(seq) {
             entry.counted = counted;
             entry.login = login;
         }
@@ -131,14 +131,14 @@ fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &
         status: 0,
         counted: false,
     };
-    world.requests.push(entry);
+    world.requests.push(Arc::new(entry));
     seq
 }
 
 fn logged(shared: &Shared, seq: u64, response: Response<Body>, effect: Option<&FaultKind>) -> Response<Body> {
     let lost = matches!(effect, Some(FaultKind::LostReply));
     let mut world = shared.world();
-    if let Some(entry) = world.requests.iter_mut().find(|entry| entry.seq == seq) {
+    if let Some(entry) = world.request_mut(seq) {
         entry.status = if lost { 0 } else { response.status().as_u16() };
     }
     response

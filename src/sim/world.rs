@@ -1,6 +1,7 @@
 //! The whole simulated world behind one lock, with the changes that more than one door makes, and the log of requests.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound as _, Utc};
@@ -92,9 +93,9 @@ pub struct World {
     /// The model's replies.
     pub script: Script,
     /// Every request in order of arrival.
-    pub requests: Vec<Request>,
+    pub requests: Vec<Arc<Request>>,
     /// Requests to the model in order of arrival.
-    pub model_requests: Vec<ModelRequest>,
+    pub model_requests: Vec<Arc<ModelRequest>>,
     /// What callers did that the real services would not understand.
     pub violations: Vec<String>,
     /// The time shown to callers.
@@ -140,6 +141,12 @@ impl World {
     pub fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    /// An entry of the log of requests by its number, to add what became known since.
+    pub fn request_mut(&mut self, seq: u64) -> Option<&mut Request> {
+        let index = usize::try_from(seq.checked_sub(1)?).ok()?;
+        self.requests.get_mut(index).map(Arc::make_mut)
     }
 
     /// Writes down that a caller broke the contract.

@@ -56,7 +56,7 @@ fn choose(
     })?;
     let post = Post { headers, place: &arrived.place, query: arrived.query, body: &parsed };
     let at = world.watch.elapsed();
-    world.model_requests.push(ModelRequest {
+    world.model_requests.push(Arc::new(ModelRequest {
         seq,
         at,
         wire: name.to_owned(),
@@ -64,7 +64,7 @@ fn choose(
         stream: post.stream(),
         body: parsed.clone(),
         reply: None,
-    });
+    }));
     let key = (wire.key)(headers).filter(|key| !key.is_empty());
     let accepted =
         key.is_some_and(|key| world.script.api_keys.is_empty() || world.script.api_keys.contains(&key));
@@ -96,7 +96,7 @@ fn choose(
         return Err((500, message));
     };
     if let Some(entry) = world.model_requests.iter_mut().find(|entry| entry.seq == seq) {
-        entry.reply = Some(chosen.index);
+        Arc::make_mut(entry).reply = Some(chosen.index);
     }
     Ok((chosen, asked.stream))
 }

@@ -2,6 +2,7 @@
 //! change and the same report.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use agentd::sim::IssueFile;
 use futures::StreamExt as _;
@@ -43,6 +44,12 @@ async fn tree(world: &World, issue: u64) -> String {
     world.git(&git_dir, &["rev-parse", &format!("feature/issue-{issue}^{{tree}}")]).await
 }
 
+/// Ids, commits and durations, and what stands in their place.
+static NEVER_THE_SAME: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
+    [(r"ev_[0-9a-f]+", "ev"), (r"commit `[0-9a-f]+`", "commit"), (r"after [0-9.]+ m?s", "after a while")]
+        .map(|(pattern, word)| (Regex::new(pattern).unwrap(), word))
+});
+
 /// What an issue's last report says to people, without what is another in every run: ids, durations, costs. Nothing where
 /// no run has one.
 fn report(world: &World, issue: u64) -> String {
@@ -57,10 +64,8 @@ fn report(world: &World, issue: u64) -> String {
     let mut sections: Vec<&str> = whole.split("\n## ").collect();
     sections.retain(|section| same.iter().any(|name| section.starts_with(&format!("{name}\n"))));
     let mut said = sections.join("\n## ");
-    for (pattern, word) in
-        [(r"ev_[0-9a-f]+", "ev"), (r"commit `[0-9a-f]+`", "commit"), (r"after [0-9.]+ m?s", "after a while")]
-    {
-        said = Regex::new(pattern).unwrap().replace_all(&said, word).into_owned();
+    for (pattern, word) in &*NEVER_THE_SAME {
+        said = pattern.replace_all(&said, *word).into_owned();
     }
     said
 }

