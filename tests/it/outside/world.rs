@@ -1,10 +1,13 @@
 //! A world seen from outside: the binary, real git, the simulator over HTTP, and the demo's recorded model.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
-use agentd::sim::{Scenario, SimOptions, Simulator};
+use agentd::sim::{RepositoryFile, Scenario, SimOptions, Simulator};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 const SCENARIO: &str = include_str!("../../../templates/demo/scenario.toml");
 pub const TOKEN: &str = "demo-token-of-the-simulator";
@@ -30,14 +33,11 @@ impl World {
         for _ in 1..rounds {
             scenario.model.replies.extend(replies.clone());
         }
+        let content = content(&scenario);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let sim = Simulator::start(scenario, SimOptions { path, ..SimOptions::default() }).await.unwrap();
         let world = Self { sim, dir: tempfile::tempdir().unwrap() };
-        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
-        let url = world.sim.remote_url("demo", "shop");
-        world.git(world.dir.path(), &["-c", &header, "clone", "-q", &url, "shop"]).await;
-        let init = world.agentd(&["init"]).await;
-        assert!(init.status.success(), "{}", text(&init.stderr));
+        world.check_out(&content).await;
         world.write(
             "overlay.toml",
             &format!(
@@ -55,6 +55,31 @@ impl World {
                     reason = \"verify command\"\nwhen = { argv = [[\"sh\", \"tests/run.sh\"]] }\n\n# --- Handoffs";
         world.write("shop/.agent/policy.toml", &policy.replacen("# --- Handoffs", rule, 1));
         world
+    }
+
+    /// The checkout as `git clone` and `agentd init` leave it. It is made once for each content, since that takes longer than
+    /// many a test; the seeded commits are the same every time.
+    async fn check_out(&self, content: &str) {
+        let url = self.sim.remote_url("demo", "shop");
+        let made = {
+            let mut all = PREPARED.lock().unwrap();
+            Arc::clone(all.entry(content.to_owned()).or_default())
+        };
+        let make = async {
+            let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+            self.git(self.dir.path(), &["-c", &header, "clone", "-q", &url, "shop"]).await;
+            let init = self.agentd(&["init"]).await;
+            assert!(init.status.success(), "{}", text(&init.stderr));
+            let prepared = prepared_dir().join(uuid::Uuid::new_v4().to_string());
+            copy(&self.shop(), &prepared);
+            prepared
+        };
+        let prepared = made.get_or_init(|| make).await;
+        if !self.shop().exists() {
+            copy(prepared, &self.shop());
+            self.git(&self.shop(), &["config", "remote.origin.url", &url]).await;
+            self.git(&self.shop(), &["update-index", "-q", "--refresh"]).await;
+        }
     }
 
     pub fn shop(&self) -> PathBuf {
@@ -137,6 +162,45 @@ impl World {
     pub async fn finish(self) {
         assert_eq!(self.sim.violations(), Vec::<String>::new());
         self.sim.shutdown().await;
+    }
+}
+
+/// Checkouts by what their repository holds.
+static PREPARED: Mutex<BTreeMap<String, Arc<OnceCell<PathBuf>>>> = Mutex::new(BTreeMap::new());
+
+/// What of a scenario decides about the checkout.
+fn content(scenario: &Scenario) -> String {
+    let bare = |repository: &RepositoryFile| RepositoryFile {
+        issues: Vec::new(),
+        pulls: Vec::new(),
+        checks: Vec::new(),
+        ..repository.clone()
+    };
+    format!("{:?}", scenario.repositories.iter().map(bare).collect::<Vec<_>>())
+}
+
+/// A folder of this process; those of ended ones go.
+fn prepared_dir() -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prepared");
+    for left in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+        if !Path::new("/proc").join(left.file_name()).exists() {
+            drop(std::fs::remove_dir_all(left.path()));
+        }
+    }
+    root.join(std::process::id().to_string())
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy(&from, &to),
+            kind if kind.is_symlink() => {
+                std::os::unix::fs::symlink(std::fs::read_link(from).unwrap(), to).unwrap();
+            }
+            _ => drop(std::fs::copy(from, to).unwrap()),
+        }
     }
 }
 
