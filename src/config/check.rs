@@ -14,6 +14,7 @@ use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
 use crate::domain::money::Money;
 use crate::domain::redaction::Redactor;
+use crate::domain::rules::Globs;
 
 /// Longest label name that GitHub takes, in characters.
 const LONGEST_LABEL: usize = 50;
@@ -418,6 +419,21 @@ impl Checker<'_> {
         self.require(fits, key, message);
     }
 
+    fn commit_caps(&mut self, file: &ConfigFile) {
+        let commit = &file.commit;
+        for (key, value) in [
+            ("max_file", commit.max_file),
+            ("max_files", u64::from(commit.max_files)),
+            ("max_lines", commit.max_lines),
+            ("max_bytes", commit.max_bytes),
+        ] {
+            self.require(value > 0, &format!("commit.{key}"), "must be at least 1");
+        }
+        if let Err(error) = Globs::paths(&commit.secrets_allowed) {
+            self.require(false, "commit.secrets_allowed", error.to_string());
+        }
+    }
+
     fn texts(&mut self, file: &ConfigFile) {
         if let Err(error) = Redactor::new([0; 32], Vec::new(), &file.redaction.patterns) {
             // The parser draws a picture of several lines; the last one says what is wrong.
@@ -438,6 +454,7 @@ impl Checker<'_> {
                 format!("\"{trailer}\" is not a trailer; write \"Key: value\""),
             );
         }
+        self.commit_caps(file);
         let chat = &file.chat;
         self.require(
             (1..=50).contains(&chat.max_iterations),

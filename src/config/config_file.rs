@@ -596,7 +596,7 @@ impl Default for VerifyTable {
 }
 
 /// `[commit]` (D13).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommitTable {
     /// Author's name; default: git's identity, else `agentd`.
@@ -607,6 +607,32 @@ pub struct CommitTable {
     pub author_email: Option<String>,
     /// Trailers added to each message, `Key: value`.
     pub trailers: Vec<String>,
+    /// Largest file that is new or binary, in bytes.
+    pub max_file: u64,
+    /// Most files that a run may change.
+    pub max_files: u32,
+    /// Most lines that it may add.
+    pub max_lines: u64,
+    /// Most bytes of all files that it changes.
+    pub max_bytes: u64,
+    /// Globs of files in which what looks like a secret is none, such as those of tests; what agentd knows to be one stays
+    /// refused.
+    pub secrets_allowed: Vec<String>,
+}
+
+impl Default for CommitTable {
+    fn default() -> Self {
+        Self {
+            author_name: None,
+            author_email: None,
+            trailers: Vec::new(),
+            max_file: 1 << 20,
+            max_files: 5_000,
+            max_lines: 500_000,
+            max_bytes: 64 << 20,
+            secrets_allowed: Vec::new(),
+        }
+    }
 }
 
 /// `[chat]` (contracts §0.4).

@@ -15,6 +15,7 @@ pub mod policy;
 pub mod untrusted;
 pub mod outgoing;
 mod secret_forms;
+pub mod secret_scan;
 pub mod redaction;
 pub mod egress;
 pub mod sandbox;

@@ -302,6 +302,17 @@ impl Redactor {
         out
     }
 
+    /// The kind of a secret that is known by its value and stands in a text, in any form; shapes are not asked.
+    pub fn known_kind(&self, text: &str) -> Option<&str> {
+        let found = self.exact.as_ref()?.find(text)?;
+        Some(
+            self.owners
+                .get(found.as_str())
+                .and_then(|at| self.secrets.get(*at))
+                .map_or("secret", |s| s.kind.as_str()),
+        )
+    }
+
     fn mark_of(&self, needle: &str) -> String {
         match self.owners.get(needle).and_then(|index| self.secrets.get(*index)) {
             Some(secret) => self.mark(&secret.kind, secret.value.trim()),

@@ -347,7 +347,8 @@ impl Globs {
         Ok(Self(matchers))
     }
 
-    fn exact(&self, text: &str) -> bool {
+    /// Whether a text matches one, in exact case.
+    pub fn exact(&self, text: &str) -> bool {
         self.0.exact.is_match(text)
     }
 

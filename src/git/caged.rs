@@ -10,7 +10,8 @@ use git2::{ObjectType, Odb, Oid};
 use super::checkout::Checkout;
 use super::error::GitError;
 use super::program::Identity;
-use super::worktree::Worktree;
+use super::submodules::plain_head;
+use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -18,6 +19,9 @@ use crate::sys::paths::AbsPath;
 /// Most objects, and bytes of them, that are taken from an agent at once.
 const MOST_OBJECTS: usize = 100_000;
 const MOST_BYTES: usize = 512 << 20;
+
+/// Where a git directory says whose objects it borrows.
+const ALTERNATES: &str = "objects/info/alternates";
 
 /// An agent's own git directory.
 #[derive(Debug, Clone)]
@@ -46,28 +50,6 @@ impl CagedGit {
     /// The file that stands in the place of the worktree's `.git`.
     pub fn link(&self) -> &AbsPath {
         &self.link
-    }
-
-    /// The commit that it stands on: what its `HEAD` says, followed once.
-    fn head(&self) -> Option<String> {
-        let line = |path: &str| {
-            let path = self.dir.join(path);
-            let plain =
-                path.as_path().symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < 4096);
-            let text = if plain { fs::read_to_string(path.as_path()).ok() } else { None };
-            text.map(|text| text.trim().to_owned())
-        };
-        let head = line("HEAD")?;
-        let Some(name) = head.strip_prefix("ref: ") else { return Some(head) };
-        let known =
-            name.starts_with("refs/heads/") && !name.split('/').any(|part| part == ".." || part.is_empty());
-        if !known {
-            return None;
-        }
-        line(name).or_else(|| {
-            let packed = line("packed-refs")?;
-            packed.lines().find_map(|entry| entry.strip_suffix(name)?.strip_suffix(' ').map(str::to_owned))
-        })
     }
 
     /// Whether everything below is a plain file or folder: a link could lead anywhere.
@@ -106,10 +88,9 @@ impl Worktree {
                 files::create_private_dir(dir.join(name).as_path())?;
             }
             let objects = object_folders(&common);
-            let alternates: String = objects.iter().map(|folder| format!("{folder}\n")).collect();
             let write =
                 |name: &str, text: &str| files::write_private(dir.join(name).as_path(), text.as_bytes());
-            write("objects/info/alternates", &alternates)?;
+            write(ALTERNATES, &alternates(&common))?;
             write("HEAD", &format!("{head_text}\n"))?;
             if let (Some(name), Some(head)) = (head_text.strip_prefix("ref: "), &head) {
                 let parent = dir.join(name).parent().unwrap_or_else(|| dir.clone());
@@ -148,21 +129,19 @@ impl Worktree {
     /// read; every object is hashed again.
     pub async fn take_commits(&self, caged: &CagedGit) -> Result<Taken, GitError> {
         let Some(before) = self.head().await? else { return Ok(Taken::None) };
-        let Some(after) = caged.head() else {
+        let Some(after) = plain_head(&caged.dir) else {
             return Ok(Taken::Left("the agent's own git directory has no readable HEAD".to_owned()));
         };
-        if after == before.as_str() {
+        if after == before {
             return Ok(Taken::None);
         }
-        let Ok(after) = CommitId::parse(&after) else {
-            return Ok(Taken::Left("the agent's own git directory has no readable HEAD".to_owned()));
-        };
         let (source, base, wanted) = (caged.clone(), before.clone(), after.clone());
+        let borrowed = alternates(self.checkout().common_dir());
         let checkout: &Checkout = self.checkout();
         let left = checkout
             .library(move |repository| {
                 let own = repository.odb()?;
-                if let Err(why) = copy_objects(&source, &own) {
+                if let Err(why) = copy_objects(&source, &borrowed, &own) {
                     return Ok(Some(why));
                 }
                 let (new, old) = (Oid::from_str(wanted.as_str())?, Oid::from_str(base.as_str())?);
@@ -191,10 +170,22 @@ fn object_folders(common: &AbsPath) -> Vec<AbsPath> {
     std::iter::once(own).chain(further).collect()
 }
 
-/// Copies what only the agent's directory has. The error is a sentence for people.
-fn copy_objects(caged: &CagedGit, own: &Odb<'_>) -> Result<(), String> {
+/// What the agent's directory says of them.
+fn alternates(common: &AbsPath) -> String {
+    object_folders(common).iter().map(|folder| format!("{folder}\n")).collect()
+}
+
+/// Copies what only the agent's directory has. The error is a sentence for people. `borrowed`: where agentd let it borrow
+/// objects from; another repository of this machine would be read with agentd's rights.
+fn copy_objects(caged: &CagedGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
     if !caged.is_plain() {
         return Err("its git directory holds links".to_owned());
+    }
+    let list = caged.dir.join(ALTERNATES);
+    let known = list.as_path().metadata().is_ok_and(|meta| meta.len() == borrowed.len() as u64)
+        && fs::read(list.as_path()).is_ok_and(|now| now == borrowed.as_bytes());
+    if !known {
+        return Err("its git directory borrows objects from somewhere else".to_owned());
     }
     let words = |error: git2::Error| error.message().to_owned();
     let source = Odb::new().map_err(words)?;
@@ -215,11 +206,13 @@ fn copy_objects(caged: &CagedGit, own: &Odb<'_>) -> Result<(), String> {
         if own.exists(id) {
             continue;
         }
-        let object = source.read(id).map_err(words)?;
-        bytes += object.len();
-        if bytes > MOST_BYTES {
-            return Err("they are too large".to_owned());
+        // Its length before itself: it is as large as the agent likes.
+        let (length, _) = source.read_header(id).map_err(words)?;
+        bytes += length;
+        if length > LARGEST_FILE as usize || bytes > MOST_BYTES {
+            return Err(format!("they are too large (the object {id} has {length} bytes)"));
         }
+        let object = source.read(id).map_err(words)?;
         if object.kind() == ObjectType::Any || own.write(object.kind(), object.data()).map_err(words)? != id {
             return Err("an object is not what its name says".to_owned());
         }

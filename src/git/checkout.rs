@@ -11,6 +11,7 @@ use git2::{ErrorCode, Oid, Repository};
 use super::error::GitError;
 use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, Identity, failure};
+use super::worktree::bounded_blob;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
@@ -31,7 +32,7 @@ pub struct Checkout {
 
 #[derive(Debug, Clone)]
 struct Judged {
-    stamps: Vec<Option<(std::time::SystemTime, u64)>>,
+    stamps: Vec<Option<files::Stamp>>,
     hardening: Arc<Hardening>,
 }
 
@@ -185,21 +186,17 @@ impl Checkout {
     ) -> Result<Call, GitError> {
         let hardening = self.hardening(git_dir).await?;
         let call = self.git.call(work_tree, args).at(git_dir, Some(work_tree));
-        Ok(call.config(hardening.overrides.iter().cloned()))
+        Ok(call.config(hardening.overrides.iter().cloned()).fetches_missing(hardening.partial))
     }
 
     /// What the repository's configuration may not do, read again whenever its files changed.
     pub(super) async fn hardening(&self, git_dir: &AbsPath) -> Result<Arc<Hardening>, GitError> {
-        let files = [
+        let watched = [
             self.common.join("config"),
             self.common.join("config.worktree"),
             git_dir.join("config.worktree"),
         ];
-        let stamp = |file: &AbsPath| {
-            let meta = file.as_path().symlink_metadata().ok()?;
-            Some((meta.modified().ok()?, meta.len()))
-        };
-        let stamps: Vec<_> = files.iter().map(stamp).collect();
+        let stamps: Vec<_> = watched.iter().map(|file| files::stamp(file.as_path())).collect();
         let known = self.judged.lock().unwrap_or_else(PoisonError::into_inner).get(git_dir).cloned();
         if let Some(known) = known
             && known.stamps == stamps
@@ -356,7 +353,7 @@ impl Checkout {
             let missing = |_| GitError::Missing { what: format!("commit {commit}") };
             let tree = repository.find_commit(oid(&commit)?).map_err(missing)?.tree()?;
             match tree.get_path(Path::new(&path)) {
-                Ok(entry) => Ok(repository.find_blob(entry.id()).ok().map(|blob| blob.content().to_vec())),
+                Ok(entry) => bounded_blob(repository, entry.id(), &path),
                 Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
                 Err(error) => Err(error.into()),
             }

@@ -96,6 +96,34 @@ pub enum GitError {
         /// The key.
         key: String,
     },
+    /// A submodule from a place that none may come from.
+    #[error(
+        "{what}; submodules come over https, ssh or git alone: correct .gitmodules, or leave them empty \
+             (worktree.submodules = \"never\")"
+    )]
+    SubmoduleAddress {
+        /// Which, and why.
+        what: String,
+    },
+    /// Git would take a way that is not open.
+    #[error(
+        "git would go by a way that is not open here ({detail}); https, ssh and git are, http and local paths only where \
+             the repository's own remote is one, and for no submodule"
+    )]
+    Protocol {
+        /// What git said.
+        detail: String,
+    },
+    /// A file that is too large to be looked at.
+    #[error("{path} has {bytes} bytes, more than the {limit} that agentd reads of one file")]
+    TooLarge {
+        /// Which.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// The most.
+        limit: u64,
+    },
     /// Longer than its limit.
     #[error("git {what} did not end within {seconds} s")]
     TimedOut {
@@ -176,6 +204,9 @@ pub(super) fn cause(what: &str, code: String, stderr: &str, remote: Option<&str>
     let detail = last_lines(stderr);
     let text = stderr.to_ascii_lowercase();
     let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    if text.contains("transport '") && text.contains("' not allowed") {
+        return GitError::Protocol { detail };
+    }
     if let Some(remote) = remote {
         let remote = remote.to_owned();
         if says(&[

@@ -17,7 +17,16 @@ pub(super) struct Hardening {
     pub disarmed_filters: Vec<String>,
     /// Whether a file includes others, so that a look at the files' times says nothing.
     pub includes: bool,
+    /// Whether the repository is a partial clone: git fetches what it lacks when it is needed.
+    pub partial: bool,
+    /// What the operator's own configuration rewrites addresses to.
+    pub rewritten_to: Vec<String>,
 }
+
+/// Keys that name a program and are set for every call, whether the repository sets them or not: it may do so between the
+/// look at its configuration and the call.
+const ALWAYS_SET: &[&str] =
+    &["core.sshcommand", "core.alternaterefscommand", "gpg.program", "gpg.ssh.program", "gpg.x509.program"];
 
 impl Hardening {
     /// Refuses a network call that would go somewhere else.
@@ -40,13 +49,22 @@ pub(super) fn judge(listing: &[u8]) -> Hardening {
             _ => {}
         }
     }
+    let mut hardening = Hardening::default();
+    for (key, _) in &operators {
+        let parts = Key::of(key);
+        if parts.section == "url" && matches!(parts.name, "insteadof" | "pushinsteadof") {
+            hardening.rewritten_to.extend(parts.subsection.map(str::to_owned));
+        }
+    }
+    own.extend(ALWAYS_SET);
     own.sort_unstable();
     own.dedup();
-    let mut hardening = Hardening::default();
     for key in own {
         let parts = Key::of(key);
         hardening.includes |= matches!(parts.section, "include" | "includeif");
-        if parts.section == "url" && matches!(parts.name, "insteadof" | "pushinsteadof") {
+        hardening.partial |=
+            matches!((parts.section, parts.name), ("remote", "promisor") | ("extensions", "partialclone"));
+        if parts.redirects() {
             hardening.redirect.get_or_insert_with(|| key.to_owned());
         }
         let Some(harmless) = parts.harmless() else { continue };
@@ -81,11 +99,25 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// Whether it decides where a transfer goes, or what does it, and nothing on a command line is asked instead.
+    fn redirects(&self) -> bool {
+        match (self.section, self.name) {
+            ("url", "insteadof" | "pushinsteadof") => true,
+            // The first value counts, and the repository's comes before what is given on a call.
+            ("core", "gitproxy") => true,
+            // A remote whose name is an address speaks for that address.
+            ("remote", "url" | "pushurl" | "vcs" | "uploadpack" | "receivepack" | "proxy") => {
+                self.subsection.is_some_and(|name| name.contains(['/', ':', '\\']))
+            }
+            _ => false,
+        }
+    }
+
     /// The value that takes the danger out of the key; `None`: it is not dangerous.
     fn harmless(&self) -> Option<&'static str> {
         Some(match (self.section, self.name) {
             ("core", "sshcommand") => "ssh",
-            ("core", "gitproxy" | "alternaterefscommand") | ("sequence", "editor") => "",
+            ("core", "alternaterefscommand") | ("sequence", "editor") => "",
             ("credential", "helper") => "",
             ("filter", "clean" | "smudge" | "process") => "",
             ("filter", "required") => "false",
@@ -139,11 +171,15 @@ mod tests {
         assert_eq!(
             overrides,
             [
+                ("core.alternaterefscommand", ""),
                 ("core.sshcommand", "ssh"),
                 ("credential.helper", ""),
                 ("credential.helper", "store"),
                 ("filter.a.b.smudge", ""),
                 ("filter.lfs.clean", "git-lfs clean -- %f"),
+                ("gpg.program", "gpg"),
+                ("gpg.ssh.program", "ssh-keygen"),
+                ("gpg.x509.program", "gpgsm"),
             ]
         );
         assert_eq!(judged.disarmed_filters, ["a.b"]);
@@ -156,5 +192,17 @@ mod tests {
         assert!(judged.check_network().unwrap_err().to_string().contains("url.http://evil/.insteadof"));
         let operators = judge(&listing(&[("global", "url.git@h:.insteadof", "https://h/")]));
         assert!(operators.check_network().is_ok());
+        assert_eq!(operators.rewritten_to, ["git@h:"]);
+        for key in [
+            "core.gitproxy",
+            "remote./srv/n.git.uploadpack",
+            "remote.https://h/o/n.git.url",
+            "remote.h:n.vcs",
+        ] {
+            assert!(judge(&listing(&[("local", key, "evil")])).check_network().is_err(), "{key}");
+        }
+        for key in ["remote.origin.url", "remote.origin.uploadpack", "remote.origin.fetch"] {
+            assert!(judge(&listing(&[("local", key, "x")])).check_network().is_ok(), "{key}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use git2::{TreeWalkMode, TreeWalkResult};
 use super::checkout::{Checkout, oid};
 use super::error::GitError;
 use super::remote::Remote;
-use super::worktree::{Worktree, lfs_driver};
+use super::worktree::{Worktree, bounded_blob, lfs_driver};
 use crate::domain::name::CommitId;
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).
@@ -40,9 +40,9 @@ impl Checkout {
             let mut found = false;
             let walked = tree.walk(TreeWalkMode::PreOrder, |_, entry| {
                 let named = entry.name().is_ok_and(|name| name == ".gitattributes");
-                let blob = named.then(|| repository.find_blob(entry.id()).ok()).flatten();
-                found |=
-                    blob.is_some_and(|blob| String::from_utf8_lossy(blob.content()).contains("filter=lfs"));
+                let file = named.then(|| bounded_blob(repository, entry.id(), ".gitattributes"));
+                let file = file.and_then(Result::ok).flatten();
+                found |= file.is_some_and(|file| String::from_utf8_lossy(&file).contains("filter=lfs"));
                 if found { TreeWalkResult::Abort } else { TreeWalkResult::Ok }
             });
             match walked {
@@ -71,11 +71,15 @@ impl Checkout {
 
 impl Worktree {
     /// Fills submodules and says what stays incomplete, as warnings for people.
-    pub(super) async fn populate(&self, wants: &Population) -> Result<Vec<String>, GitError> {
+    pub(super) async fn populate(
+        &self,
+        wants: &Population,
+        remote: Option<&Remote>,
+    ) -> Result<Vec<String>, GitError> {
         let mut warnings = Vec::new();
         if self.path().join(".gitmodules").as_path().is_file() {
             if wants.submodules {
-                self.fill_submodules().await?;
+                self.fill_submodules(remote).await?;
             } else {
                 warnings.push("submodules are left empty (worktree.submodules)".to_owned());
             }
@@ -107,23 +111,5 @@ impl Worktree {
         let mut args = vec!["sparse-checkout", "set", "--cone", "--no-sparse-index"];
         args.extend(folders.iter().map(String::as_str));
         self.call(args).await?.done().await
-    }
-
-    /// Registers submodules under the lock (it writes the shared configuration), then fetches them outside it.
-    async fn fill_submodules(&self) -> Result<(), GitError> {
-        {
-            let _turn = self.checkout().turn().await?;
-            self.call(["submodule", "--quiet", "init"]).await?.done().await?;
-        }
-        let update = [
-            "submodule",
-            "--quiet",
-            "update",
-            "--init",
-            "--checkout",
-            "--recursive",
-            "--no-recommend-shallow",
-        ];
-        self.call(update).await?.network("a submodule's remote").done().await
     }
 }

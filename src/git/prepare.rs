@@ -201,7 +201,7 @@ impl Checkout {
         let lfs = plan.population.lfs && self.has_lfs().await?;
         let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
         worktree.clear_stale_locks()?;
-        worktree.finish_checkout(&plan.population, &mut warnings).await?;
+        worktree.finish_checkout(plan, &mut warnings).await?;
         if let Some(tip) = &remote_tip {
             worktree.follow_remote(tip, &mut warnings).await?;
         }
@@ -524,7 +524,7 @@ impl Worktree {
     /// Checks the files out where that was not done, or not finished. Work that is there is never written over.
     async fn finish_checkout(
         &self,
-        population: &Population,
+        plan: &WorktreePlan,
         warnings: &mut Vec<String>,
     ) -> Result<(), WorktreeError> {
         let marker = self.git_dir().join(PREPARING);
@@ -532,9 +532,9 @@ impl Worktree {
         if marker.as_path().exists() || (!index.as_path().exists() && holds_only_link(self.path())) {
             files::write_private(marker.as_path(), b"")?;
             let hooks = self.checkout().hooks();
-            self.narrow(&population.sparse).await?;
+            self.narrow(&plan.population.sparse).await?;
             self.call(["reset", "--hard", "--quiet"]).await?.with_hooks(hooks).done().await?;
-            warnings.extend(self.populate(population).await?);
+            warnings.extend(self.populate(&plan.population, plan.remote.as_ref()).await?);
             files::remove_file(marker.as_path())?;
         } else if !index.as_path().exists() {
             self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;

@@ -1,5 +1,6 @@
 //! Runs the git program: no prompt, no hook, no inherited `GIT_*`, no system configuration (D56).
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +57,17 @@ const ALWAYS: &[(&str, &str)] = &[
     ("core.pager", "cat"),
     ("core.editor", "false"),
     ("core.askPass", ""),
-    ("protocol.ext.allow", "never"),
+    ("protocol.allow", "never"),
+    // Looked up where git has no command and no program of that name: Git LFS where it is not installed.
+    ("alias.lfs", ""),
+    // Nothing is asked of what stands in a submodule's folder: that is another repository, with a configuration of its own.
+    ("diff.ignoreSubmodules", "all"),
+    ("diff.submodule", "short"),
+    ("status.submoduleSummary", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("push.recurseSubmodules", "no"),
+    ("core.protectNTFS", "true"),
+    ("core.protectHFS", "true"),
     ("gc.auto", "0"),
     ("gc.autoDetach", "false"),
     ("maintenance.auto", "false"),
@@ -129,8 +140,66 @@ impl GitProgram {
             env: Vec::new(),
             stdin: Vec::new(),
             remote: None,
+            protocols: Protocols::default(),
+            lazy: false,
             hooks: false,
         }
+    }
+}
+
+/// Ways of git to another repository that a call may take. What is not named here is closed, whatever any configuration,
+/// `.gitmodules` or redirection says; `ext` and other helpers always are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Protocols(BTreeSet<&'static str>);
+
+impl Protocols {
+    /// Those that check whom they talk to, or are encrypted, and `git`.
+    pub(super) fn usual() -> Self {
+        Self(BTreeSet::from(["https", "ssh", "git"]))
+    }
+
+    /// With the one that this address takes: `http` and local paths are open only to whom the operator named with them.
+    pub(super) fn and_of(mut self, address: &str) -> Self {
+        self.0.extend(Some(protocol_of(address)).filter(|protocol| *protocol != "ext"));
+        self
+    }
+
+    /// Without local paths: what a repository says of its submodules must not reach other files of this machine.
+    pub(super) fn remote_only(mut self) -> Self {
+        self.0.remove("file");
+        self
+    }
+
+    fn words(&self) -> String {
+        // An empty list would be no list.
+        if self.0.is_empty() {
+            return "none".to_owned();
+        }
+        self.0.iter().copied().collect::<Vec<_>>().join(":")
+    }
+}
+
+/// The way that git takes to an address; `ext` stands for every helper, which nothing opens.
+pub(super) fn protocol_of(address: &str) -> &'static str {
+    // `helper::address` runs git-remote-helper.
+    let helper = address.split_once("::").is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    });
+    if helper {
+        return "ext";
+    }
+    match address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
+        Some("https") => "https",
+        Some("http") => "http",
+        Some("ssh" | "git+ssh" | "ssh+git") => "ssh",
+        Some("git") => "git",
+        Some("file") => "file",
+        Some(_) => "ext",
+        // `host:path`, with no slash before the colon, is SSH; everything else is a path here.
+        None => match address.split_once(':') {
+            Some((host, _)) if !host.is_empty() && !host.contains(['/', '\\']) => "ssh",
+            _ => "file",
+        },
     }
 }
 
@@ -149,6 +218,8 @@ pub(super) struct Call {
     env: Vec<(&'static str, OsString)>,
     stdin: Vec<u8>,
     remote: Option<String>,
+    protocols: Protocols,
+    lazy: bool,
     hooks: bool,
 }
 
@@ -196,8 +267,20 @@ impl Call {
     }
 
     /// Says that it talks to a remote: longer limit, and failures read as the remote's. `display` has no credentials.
-    pub(super) fn network(mut self, display: &str) -> Self {
+    pub(super) fn network(mut self, display: &str, protocols: Protocols) -> Self {
         self.remote = Some(display.to_owned());
+        self.protocols = protocols;
+        self.lazy = false;
+        self
+    }
+
+    /// Lets git fetch objects that a partial clone lacks. Only over a network: a remote that is a path would be a program
+    /// of the repository's choice.
+    pub(super) fn fetches_missing(mut self, partial: bool) -> Self {
+        if partial {
+            self.lazy = true;
+            self.protocols = Protocols::usual();
+        }
         self
     }
 
@@ -249,11 +332,12 @@ impl Call {
                 ("GIT_TERMINAL_PROMPT", "0"),
                 ("GIT_CONFIG_NOSYSTEM", "1"),
                 ("GIT_ATTR_NOSYSTEM", "1"),
-                ("GIT_ALLOW_PROTOCOL", "http:https:ssh:git:file"),
+                ("GIT_NO_LAZY_FETCH", if self.lazy { "0" } else { "1" }),
                 ("GIT_OPTIONAL_LOCKS", "0"),
                 ("GIT_EDITOR", "false"),
                 ("LC_ALL", "C"),
             ])
+            .env("GIT_ALLOW_PROTOCOL", self.protocols.words())
             .envs(self.env)
             .env("GIT_CONFIG_COUNT", config.len().to_string());
         for (at, (key, value)) in config.iter().enumerate() {
@@ -303,6 +387,33 @@ pub(super) fn failure(what: &str, exit: &Exit, remote: Option<&str>) -> GitError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_to_an_address_is_told_by_its_text() {
+        for (address, protocol) in [
+            ("https://h/o/n.git", "https"),
+            ("HTTPS://h/o/n.git", "https"),
+            ("http://h/o/n.git", "http"),
+            ("ssh://git@h/o/n.git", "ssh"),
+            ("git@h:o/n.git", "ssh"),
+            ("git://h/o/n.git", "git"),
+            ("file:///srv/n.git", "file"),
+            ("/srv/n.git", "file"),
+            ("../n.git", "file"),
+            ("./a:b", "file"),
+            ("n.git", "file"),
+            ("ext::sh -c x", "ext"),
+            ("http::https://h/", "ext"),
+            ("fd::17", "ext"),
+            ("foo://h/", "ext"),
+        ] {
+            assert_eq!(protocol_of(address), protocol, "{address}");
+        }
+        assert_eq!(Protocols::default().words(), "none");
+        assert_eq!(Protocols::usual().and_of("/srv/n.git").words(), "file:git:https:ssh");
+        assert_eq!(Protocols::usual().and_of("/srv/n.git").remote_only(), Protocols::usual());
+        assert_eq!(Protocols::usual().and_of("ext::sh -c x"), Protocols::usual());
+    }
 
     #[test]
     fn versions_compare_by_number() {

@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checkout::{Checkout, RefConflict, conflict};
 use super::error::GitError;
-use super::program::{Call, failure};
+use super::program::{Call, Protocols, failure};
 use crate::domain::name::{BranchName, CommitId};
 
 /// A ref that another process moves at this moment is where it should be at the next try.
@@ -112,10 +112,23 @@ impl Checkout {
         }
     }
 
+    /// The commit that a branch on the remote had when it was last asked for, or pushed.
+    pub async fn last_seen(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.reference(&remote.seen_ref(branch)).await
+    }
+
     /// A call that talks to a remote, with its credentials and nobody else's.
     pub(super) async fn remote_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
-        self.hardening(self.common_dir()).await?.check_network()?;
-        let mut call = self.call(args).await?.config(remote.credentials()).network(&remote.display());
+        let hardening = self.hardening(self.common_dir()).await?;
+        hardening.check_network()?;
+        let protocols = hardening.rewritten_to.iter().fold(Protocols::usual(), |all, to| all.and_of(to));
+        let protocols = protocols.and_of(&remote.target());
+        let mut call =
+            self.call(args).await?.config(remote.credentials()).network(&remote.display(), protocols);
         if !remote.is_http() {
             // A question on a terminal that nobody watches is a refusal.
             call = call.env("GIT_SSH_VARIANT", "auto").env("SSH_ASKPASS_REQUIRE", "never");

@@ -3,7 +3,8 @@
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::program::Identity;
-use super::worktree::Worktree;
+use super::submodules::commit_in;
+use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -16,6 +17,17 @@ const INDEX: &str = "agentd-index";
 pub struct Restored {
     /// Where the state before is kept; `None` when it was the wanted one already.
     pub rescued: Option<CommitId>,
+}
+
+/// What is in a worktree, as an index and the folders say.
+#[derive(Default)]
+struct Listed {
+    /// Submodules with the commits that the index has for them.
+    links: Vec<(String, String)>,
+    /// Repositories that stand around untracked.
+    embedded: Vec<String>,
+    /// Everything else, tracked or not; ignored files are not there.
+    files: Vec<String>,
 }
 
 impl Worktree {
@@ -54,9 +66,12 @@ impl Worktree {
             };
             self.call(base).await?.index(work).done().await?;
         }
-        let (links, embedded) = self.other_repositories(work).await?;
-        // What is a repository itself is left to itself: git would run a program in it, with its configuration.
+        let Listed { links, embedded, files } = self.listed(work).await?;
+        let large = self.larger(files).await?;
+        // What is a repository itself is left to itself: git would run a program in it, with its configuration. A file that
+        // agentd would not read is not taken in, either.
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
+        let others = others.chain(large.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
         let mut add = vec!["add", "--all"];
         if !excluded.is_empty() {
@@ -68,25 +83,70 @@ impl Worktree {
         Ok(tree.trim().to_owned())
     }
 
-    /// Submodules of the index with their commits, and repositories that stand around untracked.
-    async fn other_repositories(
-        &self,
-        index: &AbsPath,
-    ) -> Result<(Vec<(String, String)>, Vec<String>), GitError> {
+    /// What the index and the folders have: submodules, other repositories, files.
+    async fn listed(&self, index: &AbsPath) -> Result<Listed, GitError> {
         let staged = self.call(["ls-files", "--stage", "-z"]).await?.index(index).text().await?;
-        let link = |line: &str| {
-            let (meta, path) = line.strip_prefix("160000 ")?.split_once('\t')?;
-            Some((path.to_owned(), meta.split(' ').next()?.to_owned()))
-        };
-        let links = staged.split('\0').filter_map(link).collect();
+        let mut listed = Listed::default();
+        for line in staged.split('\0') {
+            let Some((meta, path)) = line.split_once('\t') else { continue };
+            match meta.strip_prefix("160000 ") {
+                Some(meta) => {
+                    let id = meta.split(' ').next().unwrap_or_default();
+                    listed.links.push((path.to_owned(), id.to_owned()));
+                }
+                None => listed.files.push(path.to_owned()),
+            }
+        }
         let others = ["ls-files", "--others", "--exclude-standard", "-z"];
         let others = self.call(others).await?.index(index).text().await?;
-        let embedded =
-            others.split('\0').filter_map(|path| path.strip_suffix('/')).map(str::to_owned).collect();
-        Ok((links, embedded))
+        for path in others.split('\0').filter(|path| !path.is_empty()) {
+            match path.strip_suffix('/') {
+                Some(repository) => listed.embedded.push(repository.to_owned()),
+                None => listed.files.push(path.to_owned()),
+            }
+        }
+        Ok(listed)
     }
 
-    /// Takes over the commits that submodules stand on, read without running anything in them.
+    /// Those files that are larger than what agentd reads of one, with their lengths; what Git LFS takes is small in git.
+    async fn larger(&self, files: Vec<String>) -> Result<Vec<(String, u64)>, GitError> {
+        let root = self.path().clone();
+        let measure = move || {
+            let length = |path: &String| {
+                let meta = root.join(path).as_path().symlink_metadata().ok()?;
+                (meta.is_file() && meta.len() > LARGEST_FILE).then_some(meta.len())
+            };
+            files.into_iter().filter_map(|path| length(&path).map(|bytes| (path, bytes))).collect()
+        };
+        let mut found: Vec<(String, u64)> =
+            tokio::task::spawn_blocking(measure).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        if self.lfs() && !found.is_empty() {
+            let paths: String = found.iter().map(|(path, _)| format!("{path}\0")).collect();
+            let asked =
+                self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(paths).text().await?;
+            let fields: Vec<&str> = asked.split('\0').collect();
+            found.retain(|(path, _)| !fields.chunks(3).any(|one| one == [path.as_str(), "filter", "lfs"]));
+        }
+        Ok(found)
+    }
+
+    /// Changed files that are too large to be taken in, with their lengths; no snapshot and no commit has them.
+    pub async fn too_large(&self) -> Result<Vec<(String, u64)>, GitError> {
+        let (_, index) = self.record().await?;
+        let listed = self.listed(&index).await?;
+        let found = self.larger(listed.files).await?;
+        if found.is_empty() {
+            return Ok(found);
+        }
+        // One that is as it was committed, is nobody's matter here.
+        let mut ask = vec!["ls-files", "--modified", "--others", "-z", "--"];
+        ask.extend(found.iter().map(|(path, _)| path.as_str()));
+        let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;
+        let changed: Vec<&str> = changed.split('\0').collect();
+        Ok(found.into_iter().filter(|(path, _)| changed.contains(&path.as_str())).collect())
+    }
+
+    /// Takes over the commits that submodules stand on.
     async fn follow_submodules(&self, index: &AbsPath, links: Vec<(String, String)>) -> Result<(), GitError> {
         let mut lines = String::new();
         for (path, known) in links {
@@ -95,14 +155,10 @@ impl Worktree {
                 lines.push_str(&format!("0 {}\t{path}\0", "0".repeat(known.len())));
                 continue;
             }
-            let head = move || {
-                let repository = git2::Repository::open(folder.as_path()).ok()?;
-                repository.head().ok()?.peel_to_commit().ok().map(|commit| commit.id().to_string())
-            };
-            let head =
-                tokio::task::spawn_blocking(head).await.map_err(|error| GitError::Lost(error.to_string()))?;
+            let head = tokio::task::spawn_blocking(move || commit_in(&folder)).await;
+            let head = head.map_err(|error| GitError::Lost(error.to_string()))?;
             if let Some(head) = head
-                && head != known
+                && head.as_str() != known
             {
                 lines.push_str(&format!("160000 {head}\t{path}\0"));
             }

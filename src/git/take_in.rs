@@ -31,7 +31,9 @@ impl Worktree {
 
     pub(super) async fn merge(&self, commit: &CommitId, author: &Identity) -> Result<(), GitError> {
         let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
-        let exit = self.call(args).await?.identity(author, author).exit().await?;
+        // Before it merges, git looks for changes to keep, also in submodules.
+        let alone = self.submodules_left_alone(commit).await?;
+        let exit = self.call(args).await?.config(alone).identity(author, author).exit().await?;
         // Where both sides changed the same lines git fails, and waits for the merge's commit.
         if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
     }
@@ -73,7 +75,11 @@ impl Worktree {
     }
 
     async fn unmerged(&self) -> Result<Vec<String>, GitError> {
-        let listed = self.call(["diff", "--name-only", "--diff-filter=U", "-z"]).await?.text().await?;
-        Ok(listed.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+        // Not `diff`: that looks for changes inside of submodules, by running git there.
+        let listed = self.call(["ls-files", "--unmerged", "-z"]).await?.text().await?;
+        let mut files: Vec<String> =
+            listed.split('\0').filter_map(|line| Some(line.split_once('\t')?.1.to_owned())).collect();
+        files.dedup();
+        Ok(files)
     }
 }

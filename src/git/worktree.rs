@@ -13,6 +13,9 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
+/// Largest file that is read, compared or taken into a commit, in bytes: nobody knows how large one is that others wrote.
+pub const LARGEST_FILE: u64 = 64 << 20;
+
 /// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
 #[derive(Debug, Clone)]
 pub struct Worktree {
@@ -139,6 +142,11 @@ impl Worktree {
         self.path.as_path().strip_prefix(root).unwrap_or(self.path.as_path()).display().to_string()
     }
 
+    /// Whether Git LFS works in it.
+    pub(super) fn lfs(&self) -> bool {
+        self.lfs
+    }
+
     /// A call on this worktree.
     pub(super) async fn call<A: AsRef<OsStr>>(
         &self,
@@ -209,7 +217,7 @@ impl Worktree {
             .library(move |repository| {
                 let old = tree_of(repository, Some(&base))?;
                 let new = repository.find_tree(Oid::from_str(&present)?)?;
-                let mut options = DiffOptions::new();
+                let mut options = bounded();
                 if let Some(path) = &path {
                     options.pathspec(path).disable_pathspec_match(true);
                 }
@@ -285,8 +293,11 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
 fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
-    let mut diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), None)?;
-    diff.find_similar(None)?;
+    let mut diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), Some(&mut bounded()))?;
+    let mut similar = git2::DiffFindOptions::new();
+    // To find what is alike, whole files are read.
+    similar.exact_match_only(has_large(repository, &diff)?);
+    diff.find_similar(Some(&mut similar))?;
     let name = |path: Option<&Path>| path.unwrap_or(Path::new("")).to_string_lossy().into_owned();
     let mut found = Vec::new();
     for (at, delta) in diff.deltas().enumerate() {
@@ -312,6 +323,36 @@ fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> R
     Ok(found)
 }
 
+/// A comparison that does not open what is too large: such files are shown as binary.
+fn bounded() -> DiffOptions {
+    let mut options = DiffOptions::new();
+    options.max_size(i64::try_from(LARGEST_FILE).unwrap_or(i64::MAX));
+    options
+}
+
+fn has_large(repository: &Repository, diff: &git2::Diff<'_>) -> Result<bool, GitError> {
+    let odb = repository.odb()?;
+    let large = |file: git2::DiffFile<'_>| {
+        let blob = !file.id().is_zero() && file.mode() != git2::FileMode::Commit;
+        blob && odb.read_header(file.id()).is_ok_and(|(length, _)| length as u64 > LARGEST_FILE)
+    };
+    Ok(diff.deltas().any(|delta| large(delta.old_file()) || large(delta.new_file())))
+}
+
+/// The bytes of a blob, its length asked first; `None` where it is none, or is not there.
+pub(super) fn bounded_blob(
+    repository: &Repository,
+    id: Oid,
+    path: &str,
+) -> Result<Option<Vec<u8>>, GitError> {
+    let Ok((length, git2::ObjectType::Blob)) = repository.odb()?.read_header(id) else { return Ok(None) };
+    if length as u64 > LARGEST_FILE {
+        let (path, bytes) = (path.to_owned(), length as u64);
+        return Err(GitError::TooLarge { path, bytes, limit: LARGEST_FILE });
+    }
+    Ok(repository.find_blob(id).ok().map(|blob| blob.content().to_vec()))
+}
+
 impl Checkout {
     /// A file of a tree made by [`Worktree::tree`], or of any tree: its bytes, blob id included.
     pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
@@ -323,8 +364,8 @@ impl Checkout {
                 Err(error) if error.code() == git2::ErrorCode::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            let blob = repository.find_blob(entry.id()).ok();
-            Ok(blob.map(|blob| (blob.id().to_string(), blob.content().to_vec())))
+            let bytes = bounded_blob(repository, entry.id(), &path.to_string_lossy())?;
+            Ok(bytes.map(|bytes| (entry.id().to_string(), bytes)))
         })
         .await
     }
@@ -340,7 +381,7 @@ impl Checkout {
         let (base, head) = (base.clone(), head.clone());
         self.library(move |repository| {
             let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
-            let diff = repository.diff_tree_to_tree(old.as_ref(), new.as_ref(), None)?;
+            let diff = repository.diff_tree_to_tree(old.as_ref(), new.as_ref(), Some(&mut bounded()))?;
             patch_text(&diff, cap)
         })
         .await

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::review;
 use super::run::Run;
 use super::site::Site;
 use crate::domain::canonical::sha256_hex;
@@ -30,6 +31,11 @@ const TAIL: usize = 2_000;
 /// Commits what the flow left (D13, D66) and says what the branch changes. `Err` inside: git refused; nothing is lost.
 pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<Change, Stop>, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(Ok(Change::default())) };
+    match review::of_worktree(run, site, worktree).await {
+        Ok(None) => {}
+        Ok(Some(refused)) => return Ok(Err(refused)),
+        Err(error) => return Ok(Err(not_committed(worktree, &error))),
+    }
     match committed(run, site, worktree, summary).await {
         Ok(event) => {
             let Event::Committed { change, .. } = &event else { return Err(run.defect("not a commit")) };
@@ -37,12 +43,13 @@ pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<
             run.record(event)?;
             Ok(Ok(change))
         }
-        Err(error) => {
-            let message =
-                format!("The work could not be committed: {error}. It is in {}.", worktree.display());
-            Ok(Err(Stop::new(StopDetail::GitError, message)))
-        }
+        Err(error) => Ok(Err(not_committed(worktree, &error))),
     }
+}
+
+fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
+    let message = format!("The work could not be committed: {error}. It is in {}.", worktree.display());
+    Stop::new(StopDetail::GitError, message)
 }
 
 async fn committed(

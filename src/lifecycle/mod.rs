@@ -30,6 +30,7 @@ pub mod agent_backend;
 pub mod toolbox;
 pub mod instance;
 pub mod steps;
+pub mod review;
 pub mod commit;
 pub mod testimony;
 pub mod evidence;

@@ -7,6 +7,7 @@ use super::guidance;
 use super::page::{self, Links};
 use super::refusal::Refusal;
 use super::report;
+use super::review;
 use super::run::Run;
 use super::site::Site;
 use super::telling;
@@ -113,10 +114,16 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
     let pushed = async {
         let Some(remote) = site.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
         let there = site.checkout.remote_branch(&remote, branch).await?;
+        if let Some(stop) = review::of_push(run, site, (&committed.head, there.as_ref())).await? {
+            return Err(Refusal::new(stop.detail, stop.message));
+        }
         Ok::<_, Refusal>(site.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
     };
     let outcome = match pushed.await {
         Ok(outcome) => outcome,
+        Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
+            return failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message).await;
+        }
         Err(refusal) => return failed(run, Effect::Push, StopDetail::GitError, refusal.stop.message).await,
     };
     match outcome {

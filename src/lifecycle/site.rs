@@ -121,6 +121,13 @@ impl Site {
         Ok(found.pop().flatten())
     }
 
+    /// The commit that a branch had on the remote when it was last seen there.
+    pub async fn last_seen(&self, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
+        let Some(url) = &self.remote else { return Ok(None) };
+        let remote = Remote::new(&self.repository.remote, url, RemoteAuth::User);
+        self.checkout.last_seen(&remote, branch).await
+    }
+
     /// Where [`Site::origin_commit`] looks, for messages.
     pub fn origin_place(&self) -> String {
         match &self.remote {

@@ -36,6 +36,28 @@ impl FileError {
     }
 }
 
+/// By which a file is known to be as it was: who changes it can set its time, but not the one at which that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    modified: Option<std::time::SystemTime>,
+    length: u64,
+    /// Device, inode, and the time of the last change of any kind, where the system has them.
+    identity: (u64, u64, i64, i64),
+}
+
+/// The stamp of a file as it is now, links not followed; `None` where there is none.
+pub fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = path.symlink_metadata().ok()?;
+    #[cfg(unix)]
+    let identity = {
+        use std::os::unix::fs::MetadataExt as _;
+        (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+    };
+    #[cfg(not(unix))]
+    let identity = (0, 0, 0, 0);
+    Some(Stamp { modified: meta.modified().ok(), length: meta.len(), identity })
+}
+
 /// Makes a directory and its parents; what is new gets mode 0700.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();

@@ -11,7 +11,6 @@ const KEYS: &[&str] = &[
     "core.editor",
     "core.pager",
     "core.askPass",
-    "core.gitProxy",
     "core.alternateRefsCommand",
     "credential.helper",
     "filter.evil.clean",

@@ -25,6 +25,18 @@ pub struct Ground {
     pub repo: AbsPath,
 }
 
+/// A `git daemon`; dropped, it ends, and what it started with it.
+pub struct Served(std::process::Child);
+
+impl Drop for Served {
+    #[expect(clippy::disallowed_methods, reason = "a server beside the program under test")]
+    fn drop(&mut self) {
+        // `git` starts the daemon as a process of its own, and passes the signal on.
+        let _sent = std::process::Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ended = self.0.wait();
+    }
+}
+
 impl Ground {
     pub async fn new() -> Self {
         Self::named("repo").await
@@ -132,6 +144,27 @@ impl Ground {
         self.git_in(&clone, &["commit", "-qm", "from elsewhere"]).await;
         self.git_in(&clone, &["push", "-q", "origin", branch]).await;
         CommitId::parse(&self.git_in(&clone, &["rev-parse", "HEAD"]).await).unwrap()
+    }
+
+    /// Serves a repository of this ground as people reach one: over git's own protocol. Ends with what is given.
+    #[expect(clippy::disallowed_methods, reason = "a server beside the program under test")]
+    pub fn served(&self) -> (Served, String) {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let args = [
+            "daemon".to_owned(),
+            "--export-all".into(),
+            format!("--base-path={}", self.home),
+            "--listen=127.0.0.1".into(),
+            format!("--port={port}"),
+        ];
+        let served = Served(std::process::Command::new("git").args(args).spawn().unwrap());
+        let name = self.repo.as_path().file_name().unwrap().to_string_lossy().into_owned();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(std::time::Instant::now() < deadline, "git daemon does not answer");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        (served, format!("git://127.0.0.1:{port}/{name}"))
     }
 
     pub async fn plan(&self, issue: u32, remote: Option<&Remote>) -> WorktreePlan {

@@ -261,9 +261,7 @@ async fn repositories_inside_the_worktree_are_not_swallowed() {
 async fn a_submodule_that_moved_on_is_recorded() {
     let ground = Ground::new().await;
     let library = Ground::named("library").await;
-    let from = library.repo.to_string();
-    ground
-        .write("~/.gitconfig", "[user]\n\tname = A\n\temail = a@b\n[protocol \"file\"]\n\tallow = always\n");
+    let (_served, from) = library.served();
     ground.git(&["submodule", "--quiet", "add", from.as_str(), "vendor"]).await;
     ground.git(&["commit", "-qm", "library"]).await;
     let tree = worktree(&ground).await;

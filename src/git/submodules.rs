@@ -1,0 +1,206 @@
+//! Submodules: which addresses they may have, and where one stands, read without asking the repository in its folder.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::checkout::Checkout;
+use super::error::GitError;
+use super::program::{Protocols, protocol_of};
+use super::remote::Remote;
+use super::worktree::Worktree;
+use crate::domain::name::CommitId;
+use crate::sys::paths::AbsPath;
+
+/// Longest file of a repository that says where it stands.
+const LONGEST_HEAD: u64 = 4096;
+/// Longest list of a repository's refs.
+const LONGEST_REFS: u64 = 4 << 20;
+
+/// A submodule as `.gitmodules` has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Declared {
+    /// Its name there.
+    pub name: String,
+    /// Its address, as written.
+    pub url: String,
+}
+
+/// Why an address is not one for a submodule; `base` = the address of the remote that relative ones are relative to.
+pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
+    let url = url.trim();
+    if url.starts_with("./") || url.starts_with("../") || url == "." || url == ".." {
+        return match base.map(protocol_of) {
+            Some("file") => Some("it is relative to a remote that is a path on this machine"),
+            None => Some("it is relative, and there is no remote that it could be relative to"),
+            Some(_) => None,
+        };
+    }
+    match protocol_of(url) {
+        "file" => Some("it is a path on this machine"),
+        "ext" => Some("it would run a program"),
+        _ => None,
+    }
+}
+
+/// Reads the output of `git config --list -z`: key, line feed, value, NUL.
+fn declared(listing: &[u8]) -> Vec<Declared> {
+    let text = String::from_utf8_lossy(listing);
+    let entry = |entry: &str| {
+        let (key, url) = entry.split_once('\n')?;
+        let name = key.strip_prefix("submodule.")?.strip_suffix(".url")?;
+        Some(Declared { name: name.to_owned(), url: url.to_owned() })
+    };
+    text.split('\0').filter_map(entry).collect()
+}
+
+/// The commit that a repository's HEAD says, followed once, from plain files alone: nothing of its configuration is read, no
+/// link is followed, and git is not asked.
+pub(super) fn plain_head(git_dir: &AbsPath) -> Option<CommitId> {
+    let read = |path: &str, longest: u64| {
+        let path = git_dir.join(path);
+        let plain =
+            path.as_path().symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() < longest);
+        let text = if plain { fs::read_to_string(path.as_path()).ok() } else { None };
+        text.map(|text| text.trim().to_owned())
+    };
+    let head = read("HEAD", LONGEST_HEAD)?;
+    let Some(name) = head.strip_prefix("ref: ") else { return CommitId::parse(&head).ok() };
+    let known = name.starts_with("refs/heads/")
+        && !name.split('/').any(|part| matches!(part, ".." | "." | ""))
+        && !name.contains('\0');
+    if !known {
+        return None;
+    }
+    let found = read(name, LONGEST_HEAD).or_else(|| {
+        let packed = read("packed-refs", LONGEST_REFS)?;
+        packed.lines().find_map(|entry| entry.strip_suffix(name)?.strip_suffix(' ').map(str::to_owned))
+    });
+    CommitId::parse(&found?).ok()
+}
+
+/// The commit that the repository in a submodule's folder stands on.
+pub(super) fn commit_in(folder: &AbsPath) -> Option<CommitId> {
+    let link = folder.join(".git");
+    let meta = link.as_path().symlink_metadata().ok()?;
+    if meta.is_dir() {
+        return plain_head(&link);
+    }
+    if !meta.is_file() || meta.len() >= LONGEST_HEAD {
+        return None;
+    }
+    let text = fs::read_to_string(link.as_path()).ok()?;
+    plain_head(&folder.join(text.trim_end().strip_prefix("gitdir: ")?))
+}
+
+impl Checkout {
+    /// The address of the remote that git takes relative addresses of submodules for relative to.
+    async fn relative_base(&self) -> Result<Option<String>, GitError> {
+        let names = self.call(["remote"]).await?.text().await?;
+        let names: Vec<&str> = names.lines().collect();
+        let name = match names.as_slice() {
+            [only] => only,
+            _ => "origin",
+        };
+        self.remote_url(name).await
+    }
+
+    /// What a `.gitmodules` file of the repository (its blob) says of addresses that no submodule may have, in words.
+    pub async fn refused_submodules(&self, blob: &str) -> Result<Vec<String>, GitError> {
+        let exit = self.call(["config", "--blob", blob, "--list", "-z"]).await?.exit().await?;
+        if !exit.success() {
+            return Ok(vec!["git cannot read it".to_owned()]);
+        }
+        self.refused_among(declared(&exit.stdout.head)).await
+    }
+
+    async fn refused_among(&self, all: Vec<Declared>) -> Result<Vec<String>, GitError> {
+        let base = self.relative_base().await?;
+        let told = |one: &Declared| {
+            let why = refused(&one.url, base.as_deref())?;
+            Some(format!("the submodule \"{}\" has the address {}: {why}", one.name, one.url))
+        };
+        Ok(all.iter().filter_map(told).collect())
+    }
+}
+
+impl Worktree {
+    /// Settings by which git leaves the folders of all submodules alone, whatever `.gitmodules` says: as it is in the worktree,
+    /// in the index, in HEAD, and in `commit`.
+    pub(super) async fn submodules_left_alone(
+        &self,
+        commit: &CommitId,
+    ) -> Result<Vec<(String, String)>, GitError> {
+        let file = self.path().join(".gitmodules").to_string();
+        let theirs = format!("{commit}:.gitmodules");
+        let mut names = BTreeSet::new();
+        for (way, place) in [
+            ("--file", file.as_str()),
+            ("--blob", ":.gitmodules"),
+            ("--blob", "HEAD:.gitmodules"),
+            ("--blob", &theirs),
+        ] {
+            let list = ["config", way, place, "--no-includes", "--list", "--name-only", "-z"];
+            let exit = self.call(list).await?.exit().await?;
+            let listing = String::from_utf8_lossy(&exit.stdout.head).into_owned();
+            let named = |key: &str| Some(key.strip_prefix("submodule.")?.rsplit_once('.')?.0.to_owned());
+            names.extend(listing.split('\0').filter_map(named));
+        }
+        Ok(names.into_iter().map(|name| (format!("submodule.{name}.ignore"), "all".to_owned())).collect())
+    }
+
+    /// Registers submodules under the lock (it writes the shared configuration), then fetches them outside it. Only over a
+    /// network: a path could bring any file of this machine onto the branch.
+    pub(super) async fn fill_submodules(&self, remote: Option<&Remote>) -> Result<(), GitError> {
+        let file = self.path().join(".gitmodules").to_string();
+        let list = ["config", "--file", file.as_str(), "--no-includes", "--list", "-z"];
+        let found = declared(&self.call(list).await?.bytes().await?);
+        if let Some(what) = self.checkout().refused_among(found).await?.into_iter().next() {
+            return Err(GitError::SubmoduleAddress { what });
+        }
+        {
+            let _turn = self.checkout().turn().await?;
+            self.call(["submodule", "--quiet", "init"]).await?.done().await?;
+        }
+        let update = [
+            "submodule",
+            "--quiet",
+            "update",
+            "--init",
+            "--checkout",
+            "--recursive",
+            "--no-recommend-shallow",
+        ];
+        let protocols =
+            remote.map_or_else(Protocols::usual, |remote| Protocols::usual().and_of(remote.url()));
+        self.call(update).await?.network("a submodule's remote", protocols.remote_only()).done().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submodules_address_is_one_of_another_machine() {
+        let far = Some("https://github.com/o/n.git");
+        for url in ["https://h/l.git", "ssh://h/l", "git@h:o/l.git", "git://h/l", "../l.git", "./l"] {
+            assert_eq!(refused(url, far), None, "{url}");
+        }
+        for url in [
+            "/srv/l",
+            "file:///srv/l",
+            "FILE:///srv/l",
+            "srv/l",
+            "ext::sh -c id",
+            "fd::3",
+            " /srv/l",
+            "~/l",
+            "foo://h/l",
+        ] {
+            assert!(refused(url, far).is_some(), "{url}");
+        }
+        for base in [Some("/srv/n.git"), Some("file:///srv/n.git"), None] {
+            assert!(refused("../l", base).is_some(), "{base:?}");
+        }
+    }
+}
