@@ -165,19 +165,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
     /// Most step visits.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_steps: Option<u32>,
     /// Longest time, for example 15m.
-    #[arg(long, value_name = "SPAN")]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true)]
     pub max_wall_time: Option<Span>,
     /// Most US dollars.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", allow_negative_numbers = true)]
     pub max_cost: Option<f64>,
     /// Most turns of a session.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_turns: Option<u32>,
     /// Attempts of a turn in total.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_retries: Option<u32>,
     /// Format of the final report of steps without a schema.
     #[arg(long, value_name = "FMT")]
@@ -248,7 +248,7 @@ pub enum RunsCommand {
         /// The proposal.
         proposal_hash: String,
         /// How long the approval holds.
-        #[arg(long, value_name = "SPAN", default_value = "24h")]
+        #[arg(long, value_name = "SPAN", default_value = "24h", allow_hyphen_values = true)]
         expires: Span,
     },
     /// Check that a run's records hold together.
@@ -385,7 +385,8 @@ pub enum PolicyCommand {
 /// `agentd config …`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print every effective value with the layer it came from.
+    /// Print every effective value with the layer it came from, and what repositories' own files may not say.
+    #[command(visible_alias = "show")]
     Explain {
         /// Only keys that begin with this.
         #[arg(value_name = "KEY")]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use super::args::ConfigCommand;
-use super::context::{Context, main_checkout};
+use super::clones;
+use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::config::{self, Config, Source};
@@ -26,18 +27,40 @@ pub fn run(context: &Context, command: &ConfigCommand) -> Result<(), CommandErro
 fn explain(context: &Context, key: Option<&str>) -> Result<(), CommandError> {
     let output = context.output;
     let config = context.config()?;
+    let mut clones = clones::of(context, &config, context.global.repo.as_ref())?;
+    let refused: Vec<_> = clones
+        .iter()
+        .flat_map(|clone| clone.config.clone_file().map(|file| (&clone.repo, &file.refused)))
+        .flat_map(|(repo, keys)| keys.iter().map(|key| (repo.clone(), key.clone())))
+        .filter(|(_, refused)| {
+            key.is_none_or(|key| {
+                refused.key == "*" || is_at_or_below(&refused.key, key.trim_end_matches('.'))
+            })
+        })
+        .collect();
+    // Of one repository that agentd cloned its own values are meant.
+    let config = match clones.pop() {
+        Some(clone) if context.global.repo.is_some() => clone.config,
+        _ => config,
+    };
     let rows: Vec<_> = config
         .explain()
         .into_iter()
         .filter(|row| key.is_none_or(|key| is_at_or_below(&row.key, key.trim_end_matches('.'))))
         .collect();
-    if let (Some(key), true) = (key, rows.is_empty()) {
+    if let (Some(key), true) = (key, rows.is_empty() && refused.is_empty()) {
         return Err(CommandError::invalid(format!("no value is set at or below `{key}`"))
             .hint("`agentd config schema config` lists every key"));
     }
     if output.json() {
         let layers: Vec<_> = config.layers().collect();
-        return output.document(&json!({ "layers": layers, "values": rows }));
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|(repo, refused)| {
+                json!({ "repository": repo, "key": refused.key, "source": refused.source, "why": refused.why })
+            })
+            .collect();
+        return output.document(&json!({ "layers": layers, "values": rows, "refused": refused }));
     }
     let told: Vec<_> = rows
         .iter()
@@ -48,7 +71,17 @@ fn explain(context: &Context, key: Option<&str>) -> Result<(), CommandError> {
             vec![row.key.clone(), row.value.to_string(), source]
         })
         .collect();
-    output.table(&["KEY", "VALUE", "FROM"], &told)
+    output.table(&["KEY", "VALUE", "FROM"], &told)?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    output
+        .line("\nNot followed, because agentd manages the clone and its own file may only narrow yours:")?;
+    let told: Vec<_> = refused
+        .into_iter()
+        .map(|(repo, refused)| vec![repo.to_string(), refused.key, refused.source.to_string(), refused.why])
+        .collect();
+    output.table(&["REPOSITORY", "KEY", "FROM", "WHY"], &told)
 }
 
 fn is_at_or_below(key: &str, root: &str) -> bool {
@@ -93,6 +126,14 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
         }
         Err(error) => note(String::new(), Err(error.into())),
     }
+    for (key, secret) in
+        [("daemon.webhook_secret", config.webhook_secret()), ("daemon.token", config.front_token())]
+    {
+        match secret {
+            Ok(None) => {}
+            secret => note(key.to_owned(), secret.map(drop).map_err(Into::into)),
+        }
+    }
     let credentials = config.github_credentials().map(drop);
     note(format!("credentials for {}", config.github.api_url), credentials.map_err(Into::into));
     for (index, entry) in config.repositories.iter().enumerate() {
@@ -103,7 +144,7 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
             note(format!("origin branch {branch}"), parsed.map_err(told));
         }
     }
-    if main_checkout(context.env.working_dir()).is_some() {
+    if context.stands_in_checkout() {
         let root = context.base_path()?;
         let policy = equipment::policy(config, &root, Vec::new()).await.map(drop);
         note("policy".to_owned(), policy.map_err(Into::into));

@@ -6,8 +6,9 @@ use super::args::Global;
 use super::error::CommandError;
 use super::logging;
 use super::output::Output;
-use crate::config::{Config, Env, Flag, Request};
+use crate::config::{Config, ConfigError, Env, Flag, Request};
 use crate::sys::paths::AbsPath;
+use crate::sys::private_place;
 
 /// One invocation.
 #[derive(Debug, Clone)]
@@ -20,13 +21,35 @@ pub struct Context {
     pub output: Output,
     /// The repository's main checkout if the working directory is in one, else the working directory.
     pub base: PathBuf,
+    /// Whether that is a clone that agentd manages: its files say nothing about how agentd works.
+    pub in_clone: bool,
 }
 
 impl Context {
     /// Looks where the process stands.
     pub fn new(env: Env, global: Global, output: Output) -> Self {
         let base = main_checkout(env.working_dir()).unwrap_or_else(|| env.working_dir().to_owned());
-        Self { env, global, output, base }
+        let state = env.state_dir(global.state_dir.as_deref());
+        let in_clone = state.is_some_and(|state| is_below(&base, &state.join("repos")));
+        Self { env, global, output, base, in_clone }
+    }
+
+    /// Refuses a `--config` that names no file, also for commands that read no configuration: what is named is meant.
+    pub fn check_config_flag(&self) -> Result<(), CommandError> {
+        let Some(path) = self.global.config.as_ref().map(|path| self.env.working_dir().join(path)) else {
+            return Ok(());
+        };
+        match path.metadata() {
+            Ok(meta) if meta.is_dir() => {
+                let what = format!("--config {}: is a directory, not a file", path.display());
+                Err(CommandError::invalid(what).hint("name the agentd.toml in it"))
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(ConfigError::Missing { path }.into())
+            }
+            Err(source) => Err(ConfigError::Unreadable { path, source }.into()),
+        }
     }
 
     /// The configuration as flags, files and environment make it.
@@ -36,9 +59,10 @@ impl Context {
 
     /// The configuration for an agent, with flags that set keys.
     pub fn config_for(&self, agent: Option<&str>, flags: &[Flag]) -> Result<Config, CommandError> {
+        let base = self.config_base();
         let request = Request {
             explicit: self.global.config.as_deref(),
-            base: &self.base,
+            base: &base,
             repo: self.global.repo.as_ref(),
             agent,
             flags,
@@ -50,13 +74,34 @@ impl Context {
         Ok(config)
     }
 
+    /// Where configuration is looked for: here, but not in a clone that agentd manages.
+    pub fn config_base(&self) -> PathBuf {
+        let state = self.env.state_dir(self.global.state_dir.as_deref());
+        state.filter(|_| self.in_clone).unwrap_or_else(|| self.base.clone())
+    }
+
+    /// Whether the working directory is in a main checkout of the user's own.
+    pub fn stands_in_checkout(&self) -> bool {
+        !self.in_clone && main_checkout(self.env.working_dir()).is_some()
+    }
+
     /// The main checkout as an absolute path.
     pub fn base_path(&self) -> Result<AbsPath, CommandError> {
         AbsPath::new(&self.base).map_err(|error| CommandError::invalid(error.to_string()))
     }
 
-    /// The state directory (interface §3).
+    /// The state directory (interface §3). One that is not the user's alone is refused: what is in it is believed.
     pub fn state_dir(&self) -> Result<AbsPath, CommandError> {
+        let dir = self.state_place()?;
+        private_place::settle(dir.as_path()).map_err(|fault| {
+            CommandError::invalid(format!("the state directory {dir} {fault}"))
+                .hint(fault.remedy(dir.as_path()))
+        })?;
+        Ok(dir)
+    }
+
+    /// Where the state directory is, whoever else may reach it.
+    pub fn state_place(&self) -> Result<AbsPath, CommandError> {
         let dir = self.env.state_dir(self.global.state_dir.as_deref()).ok_or_else(|| {
             CommandError::invalid("no state directory: neither --state-dir, AGENTD_STATE_DIR nor HOME is set")
                 .hint("pass --state-dir DIR")
@@ -72,6 +117,12 @@ impl Context {
             .map_err(|error| CommandError::failed(format!("the runtime cannot be started: {error}")))?;
         Ok(runtime.block_on(work))
     }
+}
+
+/// Whether a path is below a folder, whatever links lead to either.
+pub fn is_below(path: &Path, folder: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    path.starts_with(folder) || real(path).starts_with(real(folder))
 }
 
 /// The main checkout around `dir`: where `.git` is a directory, or where the repository of a linked worktree has its own.

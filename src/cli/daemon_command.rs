@@ -14,7 +14,6 @@ use super::output::Tone;
 use super::sites::{self, Wish};
 use super::tools_command;
 use crate::config::Config;
-use crate::config::placeholder::Placeholder;
 use crate::daemon::status_format::{RunningStatus, Status};
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Holder, IssueRef, Limits, Parts, Presence, Progress,
@@ -80,7 +79,8 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
 /// The address that `daemon.listen` names, taken before anything is done, and the webhooks' secret.
 async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretString>)>, CommandError> {
     let config = context.config()?;
-    let secret = config.daemon.webhook_secret.as_ref().map(Placeholder::secret).transpose()?;
+    let secret = config.webhook_secret()?;
+    config.front_token()?;
     let Some(address) = config.daemon.listen else {
         if secret.is_some() {
             return Err(CommandError::invalid("daemon.webhook_secret is set, and there is no daemon.listen")
@@ -96,11 +96,6 @@ async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretStri
         CommandError::failed(format!("daemon.listen: cannot listen on {address}: {error}"))
             .hint("stop what listens there, or choose another port (0 = any free one)")
     })?;
-    if !address.ip().is_loopback() {
-        context.output.note(format!(
-            "{address} is not loopback: whoever reaches it can read what agentd does; put a proxy with a login before it"
-        ));
-    }
     Ok(Some((listening, secret)))
 }
 

@@ -7,6 +7,7 @@ pub mod output;
 mod agents_command;
 mod chat_command;
 mod config_command;
+mod clones;
 mod context;
 mod doctor;
 mod init;
@@ -121,6 +122,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
     };
     logging::start(&cli.global, output, told)?;
     let context = Context::new(env, cli.global, output);
+    context.check_config_flag()?;
     match &cli.command {
         Command::Config(command) => config_command::run(&context, command),
         Command::Policy(command) => policy_command::run(&context, command),

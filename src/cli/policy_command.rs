@@ -1,31 +1,44 @@
 //! `agentd policy eval`: the verdict on one call, with the rule that gave it (D45).
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::args::PolicyCommand;
+use super::clones;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use crate::config::Config;
-use crate::definition::policy_file::{PolicySource, read_policies, read_question};
-use crate::domain::policy::Decision;
+use crate::definition::policy_file::read_question;
+use crate::domain::policy::{Decision, DenyMode, PolicyInput, PolicyResult};
+use crate::domain::reach::{Reach, ReachedPath};
 use crate::engine::arguments;
-use crate::engine::policy::Policy;
-use crate::engine::policy_program::{PolicyProgram, TIME_LIMIT};
+use crate::engine::policy::{BUILTIN_VERSION, Policy};
+use crate::lifecycle::equipment;
+use crate::sys::paths::AbsPath;
+
+/// Tools that take paths of the worktree, and nothing else.
+const WORKTREE_TOOLS: [&str; 5] = ["read_file", "list_files", "search", "write_file", "edit_file"];
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandError> {
     let PolicyCommand::Eval { input } = command;
-    let config = context.config()?;
     let question = read_question(&read_json(context, input)?).map_err(|error| {
         CommandError::invalid(format!("{}: {error}", input.display()))
             .hint("`agentd config schema policy-input` has its form")
     })?;
-    let policy = policy(context, &config)?;
-    let verdict = context.block_on(policy.decide(&question))?;
+    let policy = policy(context)?;
+    let mut verdict = context.block_on(policy.decide(&question))?;
+    if verdict.result.decision == Decision::Allow && leads_out(&question) {
+        // The rules let it pass, and the tool would not: asked here, the answer is what would become of the call.
+        verdict.result = PolicyResult {
+            policy_version: Some(BUILTIN_VERSION.to_owned()),
+            public_reason: Some("The path leads out of the worktree.".to_owned()),
+            ..PolicyResult::deny("outside_worktree", DenyMode::ToolResult)
+        };
+        verdict.rule_id = None;
+    }
     let output = context.output;
     if output.json() {
         let mut told = serde_json::to_value(&verdict.result).unwrap_or_default();
@@ -46,20 +59,22 @@ pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandErro
     Ok(())
 }
 
-/// The policy of the configuration, outside of any worktree.
-fn policy(context: &Context, config: &Config) -> Result<Policy, CommandError> {
-    let sources = config.policy.files.iter().map(|file| PolicySource::read(&context.base.join(file)));
-    let sources =
-        sources.collect::<Result<Vec<_>, _>>().map_err(|error| CommandError::invalid(error.to_string()))?;
-    let rules = read_policies(&sources).map_err(|error| CommandError::invalid(error.to_string()))?;
-    let cwd = context.base_path()?;
-    let program = (!config.policy.program.is_empty()).then(|| PolicyProgram {
-        argv: config.policy.program.clone(),
-        cwd,
-        env: context.env.for_tools(),
-        timeout: TIME_LIMIT,
-    });
-    Ok(Policy::new(rules, program))
+/// The policy of the configuration, outside of any worktree; for `--repo` of a clone that agentd manages that of its runs.
+fn policy(context: &Context) -> Result<Policy, CommandError> {
+    let config = context.config()?;
+    let place = |path: PathBuf| AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()));
+    let children = context.env.for_tools();
+    let (config, base) = match clones::of(context, &config, context.global.repo.as_ref())?.pop() {
+        Some(clone) if context.global.repo.is_some() => (clone.config, place(clone.dir)?),
+        _ => (config, place(context.config_base())?),
+    };
+    Ok(context.block_on(equipment::policy(&config, &base, children))??)
+}
+
+/// Whether a built-in tool is to reach what is no plain path of the worktree.
+fn leads_out(question: &PolicyInput) -> bool {
+    let tool = question.tool.as_deref().unwrap_or_default();
+    WORKTREE_TOOLS.contains(&tool) && Reach::of(question, None).paths.contains(&ReachedPath::Unclear)
 }
 
 fn read_json(context: &Context, path: &Path) -> Result<Value, CommandError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, main_checkout};
+use super::context::{Context, is_below, main_checkout};
 use super::error::CommandError;
 use super::logging;
 use super::remote::Remote;
@@ -61,7 +61,7 @@ pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, Comman
 pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<Site, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     let repo = context.global.repo.as_ref();
-    let stands = main_checkout(context.env.working_dir()).is_some();
+    let stands = context.stands_in_checkout();
     let index = match (repo, operator.repositories.len()) {
         (Some(name), _) => position(&operator, name),
         (None, 1) if !stands => Some(0),
@@ -88,7 +88,7 @@ pub async fn of_run(
     wish: &Wish<'_>,
 ) -> Result<Site, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
-    let is_managed = checkout.as_path().starts_with(context.state_dir()?.as_path());
+    let is_managed = is_below(checkout.as_path(), context.state_dir()?.as_path());
     let names_it = |entry: &Repository| match &entry.path {
         Some(path) => is_same(path, checkout.as_path()),
         None => is_managed,
@@ -119,6 +119,14 @@ async fn here(
     repo: Option<&RepoName>,
     wish: &Wish<'_>,
 ) -> Result<Site, CommandError> {
+    if context.in_clone {
+        let what = format!(
+            "{} is a clone that agentd manages, and no entry of the configuration names it",
+            context.base.display()
+        );
+        return Err(CommandError::invalid(what)
+            .hint("go to where your configuration is, or pass --config with the file that names it"));
+    }
     opened(context, operator, &context.base_path()?, repo, wish).await
 }
 
@@ -127,6 +135,12 @@ async fn of_entry(context: &Context, entry: Entry<'_>, wish: &Wish<'_>) -> Resul
     let named = &operator.repositories[entry.index];
     let Some(path) = &named.path else { return managed(context, operator, named, wish).await };
     let path = main_checkout(path).unwrap_or_else(|| path.clone());
+    if is_below(&path, &context.state_dir()?.as_path().join("repos")) {
+        let what = format!("{} is a clone that agentd manages: its files are not yours", path.display());
+        return Err(
+            CommandError::invalid(what).hint("leave `path` out of the entry: then its `name` is enough")
+        );
+    }
     let checkout = AbsPath::new(&path).map_err(|error| CommandError::invalid(error.to_string()))?;
     if is_same(&path, &context.base) {
         return opened(context, operator.clone(), &checkout, named.name.as_ref(), wish).await;
@@ -155,7 +169,7 @@ async fn managed(
             prepared?
         }
     };
-    let config = managed::configuration(operator, &dir, name, &context.env)?;
+    let config = managed::configuration(operator, &dir, name, &context.env);
     Ok(Site { managed: true, ..opened(context, config, &dir, Some(name), &wish).await? })
 }
 

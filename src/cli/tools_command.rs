@@ -12,13 +12,15 @@ use crate::engine::arguments;
 use crate::lifecycle::refusal::Refusal;
 use crate::service::{Service, Setup, ToolCallResult, bind_mcp_tools, execute_tool_call, user};
 use crate::sys::clock::Clock;
+use crate::sys::paths::AbsPath;
 use crate::sys::shutdown::Shutdown;
 
 /// What the service of this invocation is made from.
 pub(super) fn setup(context: &Context) -> Result<Setup, CommandError> {
     Ok(Setup {
         config: Arc::new(context.config()?),
-        base: context.base_path()?,
+        base: AbsPath::new(context.config_base())
+            .map_err(|error| CommandError::invalid(error.to_string()))?,
         state: context.state_dir()?,
         env: context.env.clone(),
         clock: Clock::system(),

@@ -12,6 +12,7 @@ use super::session::DEFAULT_QUEUE;
 use super::source_format::Source;
 use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
+use crate::domain::egress::{Egress, HostRule};
 use crate::domain::money::Money;
 use crate::domain::redaction::Redactor;
 use crate::domain::rules::Globs;
@@ -188,6 +189,29 @@ impl Checker<'_> {
             "daemon.listen",
             format!("\"{listen}\" is not an address and port; write for example \"127.0.0.1:7878\""),
         );
+        self.require(
+            daemon.token.as_deref().is_none_or(|token| !token.trim().is_empty()),
+            "daemon.token",
+            "is empty; write a placeholder such as \"${AGENTD_TOKEN}\", or leave the key out",
+        );
+        let public = listen.parse().is_ok_and(|address: std::net::SocketAddr| !address.ip().is_loopback());
+        self.require(
+            !public || daemon.token.is_some(),
+            "daemon.listen",
+            format!(
+                "{listen} is not loopback: whoever reaches it could read every journal; set daemon.token = \
+                 \"${{AGENTD_TOKEN}}\", or listen on 127.0.0.1 behind a proxy with a login"
+            ),
+        );
+        for (index, host) in daemon.hosts.iter().enumerate() {
+            let key = format!("daemon.hosts[{index}]");
+            let named = host.trim().parse::<HostRule>().is_ok() && !host.contains('*');
+            self.require(
+                named,
+                &key,
+                format!("\"{host}\" is not a host; write example.org or example.org:8443"),
+            );
+        }
     }
 
     fn repository(&mut self, table: &RepositoryTable, key: &str) {
@@ -346,6 +370,9 @@ impl Checker<'_> {
             self.at_least_one(value, &format!("sandbox.{field}"));
             let fits = value < 1 << 40;
             self.require(fits, &format!("sandbox.{field}"), format!("{value} is no limit"));
+        }
+        if let Err(bad) = Egress::of(sandbox.hosts.iter().map(String::as_str)) {
+            self.require(false, "sandbox.hosts", bad.to_string());
         }
         for (name, endpoint) in &sandbox.endpoints {
             let key = format!("sandbox.endpoints.{name}");

@@ -275,6 +275,13 @@ pub struct DaemonTable {
     /// Placeholder of the secret that enables `POST /webhooks/github`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_secret: Option<String>,
+    /// Placeholder of the bearer token without which API, page and metrics answer nobody; needed where `listen` is not
+    /// loopback.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Further names under which API, page and metrics may be asked for (the Host header), beside the address in `listen`:
+    /// `agentd.example.org`, `agentd.example.org:8443`.
+    pub hosts: Vec<String>,
 }
 
 impl Default for DaemonTable {
@@ -286,6 +293,8 @@ impl Default for DaemonTable {
             max_follow_ups: 3,
             listen: String::new(),
             webhook_secret: None,
+            token: None,
+            hosts: Vec::new(),
         }
     }
 }

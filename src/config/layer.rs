@@ -42,8 +42,25 @@ impl Layer {
     pub fn read(path: &Path, env: &Env) -> Result<Self, ConfigError> {
         let text =
             text_of(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        let scope = Scope::of_file(path, env)?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        Self::parse(path, &text, Scope::of_file(path, env)?)
+    }
+
+    /// Reads the file of a repository that nobody vouches for: at most so many bytes, and no `.agentd.env` beside it.
+    pub(super) fn of_clone(path: &Path, most: u64, env: &Env) -> Result<Self, ConfigError> {
+        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, most + 1), &mut text)
+            .map_err(unreadable)?;
+        if text.len() as u64 > most {
+            let message = format!("it has more than {most} bytes");
+            return Err(unreadable(std::io::Error::other(message)));
+        }
+        Self::parse(path, &text, Scope::of_process(env))
+    }
+
+    fn parse(path: &Path, text: &str, scope: Scope) -> Result<Self, ConfigError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let syntax = |error: toml::de::Error| ConfigError::Syntax {
             at: Source::File { path: path.to_owned(), line: line_at(text, error.span().unwrap_or(0..0)) },
             message: error.message().to_owned(),

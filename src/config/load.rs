@@ -107,6 +107,8 @@ impl Config {
                     .webhook_secret
                     .as_deref()
                     .map(|text| tree.placeholder("daemon.webhook_secret", text)),
+                token: file.daemon.token.as_deref().map(|text| tree.placeholder("daemon.token", text)),
+                hosts: file.daemon.hosts.iter().map(|host| host.trim().to_ascii_lowercase()).collect(),
             },
             budgets: Budgets {
                 max_steps: budgets.max_steps,
@@ -141,6 +143,7 @@ impl Config {
             file,
             tree,
             layers,
+            clone_file: None,
         };
         Ok(config)
     }

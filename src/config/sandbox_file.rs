@@ -19,6 +19,9 @@ pub struct SandboxTable {
     pub max_file_mib: u64,
     /// Most files that one process has open.
     pub max_open_files: u64,
+    /// Hosts that the definitions of a clone which agentd manages may open to commands, beside the package registries; `*` =
+    /// all. What your own checkouts' definitions say needs no word here.
+    pub hosts: Vec<String>,
     /// Addresses that agent programs reach by name, credentials added by agentd.
     pub endpoints: BTreeMap<String, EndpointTable>,
 }
@@ -31,6 +34,7 @@ impl Default for SandboxTable {
             max_memory_mib: 16 * 1024,
             max_file_mib: 8 * 1024,
             max_open_files: 65_536,
+            hosts: Vec::new(),
             endpoints: BTreeMap::new(),
         }
     }

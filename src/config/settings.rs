@@ -20,12 +20,16 @@ use super::sandbox_file::SandboxTable;
 use super::source_format::Source;
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
+use super::trust::CloneFile;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
 use crate::domain::target::SessionSettings;
+
+/// Fewest characters of a secret that strangers may try to guess.
+const SHORTEST_SECRET: usize = 16;
 
 /// A configuration that was checked. Sections that cost something to use (a provider's key, a server's environment)
 /// are methods: they resolve placeholders, and can fail, only when they are used.
@@ -65,6 +69,8 @@ pub struct Config {
     pub(super) file: ConfigFile,
     pub(super) tree: Tree,
     pub(super) layers: Arc<Vec<Layer>>,
+    /// For a clone that agentd manages: what its own file came to.
+    pub(super) clone_file: Option<Arc<CloneFile>>,
 }
 
 /// One `[[repositories]]` entry, or the defaults for a checkout outside of any.
@@ -149,8 +155,12 @@ pub struct Daemon {
     pub max_follow_ups: u32,
     /// Address of the HTTP front.
     pub listen: Option<SocketAddr>,
-    /// Secret of the webhooks, unresolved.
+    /// Secret of the webhooks, unresolved; see [`Config::webhook_secret`].
     pub webhook_secret: Option<Placeholder>,
+    /// Token of the HTTP front, unresolved; see [`Config::front_token`].
+    pub token: Option<Placeholder>,
+    /// Further names of the HTTP front, in lower case, each with its port where one is named.
+    pub hosts: Vec<String>,
 }
 
 /// What a session needs to know; see [`Config::session`].
@@ -321,6 +331,37 @@ impl Config {
             }
             other => other.map(Some),
         }
+    }
+
+    /// The secret of the webhooks; one that can be guessed is refused.
+    ///
+    /// # Errors
+    /// [`ConfigError::MissingVariable`], or it is too short.
+    pub fn webhook_secret(&self) -> Result<Option<SecretString>, ConfigError> {
+        let secret = self.daemon.webhook_secret.as_ref();
+        secret.map(|secret| self.long_enough(secret)).transpose()
+    }
+
+    /// The bearer token of the HTTP front; one that can be guessed is refused.
+    ///
+    /// # Errors
+    /// [`ConfigError::MissingVariable`], or it is too short.
+    pub fn front_token(&self) -> Result<Option<SecretString>, ConfigError> {
+        let token = self.daemon.token.as_ref();
+        token.map(|token| self.long_enough(token)).transpose()
+    }
+
+    fn long_enough(&self, secret: &Placeholder) -> Result<SecretString, ConfigError> {
+        let value = secret.secret()?;
+        let length = secrecy::ExposeSecret::expose_secret(&value).trim().chars().count();
+        if length < SHORTEST_SECRET {
+            let message = format!(
+                "the value has {length} characters, and everybody on the network may guess; at least {SHORTEST_SECRET} are \
+                 needed (openssl rand -hex 32 makes one)"
+            );
+            return Err(self.invalid(secret.key(), &message));
+        }
+        Ok(value)
     }
 
     /// A provider by the name that targets use, resolved.

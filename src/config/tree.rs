@@ -80,6 +80,11 @@ impl Tree {
         self.values.insert(list.to_owned(), Value::Array(vec![Value::Table(entry)]));
     }
 
+    /// The value of a key that stands in no list.
+    pub fn at(&self, path: &str) -> Option<&Value> {
+        at(&self.values, path)
+    }
+
     /// An entry of a list of tables.
     pub fn entry(&self, list: &str, index: usize) -> Option<&Table> {
         self.values.get(list)?.as_array()?.get(index)?.as_table()
@@ -116,6 +121,15 @@ impl Tree {
             path = &path[..path.rfind(['.', '['])?];
         }
     }
+}
+
+/// The value of a key that stands in no list.
+pub(super) fn at<'t>(values: &'t Table, path: &str) -> Option<&'t Value> {
+    let (values, name) = match path.rsplit_once('.') {
+        Some((table, name)) => (at(values, table)?.as_table()?, name),
+        None => (values, path),
+    };
+    values.get(name)
 }
 
 /// The leaves of a table; see [`Tree::leaves`].

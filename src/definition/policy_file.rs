@@ -176,6 +176,24 @@ pub fn read_policies(sources: &[PolicySource]) -> Result<RuleSet, PolicyFileErro
     Ok(set)
 }
 
+/// Reads policy files that may only narrow others: their rules in order, under ids of their own. Their examples speak of
+/// them alone, and are not run.
+pub fn read_narrowing(sources: &[PolicySource]) -> Result<Vec<Rule>, PolicyFileError> {
+    let mut rules = Vec::new();
+    for source in sources {
+        let place = Place { source };
+        let file: PolicyFile = toml::from_str(&source.text).map_err(|error| {
+            place.wrong(error.span().map_or(0, |span| span.start), error.message().to_owned())
+        })?;
+        let version = policy_version(source.text.as_bytes());
+        for entry in file.rule.into_iter().map(Spanned::into_inner) {
+            let rule = read_rule(&entry, &version, &place)?;
+            rules.push(Rule { id: format!("repository:{}", rule.id), ..rule });
+        }
+    }
+    Ok(rules)
+}
+
 fn read_rule(entry: &RuleEntry, version: &str, place: &Place<'_>) -> Result<Rule, PolicyFileError> {
     let name = entry.name.get_ref();
     let at_name = entry.name.span().start;

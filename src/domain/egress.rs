@@ -74,6 +74,23 @@ impl Egress {
     }
 }
 
+impl Egress {
+    /// What of this reach lies within another, and the words of what does not.
+    pub fn within(&self, most: &Self) -> (Self, Vec<String>) {
+        match (self, most) {
+            (_, Self::Everything) | (Self::Nothing, _) => (self.clone(), Vec::new()),
+            (Self::Everything, most) => (most.clone(), self.words()),
+            (Self::Hosts(hosts), most) => {
+                let allowed: &[HostRule] = if let Self::Hosts(most) = most { most } else { &[] };
+                let is_allowed = |host: &HostRule| allowed.iter().any(|most| most.includes(host));
+                let (kept, left_out): (Vec<_>, Vec<_>) = hosts.iter().cloned().partition(is_allowed);
+                let left_out = left_out.iter().map(ToString::to_string).collect();
+                (if kept.is_empty() { Self::Nothing } else { Self::Hosts(kept) }, left_out)
+            }
+        }
+    }
+}
+
 /// A host, or all hosts below a name, with one port or the usual ones (443 and 80).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRule {
@@ -119,6 +136,19 @@ impl HostRule {
             host == self.name
         };
         named && self.port.map_or(port == 443 || port == 80, |own| own == port)
+    }
+
+    /// Whether it covers everything that another rule covers.
+    fn includes(&self, other: &Self) -> bool {
+        let names = match (self.below, other.below) {
+            (true, _) => {
+                let below = other.name.strip_suffix(&self.name).is_some_and(|rest| rest.ends_with('.'));
+                below || (other.below && other.name == self.name)
+            }
+            (false, below) => !below && other.name == self.name,
+        };
+        let usual = |port: Option<u16>| matches!(port, None | Some(80 | 443));
+        names && (self.port == other.port || (self.port.is_none() && usual(other.port)))
     }
 
     /// Whether it names this machine itself: only what is written out may lead there.

@@ -20,6 +20,8 @@ pub const NO_RULE_MATCHED: &str = "no_rule_matched";
 #[derive(Debug, Clone, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
+    /// Rules of somebody who may only narrow: asked first, and only their denials count.
+    narrowing: Vec<Rule>,
 }
 
 /// One rule.
@@ -88,12 +90,31 @@ pub struct RuleVerdict {
 impl RuleSet {
     /// Takes the rules in order.
     pub fn new(rules: Vec<Rule>) -> Self {
-        Self { rules }
+        Self { rules, narrowing: Vec::new() }
+    }
+
+    /// The same rules, and before them those of somebody who may only narrow.
+    #[must_use]
+    pub fn narrowed_by(self, narrowing: Vec<Rule>) -> Self {
+        Self { narrowing, ..self }
+    }
+
+    /// The denial of somebody who may only narrow, where theirs is the first of their rules that matches. What they allow,
+    /// or say nothing of, is for the rules proper.
+    pub fn deny(&self, input: &PolicyInput, reach: &Reach) -> Option<RuleVerdict> {
+        let rule = first_match(&self.narrowing, input, reach)?;
+        let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
+        (rule.effect == Decision::Deny).then_some(verdict)
     }
 
     /// The rules in order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The rules in order, after those of somebody who may only narrow.
+    pub fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.narrowing.iter().chain(&self.rules)
     }
 
     /// Whether any rule speaks of this kind: tool rules do not configure handoffs (P-004).
@@ -103,7 +124,7 @@ impl RuleSet {
 
     /// One version for all files: the file's own, or a hash over all of them.
     pub fn version(&self) -> Option<String> {
-        let mut versions: Vec<&str> = self.rules.iter().map(|rule| rule.policy_version.as_str()).collect();
+        let mut versions: Vec<&str> = self.all().map(|rule| rule.policy_version.as_str()).collect();
         versions.dedup();
         match versions.as_slice() {
             [] => None,
@@ -114,17 +135,7 @@ impl RuleSet {
 
     /// The first rule with the exact name that matches, else the first `*` rule that matches, else a denial.
     pub fn decide(&self, input: &PolicyInput, reach: &Reach) -> RuleVerdict {
-        let matching = |any: bool| {
-            self.rules.iter().find(|rule| {
-                rule.kind == input.kind
-                    && match &rule.name {
-                        RuleName::Exactly(name) => !any && name == input.resource_name(),
-                        RuleName::Any => any,
-                    }
-                    && rule.matches(input, reach)
-            })
-        };
-        match matching(false).or_else(|| matching(true)) {
+        match first_match(&self.rules, input, reach) {
             Some(rule) => RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) },
             None => {
                 let mut result = PolicyResult::deny(NO_RULE_MATCHED, DenyMode::Throw);
@@ -133,6 +144,21 @@ impl RuleSet {
             }
         }
     }
+}
+
+/// The first rule with the exact name that matches, else the first `*` rule that matches.
+fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, reach: &Reach) -> Option<&'r Rule> {
+    let matching = |any: bool| {
+        rules.iter().find(|rule| {
+            rule.kind == input.kind
+                && match &rule.name {
+                    RuleName::Exactly(name) => !any && name == input.resource_name(),
+                    RuleName::Any => any,
+                }
+                && rule.matches(input, reach)
+        })
+    };
+    matching(false).or_else(|| matching(true))
 }
 
 /// `sha256:` and the first 12 hexadecimal digits over a policy file's bytes (P-014).

@@ -88,8 +88,7 @@ impl Policy {
 
     /// Versions of the rule files, for the record of the run's start.
     pub fn versions(&self) -> Vec<String> {
-        let mut versions: Vec<String> =
-            self.rules.rules().iter().map(|rule| rule.policy_version.clone()).collect();
+        let mut versions: Vec<String> = self.rules.all().map(|rule| rule.policy_version.clone()).collect();
         versions.dedup();
         versions
     }
@@ -127,6 +126,9 @@ impl Policy {
         let reach = self.reach(input).await;
         if let Some(denial) = self.plan_denial(input, &reach) {
             return builtin(denial);
+        }
+        if let Some(denial) = self.rules.deny(input, &reach) {
+            return denial;
         }
         let by_rule = self.rules.covers(input.kind).then(|| self.rules.decide(input, &reach));
         match (by_rule, &self.program) {

@@ -61,7 +61,8 @@ impl PolicyProgram {
 }
 
 /// Reads an answer: one JSON object of the closed shape, nothing before or behind it.
-fn read_answer(bytes: &[u8]) -> PolicyResult {
+#[doc(hidden)]
+pub fn read_answer(bytes: &[u8]) -> PolicyResult {
     let Ok(document) = serde_json::from_slice::<Value>(bytes) else {
         return invalid("not one JSON document");
     };

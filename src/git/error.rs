@@ -273,7 +273,8 @@ pub(super) fn cause(what: &str, code: String, stderr: &str, remote: Option<&str>
 }
 
 /// The end of what a program wrote, short enough for a message.
-pub(super) fn last_lines(text: &str) -> String {
+#[doc(hidden)]
+pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(6)..].join("; ");
     let start = kept.char_indices().rev().nth(799).map_or(0, |(at, _)| at);

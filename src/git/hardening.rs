@@ -8,7 +8,7 @@ use super::error::GitError;
 
 /// What a repository's configuration asks for that it may not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Hardening {
+pub struct Hardening {
     /// Entries that override it.
     pub overrides: Vec<(String, String)>,
     /// A key that redirects transfers and cannot be overridden: network calls are refused.
@@ -36,7 +36,8 @@ impl Hardening {
 }
 
 /// Reads the output of `git config --list --includes --show-scope -z`: scope, NUL, key, line feed, value, NUL.
-pub(super) fn judge(listing: &[u8]) -> Hardening {
+#[doc(hidden)]
+pub fn judge(listing: &[u8]) -> Hardening {
     let text = String::from_utf8_lossy(listing);
     let mut fields = text.split('\0');
     let mut own = Vec::new();

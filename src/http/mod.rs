@@ -11,3 +11,5 @@ mod webhook;
 
 pub use chat::Chat;
 pub use server::{Front, Listening, listen};
+#[doc(hidden)]
+pub use webhook::is_signed;

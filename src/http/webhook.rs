@@ -77,8 +77,8 @@ pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body:
     (StatusCode::ACCEPTED, Json(json!({ "accepted": rings, "event": event }))).into_response()
 }
 
-/// Compares in constant time.
-fn is_signed(secret: &[u8], body: &[u8], header: &str) -> bool {
+/// Whether a webhook's body has the signature of its header; compares in constant time.
+pub fn is_signed(secret: &[u8], body: &[u8], header: &str) -> bool {
     let Some(signature) = header.strip_prefix("sha256=").and_then(|digits| hex::decode(digits).ok()) else {
         return false;
     };

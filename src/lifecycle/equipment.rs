@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::refusal::Refusal;
 use crate::config::settings::Session;
 use crate::config::{Config, Env};
-use crate::definition::policy_file::{PolicySource, read_policies};
+use crate::definition::policy_file::{PolicyFileError, PolicySource, read_narrowing, read_policies};
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::stop::StopDetail;
 use crate::engine::day_cap::DayCap;
@@ -57,29 +57,39 @@ pub fn tool_homes(env: &Env) -> Vec<(OsString, OsString)> {
     found.collect()
 }
 
-/// Rules and program of `[policy]`; relative paths start at `base` (D85).
+/// Rules and program of `[policy]`; relative paths start at `base`, or for a clone that agentd manages where the operator's
+/// file is (D85). Of the clone's own policy files only the denials count.
 pub async fn policy(
     config: &Config,
     base: &AbsPath,
     child_env: Vec<(OsString, OsString)>,
 ) -> Result<Policy, Refusal> {
-    let files: Vec<PathBuf> =
-        config.policy.files.iter().map(|file| base.join(file).as_path().to_owned()).collect();
+    let start = config.paths_start("policy.files", base.as_path());
+    let files: Vec<PathBuf> = config.policy.files.iter().map(|file| start.join(file)).collect();
+    let own = config.clone_file().map(|clone| clone.policy_files.clone()).unwrap_or_default();
     let rules = blocking(move || {
-        let sources = files.iter().map(|file| PolicySource::read(file)).collect::<Result<Vec<_>, _>>()?;
-        read_policies(&sources)
+        let read = |files: &[PathBuf]| -> Result<Vec<_>, _> {
+            files.iter().map(|file| PolicySource::read(file)).collect()
+        };
+        Ok(read_policies(&read(&files)?)?.narrowed_by(read_narrowing(&read(&own)?)?))
     })
     .await?
-    .map_err(|error| {
+    .map_err(|error: PolicyFileError| {
         Refusal::new(StopDetail::ConfigInvalid, format!("The policy cannot be used: {error}."))
     })?;
     let program = (!config.policy.program.is_empty()).then(|| PolicyProgram {
         argv: config.policy.program.clone(),
-        cwd: base.clone(),
+        cwd: program_folder(config, "policy.program", base),
         env: child_env,
         timeout: crate::engine::policy_program::TIME_LIMIT,
     });
     Ok(Policy::new(rules, program))
+}
+
+/// Where a program of the operator's is started: in the main checkout, but not in a clone that agentd manages, where a
+/// relative name would be the repository's.
+pub fn program_folder(config: &Config, key: &str, checkout: &AbsPath) -> AbsPath {
+    AbsPath::new(config.paths_start(key, checkout.as_path())).unwrap_or_else(|_| checkout.clone())
 }
 
 /// The providers that the session's targets name, and no others.

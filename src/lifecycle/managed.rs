@@ -1,11 +1,14 @@
 //! A clone that agentd manages in its state directory: its files are always those of the origin branch (D1, D85).
 
+use std::path::Path;
+
 use tokio_util::sync::CancellationToken;
 
 use super::refusal::Refusal;
 use super::site::Site;
-use crate::config::layer::Layer;
 use crate::config::{Config, Env, Repository};
+use crate::domain::egress::{Egress, TRUSTED};
+use crate::domain::flow::Definition;
 use crate::domain::name::{BranchName, RepoName};
 use crate::domain::stop::StopDetail;
 use crate::git::checkout::Checkout;
@@ -93,16 +96,93 @@ fn origin_branch(entry: &Repository, name: &RepoName) -> Result<BranchName, Refu
     })
 }
 
-/// The operator's configuration with what the clone's own file may add (D85); what it may not is said.
-pub fn configuration(config: &Config, dir: &AbsPath, name: &RepoName, env: &Env) -> Result<Config, Refusal> {
-    let files = [dir.join("agentd.toml"), dir.join(".agent/agentd.toml")];
-    let Some(file) = files.iter().find(|file| file.as_path().is_file()) else { return Ok(config.clone()) };
-    let layer = Layer::read(file.as_path(), env)?;
-    let (config, left_out) = config.with_managed_clone(&layer, name, env)?;
-    if !left_out.is_empty() {
-        tracing::info!(repo = %name, keys = left_out.join(", "), "keys of the clone's own configuration do not count");
+/// The operator's configuration, narrowed by the clone's own file (D85); what it may not say is said in the log, too.
+pub fn configuration(config: &Config, dir: &AbsPath, name: &RepoName, env: &Env) -> Config {
+    let config = config.in_clone(dir.as_path(), name, env);
+    if let Some(told) = refused(&config) {
+        tracing::info!(repo = %name, "{told}");
     }
-    Ok(config)
+    config
+}
+
+/// A sentence about the keys of the clone's own file that do not count, by reason.
+pub fn refused(config: &Config) -> Option<String> {
+    let refused = &config.clone_file()?.refused;
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for key in refused {
+        let name = match key.key.as_str() {
+            "*" => format!("the whole of {}", key.source),
+            name => format!("{name} ({})", key.source),
+        };
+        match reasons.iter_mut().find(|(why, _)| *why == key.why) {
+            Some((_, keys)) => keys.push(name),
+            None => reasons.push((&key.why, vec![name])),
+        }
+    }
+    let told: Vec<String> =
+        reasons.into_iter().map(|(why, keys)| format!("{}: {why}", keys.join(", "))).collect();
+    let intro = "The repository's own configuration may only narrow the operator's, since agentd manages the clone. Not followed";
+    (!told.is_empty()).then(|| format!("{intro}: {}.", told.join("; ")))
+}
+
+/// Narrows what the definition of a managed clone asks of the sandbox: whoever can push there does not say what it holds.
+/// Gives a sentence for each wish that is not followed.
+pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
+    let sandbox = &mut definition.boundaries.sandbox;
+    let mut told = Vec::new();
+    if !sandbox.enabled {
+        sandbox.enabled = true;
+        told.push("enabled = false: only your own sandbox.mode switches the sandbox off".to_owned());
+    }
+    if !sandbox.allowed_paths.is_empty() {
+        let paths = std::mem::take(&mut sandbox.allowed_paths);
+        told.push(format!(
+            "filesystem.allowedPaths {}: nothing beside the worktree is writable",
+            paths.join(", ")
+        ));
+    }
+    let operators = config.sandbox.hosts.iter().map(String::as_str);
+    let most = Egress::of(TRUSTED.iter().copied().chain(operators)).unwrap_or(Egress::Nothing);
+    let (network, left_out) = sandbox.network.within(&most);
+    sandbox.network = network;
+    if !left_out.is_empty() {
+        let hosts = left_out.join(", ");
+        told.push(format!(
+            "network.trustedDomains {hosts}: sandbox.hosts in your own agentd.toml allows them"
+        ));
+    }
+    let name = &definition.name;
+    let sentence = |wish| {
+        format!(
+            "The agent \"{name}\" comes from a clone that agentd manages. Not followed, of its runner.boundaries.sandbox: {wish}."
+        )
+    };
+    told.into_iter().map(sentence).collect()
+}
+
+/// Refuses a clone whose definitions lead out of it by a link: their text goes to models, and this machine's files do not.
+pub fn stays_inside(root: &Path) -> Result<(), Refusal> {
+    let Ok(real) = root.canonicalize() else { return Ok(()) };
+    let mut open = vec![root.join(".agent")];
+    while let Some(path) = open.pop() {
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        if meta.is_symlink() {
+            let inside = path
+                .canonicalize()
+                .is_ok_and(|to| to.starts_with(&real) && !to.starts_with(real.join(".git")));
+            if !inside {
+                let message = format!(
+                    "{} is a link that leads out of the repository, and its definitions come from a clone that agentd manages.",
+                    path.display()
+                );
+                return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+                    .hint("put the file itself into the repository"));
+            }
+        } else if meta.is_dir() {
+            open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+    }
+    Ok(())
 }
 
 /// Brings a managed clone's files to the present commit of its origin branch.

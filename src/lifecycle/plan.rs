@@ -8,6 +8,7 @@ use super::enclosure;
 use super::equipment::{self, blocking};
 use super::issue_file;
 use super::lease::mapping_of;
+use super::managed;
 use super::mapping_format::MappingRecord;
 use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
@@ -21,8 +22,11 @@ use crate::domain::agent_program::{AgentProgram, Worker};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
 use crate::domain::issue::Issue;
-use crate::domain::mapping::worktree_of;
+use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::outgoing::plain_line;
+use crate::domain::policy::{
+    Decision, FALLBACK_PUBLIC_REASON, PolicyInput, PolicyPrincipal, ProposalContext, Proposed,
+};
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
@@ -90,6 +94,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     };
     let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
     let (loaded, policy, mut warnings) = definitions(&request, &agent, site).await?;
+    admitted(&request, &issue, &agent, &policy, site).await?;
     supported(&loaded, site).await?;
     let workers = workers_here(&loaded, site).await?;
     if site.replay.is_some() && !workers.programs().is_empty() {
@@ -162,7 +167,25 @@ async fn definitions(
     agent: &str,
     site: &Site,
 ) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
-    let read = load_definition(site.checkout.root(), agent, &request.parameters).await;
+    let (mut loaded, policy, mut warnings) = on_disk(request, agent, site).await?;
+    if !site.managed {
+        return Ok((loaded, policy, warnings));
+    }
+    // Whoever can push there decides neither how it is held nor what it may do; what was asked for in vain is said.
+    let told = managed::narrow(&mut loaded.definition, &site.config)
+        .into_iter()
+        .chain(managed::refused(&site.config));
+    warnings.extend(told.map(|text| warning(site, "clone_may_only_narrow", text)));
+    Ok((loaded, policy, warnings))
+}
+
+/// As [`definitions`], before anything is narrowed.
+async fn on_disk(
+    request: &RunRequest,
+    agent: &str,
+    site: &Site,
+) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
+    let read = definition_of(agent, &request.parameters, site).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
     let Some(kept) = &site.kept else { return Ok((read?, policy?, Vec::new())) };
     // The operator sees in each run's own output that it did not run on what is on disk (S10).
@@ -180,7 +203,7 @@ async fn definitions(
 /// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
 pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
     let agent = &site.repository.agent;
-    let read = load_definition(site.checkout.root(), agent, &BTreeMap::new()).await;
+    let read = definition_of(agent, &BTreeMap::new(), site).await;
     let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
     let broken = read.as_ref().err().or(policy.as_ref().err()).cloned();
     if let Some(kept) = &site.kept {
@@ -189,6 +212,42 @@ pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
         let _ = kept.policy(policy);
     }
     broken.map_or(Ok(()), Err)
+}
+
+/// Whether the policy lets the agent work on the issue at all (D71): it may refuse whom GitHub's permissions admit.
+async fn admitted(
+    request: &RunRequest,
+    issue: &Issue,
+    agent: &str,
+    policy: &Policy,
+    site: &Site,
+) -> Result<(), Refusal> {
+    if site.replay.is_some() {
+        return Ok(());
+    }
+    let context = ProposalContext {
+        agent: agent.to_owned(),
+        step: String::new(),
+        principal: PolicyPrincipal::new(&request.principal, request.permission),
+        repo: site.repo.to_string(),
+        issue: issue.key.clone(),
+        branch: branch_of(&issue.key).to_string(),
+    };
+    let input = PolicyInput::new(context, 0, Proposed::Run).map_err(|error| {
+        Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.")
+            .technical(error.to_string())
+    })?;
+    let verdict = policy.decide(&input).await;
+    if verdict.result.decision == Decision::Allow {
+        return Ok(());
+    }
+    let by =
+        verdict.rule_id.map_or_else(|| "The policy".to_owned(), |id| format!("The policy's rule \"{id}\""));
+    let public = verdict.result.public_reason.unwrap_or_else(|| FALLBACK_PUBLIC_REASON.to_owned());
+    let message = format!("{by} does not let the agent \"{agent}\" work on this issue: {public}");
+    Err(Refusal::new(StopDetail::PolicyDenied, message)
+        .hint(format!("its reason: {}", verdict.result.reason))
+        .hint("agentd policy eval --input FILE asks the same, with kind \"run\""))
 }
 
 async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<IssueSnapshot>), Refusal> {
@@ -230,6 +289,19 @@ async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
     let path = site.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
     let peeked = blocking(move || lock::peek(&path)).await.ok().flatten()?;
     mapping_of(&peeked.record?)
+}
+
+/// Reads the definition of an agent of the repository.
+async fn definition_of(
+    agent: &str,
+    parameters: &BTreeMap<String, String>,
+    site: &Site,
+) -> Result<Loaded, Refusal> {
+    if site.managed {
+        let root = site.checkout.root().as_path().to_owned();
+        blocking(move || managed::stays_inside(&root)).await??;
+    }
+    load_definition(site.checkout.root(), agent, parameters).await
 }
 
 /// Reads the definition of an agent of the main checkout `root`.
@@ -301,11 +373,26 @@ fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
 async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
     let definition = &loaded.definition;
     let table = &site.config.sandbox;
-    let asked_for = !matches!(table.mode, SandboxMode::Auto | SandboxMode::Off);
+    // What a clone's definition starts is nobody's but whoever can push there.
+    let asked_for = match table.mode {
+        SandboxMode::Auto => site.managed,
+        SandboxMode::Bubblewrap | SandboxMode::Landlock => true,
+        SandboxMode::Off => false,
+    };
     if definition.boundaries.sandbox.enabled
         && asked_for
         && let Err(why) = enclosure::cage(&site.env, table).await
     {
+        if table.mode == SandboxMode::Auto {
+            let message = format!(
+                "There is no sandbox here ({why}), and {} is a clone that agentd manages: whoever can push there would run \
+                 commands with your rights.",
+                site.repo
+            );
+            return Err(Refusal::new(StopDetail::ConfigInvalid, message)
+                .hint("on Linux install bubblewrap; agentd doctor says what is missing")
+                .hint("or say that you want that: sandbox.mode = \"off\" in your own agentd.toml"));
+        }
         let message = format!("There is no cage as sandbox.mode asks for: {why}.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint("make it possible (agentd doctor says what is missing), or set sandbox.mode = \"auto\""));

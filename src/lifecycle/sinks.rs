@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::equipment;
 use super::site::Site;
 use crate::domain::event::Event;
 use crate::engine::journal::{Journal as _, JournalError};
@@ -27,7 +28,8 @@ pub async fn emit(site: &Site, journal: &FileJournal) -> Result<(), JournalError
         Ok(Err(error)) => Err(format!("the run record cannot be read: {error}")),
         Err(panic) => Err(panic.to_string()),
     };
-    let place = (site.checkout.root(), site.child_environment());
+    let folder = equipment::program_folder(&site.config, "record.sinks", site.checkout.root());
+    let place = (&folder, site.child_environment());
     let problems = feed_all(&site.config.record.sinks, &record, place).await;
     journal.append(Event::RecordEmitted { problems })?;
     journal.flush().await

@@ -69,7 +69,7 @@ impl Site {
     pub fn redaction_program(&self) -> Option<RedactionProgram> {
         (!self.config.redaction.program.is_empty()).then(|| RedactionProgram {
             argv: self.config.redaction.program.clone(),
-            cwd: self.checkout.root().clone(),
+            cwd: equipment::program_folder(&self.config, "redaction.program", self.checkout.root()),
             env: self.child_environment(),
         })
     }

@@ -142,8 +142,8 @@ const RATE_NAMES: &[&str] =
 const REQUEST_NAMES: &[&str] =
     &["invalid_request_error", "not_found_error", "invalid_argument", "not_found", "model_not_found"];
 
-/// `retry-after-ms`, or `Retry-After` in seconds or as a date.
-fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+/// How long a provider asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date.
+pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|value| value.parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1000.0).ok();

@@ -20,4 +20,6 @@ mod openai_responses_wire;
 mod gemini;
 mod gemini_wire;
 
+#[doc(hidden)]
+pub use failure::retry_after;
 pub use providers::{ProviderError, Providers};

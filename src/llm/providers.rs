@@ -8,7 +8,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AG
 use secrecy::ExposeSecret;
 
 use super::failure::invalid;
-use super::sse::Event;
+use super::sse::{Event, Events};
 use super::transport::{Answer, Endpoint, cut_off, timed_out};
 use super::{anthropic, gemini, openai, openai_responses};
 use crate::config::{self, ProviderKind};
@@ -188,10 +188,10 @@ impl Provider {
     async fn exchange(&self, request: &ModelRequest, body: Vec<u8>) -> Result<ModelReply, ModelError> {
         let answer = self.endpoint.post(&self.path(request), body, request.stream, request.timeout).await?;
         let mut events = match answer {
-            Answer::Body(body) => return self.read(request, &body),
+            Answer::Body(body) => return read_reply(self.kind, request, &body),
             Answer::Stream(events) => events,
         };
-        let mut fold = self.fold();
+        let mut fold = Fold::of(self.kind);
         let mut any = false;
         while let Some(event) = events.next(request.timeout).await? {
             any = true;
@@ -204,24 +204,6 @@ impl Provider {
         }
         fold.finish(request)
     }
-
-    fn read(&self, request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-        match self.kind {
-            ProviderKind::Anthropic => anthropic::read(request, body),
-            ProviderKind::Openai => openai::read(request, body),
-            ProviderKind::OpenaiResponses => openai_responses::read(request, body),
-            ProviderKind::Gemini => gemini::read(request, body),
-        }
-    }
-
-    fn fold(&self) -> Fold {
-        match self.kind {
-            ProviderKind::Anthropic => Fold::Anthropic(anthropic::Fold::default()),
-            ProviderKind::Openai => Fold::Openai(openai::Fold::default()),
-            ProviderKind::OpenaiResponses => Fold::OpenaiResponses(openai_responses::Fold::default()),
-            ProviderKind::Gemini => Fold::Gemini(gemini::Fold::default()),
-        }
-    }
 }
 
 /// A reply in the making.
@@ -232,7 +214,54 @@ enum Fold {
     Gemini(gemini::Fold),
 }
 
+/// Reads a provider's reply; by itself for those who try it with what no provider sends.
+///
+/// # Errors
+/// It is not what the wire promises.
+#[doc(hidden)]
+pub fn read_reply(kind: ProviderKind, request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
+    match kind {
+        ProviderKind::Anthropic => anthropic::read(request, body),
+        ProviderKind::Openai => openai::read(request, body),
+        ProviderKind::OpenaiResponses => openai_responses::read(request, body),
+        ProviderKind::Gemini => gemini::read(request, body),
+    }
+}
+
+/// Reads a provider's stream of events, in slices as they come; for those who try it with what no provider sends.
+///
+/// # Errors
+/// It is not what the wire promises.
+#[doc(hidden)]
+pub fn read_stream<'a>(
+    kind: ProviderKind,
+    request: &ModelRequest,
+    slices: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<ModelReply, ModelError> {
+    let (mut events, mut fold) = (Events::default(), Fold::of(kind));
+    for slice in slices {
+        for event in events.push(slice) {
+            if fold.event(&event)? {
+                return fold.finish(request);
+            }
+        }
+    }
+    if let Some(event) = events.finish() {
+        fold.event(&event)?;
+    }
+    fold.finish(request)
+}
+
 impl Fold {
+    fn of(kind: ProviderKind) -> Self {
+        match kind {
+            ProviderKind::Anthropic => Self::Anthropic(anthropic::Fold::default()),
+            ProviderKind::Openai => Self::Openai(openai::Fold::default()),
+            ProviderKind::OpenaiResponses => Self::OpenaiResponses(openai_responses::Fold::default()),
+            ProviderKind::Gemini => Self::Gemini(gemini::Fold::default()),
+        }
+    }
+
     fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
         match self {
             Self::Anthropic(fold) => fold.event(event),

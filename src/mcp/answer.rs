@@ -7,10 +7,7 @@ use serde_json::Value;
 use crate::engine::tool::{ToolError, ToolOutput};
 
 /// A call's answer. `isError` and JSON-RPC errors are for the model, with the tool's own class where it sent one (S-029).
-pub(super) fn read(
-    server: &str,
-    answer: Result<CallToolResponse, ServiceError>,
-) -> Result<ToolOutput, ToolError> {
+pub fn read(server: &str, answer: Result<CallToolResponse, ServiceError>) -> Result<ToolOutput, ToolError> {
     match answer {
         Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => Err(failure(result)),
         Ok(CallToolResponse::Complete(result)) => {

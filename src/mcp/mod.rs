@@ -8,6 +8,8 @@ mod connection;
 mod tool;
 mod answer;
 
+#[doc(hidden)]
+pub use answer::read as read_answer;
 pub use servers::{McpError, McpServers, Phase, ServerConfig, ServerTransport, ServerWarning};
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod holder_format;
 pub mod lock;
 pub mod memory;
 pub mod paths;
+pub mod private_place;
 pub mod socket;
 pub mod pipes;
 pub mod worktree_path;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use agentd::config::layer::Layer;
 use agentd::config::{Config, ConfigError, Entry, Env, Flag, ProviderKind, Publish, Request, Source};
 use agentd::domain::name::RepoName;
 use secrecy::ExposeSecret as _;
@@ -262,32 +261,26 @@ fn d85_a_managed_clone_decides_only_agent_lower_budgets_and_verify() {
          [policy]\nfiles = [\"theirs.toml\"]\n[verify]\ncommands = [[\"make\"]]\n[commit]\nauthor_name = \"x\"\n",
     );
     let name = RepoName::parse("o/n").unwrap();
-    let layer = Layer::read(&file, &place.env()).unwrap();
-    let (config, left_out) = config.with_managed_clone(&layer, &name, &place.env()).unwrap();
+    let clone = place.dir.path().join("clone");
+    let config = config.in_clone(&clone, &name, &place.env());
     assert_eq!(config.repository(Some(&name), None).agent, "theirs");
     assert_eq!((config.budgets.max_steps, config.budgets.max_wall_time.as_secs()), (5, 300));
     assert_eq!(config.budgets.max_cost.dollars(), 10.0);
     assert_eq!(config.verify.commands, [["make"]]);
     assert_eq!(config.policy.files, [PathBuf::from("mine.toml")]);
+    let refused = |config: &Config| -> Vec<String> {
+        config.clone_file().unwrap().refused.iter().map(|refused| refused.key.clone()).collect()
+    };
     assert_eq!(
-        left_out,
-        [
-            "repositories[0].name",
-            "repositories[0].publish",
-            "budgets.max_cost",
-            "policy.files",
-            "commit.author_name"
-        ]
+        refused(&config),
+        ["repositories[0].publish", "budgets.max_cost", "policy.files", "commit.author_name"]
     );
     assert!(matches!(config.source("budgets.max_steps"), Source::File { path, line: 7 } if path == file));
 
-    let file = place.file("clone/agentd.toml", "[verify]\ncommands = [[\"curl\", \"${GITHUB_TOKEN}\"]]\n");
-    let layer = Layer::read(&file, &place.env()).unwrap();
-    let (config, left_out) = config.with_managed_clone(&layer, &name, &place.env()).unwrap();
-    assert_eq!(
-        (config.verify.commands.as_slice(), left_out),
-        ([vec!["make".to_owned()]].as_slice(), vec!["verify.commands".to_owned()])
-    );
+    place.file("clone/agentd.toml", "[verify]\ncommands = [[\"curl\", \"${GITHUB_TOKEN}\"]]\n");
+    let config = place.load().unwrap().in_clone(&clone, &name, &place.env());
+    assert_eq!(config.verify.commands, Vec::<Vec<String>>::new());
+    assert_eq!(refused(&config), ["verify.commands"]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod fingerprints;
 mod llm;
 mod outside;
 mod own_agents;
+mod parsers;
 mod policy_attacks;
 mod policy_decisions;
 mod session;

@@ -145,8 +145,9 @@ fn policy(context: &Context, config: &Config) -> Finding {
             "name rule files in policy.files; `agentd init` writes one",
         );
     }
+    let base = context.config_base();
     let sources: Result<Vec<_>, _> =
-        config.policy.files.iter().map(|file| PolicySource::read(&context.base.join(file))).collect();
+        config.policy.files.iter().map(|file| PolicySource::read(&base.join(file))).collect();
     match sources.and_then(|sources| read_policies(&sources)) {
         Ok(rules) => Finding::ok("policy", format!("{} rules, examples included", rules.rules().len())),
         Err(error) => {

@@ -2,6 +2,7 @@
 
 mod local;
 mod site;
+mod weak;
 
 use serde_json::{Value, json};
 
@@ -70,8 +71,10 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
 async fn look(context: &Context) -> Vec<Finding> {
     let mut findings =
         vec![local::git(context).await, local::repository(context).await, local::cage(context).await];
+    findings.push(weak::state(context));
     match context.config() {
         Ok(config) => {
+            findings.extend(weak::look(context, &config).await);
             findings.extend(local::configuration(context, &config));
             findings.extend(site::look(context, config).await);
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Finding;
+use super::{Finding, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
@@ -31,7 +31,11 @@ const PROGRAM: &str = "program";
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     let config = Arc::new(config);
-    let (Ok(base), Ok(state)) = (context.base_path(), context.state_dir()) else {
+    // A clone of agentd's own is looked at as such, and not as a checkout that its files speak for.
+    if context.in_clone {
+        return models(&config, None).await;
+    }
+    let (Ok(base), Ok(state)) = (context.base_path(), context.state_place()) else {
         return models(&config, None).await;
     };
     let opening = Opening {
@@ -155,10 +159,8 @@ async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
             return vec![Finding::problem("github", error.to_string(), remedy)];
         }
     };
-    let who = match github.viewer().await {
-        Ok(viewer) => viewer.actor.login.clone(),
-        Err(_) => "the token".to_owned(),
-    };
+    let viewer = github.viewer().await.ok();
+    let who = viewer.map_or_else(|| "the token".to_owned(), |viewer| viewer.actor.login.clone());
     let mut findings = vec![match repository.permission {
         _ if repository.archived => Finding::problem(
             "github",
@@ -180,6 +182,7 @@ async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
         ),
         None => Finding::ok("github", format!("{who} can read {}; GitHub does not say what else", site.repo)),
     }];
+    findings.extend(viewer.and_then(weak::token));
     if !repository.full_name.eq_ignore_ascii_case(&site.repo.to_string()) {
         findings.push(Finding::warning(
             "github",

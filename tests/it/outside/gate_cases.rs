@@ -66,7 +66,11 @@ async fn p_005_p_006_case_20_a_policy_program_that_fails_or_babbles_lets_nothing
     ];
     for (program, reason) in programs {
         let replies = vec![calls(&[write("ok.txt")]), reports("Done.", json!([]))];
-        let more = format!("[policy]\nfiles = []\nprogram = [\"sh\", \"-c\", {}]\n", json!(program));
+        // It admits the run, and fails on the call.
+        let whole = format!(
+            "case \"$(cat)\" in *'\"kind\":\"run\"'*) echo '{{\"decision\":\"allow\",\"reason\":\"admitted\"}}';; *) {program};; esac"
+        );
+        let more = format!("[policy]\nfiles = []\nprogram = [\"sh\", \"-c\", {}]\n", json!(whole));
         let world = solo(replies, None, &more).await;
         let (code, output) = run(&world).await;
         assert_eq!(

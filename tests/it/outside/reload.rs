@@ -75,6 +75,9 @@ async fn managed(rounds: usize) -> World {
     let overlay = overlay.replace("[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n", "");
     let managed = "[[repositories]]\nname = \"demo/shop\"\norigin_branch = \"develop\"\n[policy]\nfiles = [\".agent/policy.toml\"]\n";
     world.write("elsewhere/agentd.toml", &format!("{overlay}\n{managed}\n"));
+    // Relative paths of the operator's file start beside it, and not in the clone.
+    let policy = std::fs::read_to_string(shop.join(".agent/policy.toml")).unwrap();
+    world.write("elsewhere/.agent/policy.toml", &policy);
     world
 }
 

@@ -1,0 +1,215 @@
+//! What works and is weak: secrets that can be guessed, files that others can read or write, and what repositories that
+//! agentd clones itself ask for. A problem, where leaving it lets somebody else decide what runs here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+use crate::cli::clones;
+use crate::cli::context::{Context, is_below};
+use crate::config::Config;
+use crate::config::sandbox_file::SandboxMode;
+use crate::definition;
+use crate::github::Viewer;
+use crate::lifecycle::{enclosure, managed};
+use crate::sys::private_place;
+
+/// Name of the file with the values of placeholders.
+const ENV_FILE: &str = ".agentd.env";
+
+/// Scopes that agentd has a use for.
+const USEFUL_SCOPES: [&str; 6] =
+    ["repo", "public_repo", "read:org", "read:project", "read:user", "user:email"];
+
+/// The state directory.
+pub fn state(context: &Context) -> Finding {
+    let what = "state";
+    let dir = match context.state_place() {
+        Ok(dir) => dir,
+        Err(error) => return Finding::problem(what, error.message, "pass --state-dir DIR"),
+    };
+    match private_place::fault(dir.as_path()) {
+        None => Finding::ok(what, format!("{dir} is yours alone")),
+        Some(fault) if fault.is_mended_by_mode() => Finding::warning(
+            what,
+            format!("{dir} {fault}"),
+            format!("chmod 700 {dir}; the next run does it, too"),
+        ),
+        Some(fault) => Finding::problem(what, format!("{dir} {fault}"), fault.remedy(dir.as_path())),
+    }
+}
+
+/// Everything that a configuration tells.
+pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = front(config);
+    findings.extend(files(context, config));
+    findings.extend(programs(context, config));
+    findings.extend(of_clones(context, config).await);
+    findings
+}
+
+/// The HTTP front: its secrets. An address that everybody reaches is refused without a token when the file is read.
+fn front(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Err(error) = config.webhook_secret() {
+        let remedy = "make a long one (openssl rand -hex 32), for GitHub's webhook and for agentd";
+        findings.push(Finding::problem("webhooks", error.to_string(), remedy));
+    }
+    if let Err(error) = config.front_token() {
+        findings.push(Finding::problem("listen", error.to_string(), "make a long one: openssl rand -hex 32"));
+    } else if let Some(address) = config.daemon.listen.filter(|address| !address.ip().is_loopback()) {
+        findings.push(Finding::warning(
+            "listen",
+            format!("{address} is not loopback: reports and journals go over the network, for whoever has the token"),
+            "listen on 127.0.0.1 behind a proxy with TLS, or see that only you reach the address",
+        ));
+    }
+    findings
+}
+
+/// Files that decide what runs, and files with secrets.
+fn files(context: &Context, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let start = config.paths_start("policy.files", &context.base);
+    let policies = config.policy.files.iter().map(|file| start.join(file));
+    let layers: Vec<PathBuf> = config.layers().map(Path::to_path_buf).collect();
+    let env_files: BTreeSet<PathBuf> = layers.iter().map(|layer| layer.with_file_name(ENV_FILE)).collect();
+    let deciding = layers.iter().cloned().map(|path| ("configuration", path));
+    let deciding = deciding.chain(policies.map(|path| ("policy", path)));
+    for (what, path) in deciding.chain(env_files.iter().cloned().map(|path| ("secrets", path))) {
+        if let Some(mode) = others(&path).filter(|mode| mode & 0o022 != 0) {
+            findings.push(Finding::problem(
+                what,
+                format!(
+                    "{} can be written by others (mode {mode:04o}): they decide what runs",
+                    path.display()
+                ),
+                format!("look whether it says what you wrote, then: chmod go-w {}", path.display()),
+            ));
+        }
+    }
+    for path in env_files {
+        if let Some(mode) = others(&path).filter(|mode| mode & 0o044 != 0) {
+            findings.push(Finding::warning(
+                "secrets",
+                format!("{} can be read by others (mode {mode:04o})", path.display()),
+                format!("chmod 600 {}", path.display()),
+            ));
+        }
+    }
+    findings
+}
+
+/// The mode of a file that is there.
+#[cfg(unix)]
+fn others(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(path.metadata().ok().filter(std::fs::Metadata::is_file)?.mode() & 0o777)
+}
+
+/// Rights of others are not known here.
+#[cfg(not(unix))]
+fn others(_path: &Path) -> Option<u32> {
+    None
+}
+
+/// Programs and policy files of the operator's that lie where whoever can push puts them.
+fn programs(context: &Context, config: &Config) -> Vec<Finding> {
+    let Ok(state) = context.state_place() else { return Vec::new() };
+    let clones = state.as_path().join("repos");
+    let first = |argv: &[String]| argv.first().map(PathBuf::from);
+    let named = [
+        ("policy.program", first(&config.policy.program)),
+        ("redaction.program", first(&config.redaction.program)),
+    ];
+    let sinks = config.record.sinks.iter().map(|argv| ("record.sinks", first(argv)));
+    let files = config.policy.files.iter().map(|file| ("policy.files", Some(file.clone())));
+    let all = named.into_iter().chain(sinks).chain(files);
+    let within = all
+        .filter_map(|(key, path)| Some((key, path?)))
+        .filter(|(_, path)| path.is_absolute() && is_below(path, &clones));
+    within
+        .map(|(key, path)| {
+            Finding::problem(
+                "policy",
+                format!("{key} names {}, which whoever can push to the repository writes", path.display()),
+                "copy it to a place of your own, and name that",
+            )
+        })
+        .collect()
+}
+
+/// What clones ask for and do not get, and whether there is a sandbox for them.
+async fn of_clones(context: &Context, config: &Config) -> Vec<Finding> {
+    let what = "clones";
+    let mut findings = Vec::new();
+    let Some(name) = config.repositories.iter().find(|entry| entry.path.is_none()).map(|entry| &entry.name)
+    else {
+        return findings;
+    };
+    let name = name.as_ref().map_or_else(|| "a repository".to_owned(), ToString::to_string);
+    match enclosure::cage(&context.env, &config.sandbox).await {
+        Err(_) if config.sandbox.mode == SandboxMode::Off => findings.push(Finding::warning(
+            what,
+            format!("sandbox.mode is \"off\", and agentd clones {name} itself: whoever can push there runs commands as you"),
+            "take sandbox.mode out of agentd.toml",
+        )),
+        Err(why) => findings.push(Finding::problem(
+            what,
+            format!("agentd clones {name} itself, and there is no sandbox ({why}): its runs do not start"),
+            "on Linux install bubblewrap, or give the repository a `path`",
+        )),
+        Ok(_) => {}
+    }
+    let clones = match clones::of(context, config, None) {
+        Ok(clones) => clones,
+        Err(error) => {
+            findings.push(Finding::problem(what, error.message, "pass --state-dir DIR"));
+            return findings;
+        }
+    };
+    for clone in clones {
+        let agent = clone.config.repository(Some(&clone.repo), None).agent;
+        let folder = clone.dir.join(".agent").join(agent);
+        let linked = managed::stays_inside(&clone.dir).err();
+        let definition = linked.is_none().then(|| definition::load(&clone.dir, &folder, &BTreeSet::new()));
+        let wishes = match definition {
+            Some(Ok(mut loaded)) => managed::narrow(&mut loaded.definition, &clone.config),
+            // What cannot be read is told by the run, and by `agents check`.
+            _ => Vec::new(),
+        };
+        let told = managed::refused(&clone.config).into_iter().chain(wishes);
+        let told: Vec<String> = told.map(|told| format!("{}: {told}", clone.repo)).collect();
+        if let Some(refusal) = linked {
+            let remedy = "whoever pushed it wanted a file of this machine: ask them";
+            findings.push(Finding::problem(what, format!("{}: {refusal}", clone.repo), remedy));
+        }
+        findings.push(match told.is_empty() {
+            true => Finding::ok(what, format!("{} says nothing that is not its to say", clone.repo)),
+            false => Finding::warning(
+                what,
+                told.join("\n"),
+                "what you want of it, write into your own agentd.toml; `agentd config explain` lists it all",
+            ),
+        });
+    }
+    findings
+}
+
+/// A classic token that could do far more than agentd asks of it.
+pub fn token(viewer: &Viewer) -> Option<Finding> {
+    let scopes: Vec<&str> = viewer.scopes.as_ref()?.iter().map(String::as_str).collect();
+    if scopes.is_empty() {
+        return None;
+    }
+    let remedy = "make a fine-grained token for these repositories alone: contents, issues and pull requests, read and write";
+    let beyond: Vec<&str> = scopes.iter().copied().filter(|scope| !USEFUL_SCOPES.contains(scope)).collect();
+    let told = match beyond.as_slice() {
+        [] => format!(
+            "a classic token ({}): it reaches every repository that its owner does",
+            scopes.join(", ")
+        ),
+        beyond => format!("a classic token that may do what agentd never does: {}", beyond.join(", ")),
+    };
+    Some(Finding::warning("token", told, remedy))
+}

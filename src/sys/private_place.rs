@@ -1,0 +1,190 @@
+//! Whether a directory is this user's alone: nobody else may put files into it, read it, or put another in its place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What is wrong with a directory that should be this user's alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// It is a symbolic link.
+    Link,
+    /// It is something else than a directory.
+    NoDirectory,
+    /// Somebody else owns it.
+    Owner(u32),
+    /// Others may write into it.
+    Writable(u32),
+    /// Others may look into it.
+    Readable(u32),
+    /// Anybody may put something else in its place: a directory above is open to all, and not sticky.
+    Above(PathBuf),
+    /// It cannot be looked at.
+    Unknown(String),
+}
+
+impl Fault {
+    /// Whether it is mended by taking the rights of others away, which loses nothing.
+    pub fn is_mended_by_mode(&self) -> bool {
+        matches!(self, Self::Readable(_))
+    }
+
+    /// What to do about it, for the directory `dir`.
+    pub fn remedy(&self, dir: &Path) -> String {
+        let dir = dir.display();
+        match self {
+            Self::Link => {
+                format!(
+                    "name the directory itself, by --state-dir or AGENTD_STATE_DIR: {dir} only leads to it"
+                )
+            }
+            Self::NoDirectory | Self::Unknown(_) => {
+                "name another directory, by --state-dir or AGENTD_STATE_DIR".to_owned()
+            }
+            Self::Owner(_) => {
+                format!("take it over: chown -R \"$(id -u)\" {dir}; or name another, by --state-dir")
+            }
+            Self::Writable(_) | Self::Readable(_) => {
+                format!("look whether everything in it is yours, then: chmod 700 {dir}")
+            }
+            Self::Above(above) => {
+                format!("chmod o-w {} (or chmod +t), or name another, by --state-dir", above.display())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link => f.write_str("is a symbolic link: whoever owns the link decides where it leads"),
+            Self::NoDirectory => f.write_str("is no directory"),
+            Self::Owner(uid) => write!(f, "belongs to another user (uid {uid})"),
+            Self::Writable(mode) => write!(f, "can be written by others (mode {mode:04o})"),
+            Self::Readable(mode) => write!(f, "can be read by others (mode {mode:04o})"),
+            Self::Above(above) => {
+                write!(f, "is not safe: everybody may write to {}, which is not sticky", above.display())
+            }
+            Self::Unknown(why) => write!(f, "cannot be looked at: {why}"),
+        }
+    }
+}
+
+/// The first thing that is wrong with a directory, the worst first. One that is not there yet is fine where it will be.
+#[cfg(unix)]
+pub fn fault(dir: &Path) -> Option<Fault> {
+    use std::os::unix::fs::MetadataExt as _;
+    match dir.symlink_metadata() {
+        Ok(meta) if meta.is_symlink() => return Some(Fault::Link),
+        Ok(meta) if !meta.is_dir() => return Some(Fault::NoDirectory),
+        Ok(meta) => {
+            let (mode, own) = (meta.mode() & 0o7777, nix::unistd::geteuid().as_raw());
+            if meta.uid() != own {
+                return Some(Fault::Owner(meta.uid()));
+            }
+            if mode & 0o022 != 0 {
+                return Some(Fault::Writable(mode));
+            }
+            if let Some(fault) = above(dir) {
+                return Some(fault);
+            }
+            return (mode & 0o077 != 0).then_some(Fault::Readable(mode));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Some(Fault::Unknown(error.to_string())),
+    }
+    above(dir)
+}
+
+/// Rights of others are not known here.
+#[cfg(not(unix))]
+pub fn fault(dir: &Path) -> Option<Fault> {
+    match dir.symlink_metadata() {
+        Ok(meta) if meta.is_symlink() => Some(Fault::Link),
+        Ok(meta) if !meta.is_dir() => Some(Fault::NoDirectory),
+        _ => None,
+    }
+}
+
+#[cfg(unix)]
+fn above(dir: &Path) -> Option<Fault> {
+    use std::os::unix::fs::MetadataExt as _;
+    let open =
+        |dir: &&Path| dir.metadata().is_ok_and(|meta| meta.mode() & 0o002 != 0 && meta.mode() & 0o1000 == 0);
+    dir.ancestors().skip(1).find(open).map(|above| Fault::Above(above.to_owned()))
+}
+
+/// Sees to it that a directory is this user's alone. Where others may only read, their rights are taken away, and that is
+/// said; everything else is the fault, because nobody knows what is in it by now.
+pub fn settle(dir: &Path) -> Result<(), Fault> {
+    match fault(dir) {
+        None => Ok(()),
+        Some(fault) if fault.is_mended_by_mode() => {
+            close(dir).map_err(|error| Fault::Unknown(error.to_string()))?;
+            tracing::warn!("{} {fault}; now it is yours alone (mode 0700)", dir.display());
+            Ok(())
+        }
+        Some(fault) => Err(fault),
+    }
+}
+
+/// Takes the rights of others away.
+#[cfg(unix)]
+fn close(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+}
+
+/// Rights of others are not known here.
+#[cfg(not(unix))]
+fn close(_dir: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn made(mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode)).unwrap();
+        (dir, state)
+    }
+
+    #[test]
+    fn what_others_may_do_with_a_directory_is_known() {
+        for (mode, expected) in [
+            (0o700, None),
+            (0o755, Some(Fault::Readable(0o755))),
+            (0o750, Some(Fault::Readable(0o750))),
+            (0o711, Some(Fault::Readable(0o711))),
+            (0o775, Some(Fault::Writable(0o775))),
+            (0o777, Some(Fault::Writable(0o777))),
+            (0o1777, Some(Fault::Writable(0o1777))),
+            (0o702, Some(Fault::Writable(0o702))),
+        ] {
+            let (_dir, state) = made(mode);
+            assert_eq!(fault(&state), expected, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_a_file_and_an_open_folder_above_are_found_and_what_is_not_there_is_fine() {
+        let (dir, state) = made(0o700);
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        symlink(&state, &link).unwrap();
+        crate::sys::files::write_private(&file, b"").unwrap();
+        assert_eq!(fault(&link), Some(Fault::Link));
+        assert_eq!(fault(&file), Some(Fault::NoDirectory));
+        assert_eq!(fault(&dir.path().join("none/yet")), None);
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let below = state.join("below");
+        assert_eq!(fault(&below), Some(Fault::Above(state.clone())));
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(fault(&below), None, "nobody removes what is another's there");
+    }
+}
