@@ -20,6 +20,9 @@ use crate::sys::socket;
 
 /// Connections that a program may hold at once.
 const MOST: usize = 32;
+/// The pause after a connection could not be taken.
+#[cfg(unix)]
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// What a program can open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +74,12 @@ impl Doorway {
                 let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
                 tokio::spawn(async move {
                     let mut talks = Talks { server, under_way: JoinSet::new() };
-                    while let Ok((stream, _)) = listener.accept().await {
-                        talks.begin(stream.into_split());
+                    loop {
+                        match listener.accept().await {
+                            Ok((stream, _)) => talks.begin(stream.into_split()),
+                            // No more files, for example: a moment later there may be some.
+                            Err(_) => tokio::time::sleep(PAUSE).await,
+                        }
                     }
                 })
             }

@@ -36,6 +36,7 @@ use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
 use crate::sys::lock;
+use crate::sys::descriptors;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
@@ -49,6 +50,7 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         let shutdown = listen()?;
         let chats: Chats = Arc::new(watch::channel(None).0);
         let (mut parts, _watching) = parts(context, &shutdown, &chats).await?;
+        descriptors::raise();
         let front = if once { None } else { front(context).await? };
         parts.listen = front.as_ref().map(|(listening, _)| listening.address.to_string());
         for watched in &parts.repositories {
@@ -60,9 +62,9 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
         if front.is_some() {
             chats.send_replace(chat(context).await?);
         }
-        let front = front.map(|(mut listening, secret)| {
+        let front = front.map(|(mut listening, secrets)| {
             context.output.note(format!("listening on http://{}/", listening.address));
-            listening.serve(daemon_front(context, &daemon, secret, chats.subscribe())?);
+            listening.serve(daemon_front(context, &daemon, secrets, chats.subscribe())?);
             Ok::<_, CommandError>(listening)
         });
         let _listening = front.transpose()?;
@@ -76,11 +78,17 @@ pub fn daemon(context: &Context, once: bool) -> Result<u8, CommandError> {
     })?
 }
 
-/// The address that `daemon.listen` names, taken before anything is done, and the webhooks' secret.
-async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretString>)>, CommandError> {
+/// Of the webhooks, and of everyone who asks.
+struct Secrets {
+    webhook: Option<SecretString>,
+    token: Option<SecretString>,
+}
+
+/// The address that `daemon.listen` names, taken before anything is done, and the front's secrets.
+async fn front(context: &Context) -> Result<Option<(Listening, Secrets)>, CommandError> {
     let config = context.config()?;
     let secret = config.webhook_secret()?;
-    config.front_token()?;
+    let token = config.front_token()?;
     let Some(address) = config.daemon.listen else {
         if secret.is_some() {
             return Err(CommandError::invalid("daemon.webhook_secret is set, and there is no daemon.listen")
@@ -96,7 +104,7 @@ async fn front(context: &Context) -> Result<Option<(Listening, Option<SecretStri
         CommandError::failed(format!("daemon.listen: cannot listen on {address}: {error}"))
             .hint("stop what listens there, or choose another port (0 = any free one)")
     })?;
-    Ok(Some((listening, secret)))
+    Ok(Some((listening, Secrets { webhook: secret, token })))
 }
 
 /// The chat endpoint's service, where somebody may use it. A required MCP server that fails ends the start (exit 3).
@@ -114,15 +122,17 @@ async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
 fn daemon_front(
     context: &Context,
     daemon: &Daemon,
-    webhook_secret: Option<SecretString>,
+    secrets: Secrets,
     chat: watch::Receiver<Option<Arc<Chat>>>,
 ) -> Result<Front, CommandError> {
     Ok(Front {
+        token: secrets.token,
+        hosts: context.config()?.daemon.hosts.clone(),
         status: daemon.statuses(),
         progress: daemon.progress(),
         state: StateDir::new(context.state_dir()?.as_path().to_owned()),
         bell: daemon.waker(),
-        webhook_secret,
+        webhook_secret: secrets.webhook,
         chat,
     })
 }

@@ -57,16 +57,63 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
         schema.insert("additionalProperties".to_owned(), json!(false));
     }
     let schema = Value::Object(schema);
+    ends(&schema)?;
     jsonschema::validator_for(&schema).map_err(|error| format!("{} at {}", error, error.instance_path()))?;
     Ok(schema)
 }
 
 /// How deep subschemas are followed; a schema that refers to itself ends here.
 const DEEPEST: usize = 8;
+/// How many subschemas are looked at: a few that refer to each other often are many.
+const MOST_LOOKED_AT: usize = 10_000;
+/// How many subschemas one value may be held against, references followed.
+const MOST_FOR_A_VALUE: usize = 10_000;
+
+/// Whether holding a value against the schema ends, and soon: subschemas for the same value that refer to themselves, or to
+/// each other over and over, would not.
+fn ends(root: &Value) -> Result<(), String> {
+    fn cost(root: &Value, schema: &Value, within: &mut Vec<*const Value>, left: &mut usize) -> Result<(), String> {
+        let Some(members) = schema.as_object() else { return Ok(()) };
+        let place: *const Value = schema;
+        if within.contains(&place) {
+            return Err("it refers to itself for the same value".to_owned());
+        }
+        *left = left.checked_sub(1).ok_or("its references lead to too many subschemas")?;
+        within.push(place);
+        let referred = members.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#'));
+        let referred = referred.and_then(|pointer| root.pointer(pointer));
+        let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|key| members.get(key)?.as_array());
+        let single = ["not", "if", "then", "else"].into_iter().filter_map(|key| members.get(key));
+        let depending = members.get("dependentSchemas").and_then(Value::as_object);
+        let same = referred.into_iter().chain(lists.flatten()).chain(single);
+        for subschema in same.chain(depending.into_iter().flat_map(Map::values)) {
+            cost(root, subschema, within, left)?;
+        }
+        within.pop();
+        Ok(())
+    }
+    fn each(root: &Value, schema: &Value, left: &mut usize) -> Result<(), String> {
+        cost(root, schema, &mut Vec::new(), &mut MOST_FOR_A_VALUE.clone())?;
+        *left = left.checked_sub(1).ok_or("it has too many subschemas")?;
+        match schema {
+            Value::Object(members) => members.values().try_for_each(|member| each(root, member, left)),
+            Value::Array(members) => members.iter().try_for_each(|member| each(root, member, left)),
+            _ => Ok(()),
+        }
+    }
+    each(root, root, &mut 100_000)
+}
 
 /// What an object schema declares for a member of the object, whichever of its subschemas for the same object does it.
 pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
-    fn within<'s>(root: &'s Value, schema: &'s Value, name: &str, depth: usize) -> Option<&'s Value> {
+    fn within<'s>(
+        root: &'s Value,
+        schema: &'s Value,
+        name: &str,
+        depth: usize,
+        left: &mut usize,
+    ) -> Option<&'s Value> {
+        *left = left.checked_sub(1)?;
         if let Some(found) = schema.get("properties").and_then(|properties| properties.get(name)) {
             return Some(found);
         }
@@ -79,9 +126,9 @@ pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
         let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
         let branches = ["then", "else"].into_iter().filter_map(|key| schema.get(key));
         let mut same = referred.into_iter().chain(lists.flatten()).chain(branches);
-        same.find_map(|subschema| within(root, subschema, name, depth - 1))
+        same.find_map(|subschema| within(root, subschema, name, depth - 1, left))
     }
-    within(schema, schema, name, DEEPEST)
+    within(schema, schema, name, DEEPEST, &mut MOST_LOOKED_AT.clone())
 }
 
 #[cfg(test)]
@@ -108,6 +155,23 @@ mod tests {
         assert_eq!(closed(open.clone()), open);
         let composed = json!({ "type": "object", "anyOf": [{ "properties": { "a": {} } }] });
         assert_eq!(closed(composed.clone()), composed);
+    }
+
+    #[test]
+    fn a_schema_that_multiplies_itself_is_refused_and_one_that_describes_a_tree_is_not() {
+        let mut defs = Map::new();
+        for level in 0..40 {
+            let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
+            defs.insert(format!("d{level}"), json!({ "allOf": [next.clone(), next] }));
+        }
+        defs.insert("d40".to_owned(), json!({ "properties": { "x": {} } }));
+        let schema = json!({ "$ref": "#/$defs/d0", "$defs": defs });
+        assert!(closed_schema(&object(schema.clone())).unwrap_err().contains("too many subschemas"));
+        assert_eq!(declared(&schema, "user_id"), None);
+        let many: Vec<Value> = (0..1000).map(|_| json!({ "$ref": "#" })).collect();
+        assert_eq!(declared(&json!({ "anyOf": many }), "user_id"), None);
+        let tree = json!({ "properties": { "child": { "$ref": "#" }, "name": { "type": "string" } } });
+        closed_schema(&object(tree)).unwrap();
     }
 
     /// A tool that is nothing but its schema.
@@ -160,6 +224,9 @@ mod tests {
             json!({ "type": "object", "properties": { "a": { "type": "strin" } } }),
             json!({ "type": "object", "required": "a" }),
             json!({ "type": "object", "properties": { "a": { "$ref": "https://example.invalid/x.json" } } }),
+            json!({ "allOf": [{ "$ref": "#" }] }),
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "anyOf": [{ "$ref": "#/$defs/b" }] }, "b": { "not": { "$ref": "#/$defs/a" } } } }),
+            json!({ "properties": { "a": { "type": "string", "pattern": "(((a{999}){999}){999})" } } }),
         ] {
             assert!(closed_schema(&object(broken.clone())).is_err(), "{broken}");
         }

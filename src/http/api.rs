@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use tokio_util::io::ReaderStream;
 
 use super::ledger::Row;
 use super::server::{Shared, failure};
@@ -18,6 +20,8 @@ type Of = State<Arc<Shared>>;
 
 /// Runs that a list has unless more are asked for.
 const USUAL: usize = 50;
+/// What is read of a file at once, in bytes.
+const AT_ONCE: usize = 64 * 1024;
 /// Most runs of one list.
 const MOST: usize = 1000;
 
@@ -25,8 +29,12 @@ fn not_yet() -> Response {
     failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the daemon has not looked yet; ask again")
 }
 
-/// `GET /health`: 200 while the daemon works; `degraded` while a repository cannot be polled.
-pub async fn health(State(shared): Of) -> Response {
+/// `GET /health`: 200 while the daemon works; `degraded` while a repository cannot be polled. Who does not have the token
+/// hears that it is there, and nothing of it.
+pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
+    if !shared.access.admits(&headers) {
+        return Json(json!({ "status": "ok" })).into_response();
+    }
     let Some(status) = shared.status() else { return Json(json!({ "status": "starting" })).into_response() };
     let failing: Vec<&Status> = Some(&status)
         .filter(|status| {
@@ -94,7 +102,7 @@ pub async fn run(State(shared): Of, Path(asked): Path<String>) -> Response {
     match shared.ledger.find(&asked).await {
         None => no_run(&asked),
         Some((dir, row)) => match file(&dir.result()).await {
-            Some(bytes) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+            Some(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
             None => Json(row.document()).into_response(),
         },
     }
@@ -118,14 +126,15 @@ async fn kept(
 ) -> Response {
     let Some((dir, _)) = shared.ledger.find(asked).await else { return no_run(asked) };
     match file(&place(&dir)).await {
-        Some(bytes) => ([(header::CONTENT_TYPE, kind), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], bytes)
-            .into_response(),
+        Some(body) => ([(header::CONTENT_TYPE, kind)], body).into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_written", "the run has not written it yet"),
     }
 }
 
-async fn file(path: &std::path::Path) -> Option<Vec<u8>> {
-    tokio::fs::read(path).await.ok()
+/// A file, sent as it is read: a journal may be long, and many may ask for it.
+async fn file(path: &std::path::Path) -> Option<Body> {
+    let file = tokio::fs::File::open(path).await.ok()?;
+    Some(Body::from_stream(ReaderStream::with_capacity(file, AT_ONCE)))
 }
 
 fn no_run(asked: &str) -> Response {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::body::Body;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -80,7 +80,6 @@ pub(super) fn router() -> Router<Arc<Shared>> {
         .route("/api/{user_id}/chat", post(chat))
         .route("/api/{user_id}/conversations", get(list).post(begin))
         .route("/api/{user_id}/conversations/{conversation}", get(read).delete(remove))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
 }
 
 /// The chat and the user that the token is, if that is the user of the path.
@@ -124,13 +123,18 @@ async fn chat(
     State(shared): Of,
     Path(user_id): Path<String>,
     headers: HeaderMap,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    body: Body,
 ) -> Response {
     let (chat, user) = match admitted(&shared, &headers, &user_id) {
         Ok(admitted) => admitted,
         Err(refused) => return *refused,
     };
-    let Ok(body) = body else { return too_long() };
+    // Nothing is read of who has no token.
+    let body = match super::body::read(body, LARGEST_BODY).await {
+        Ok(body) => body,
+        Err(super::body::Refused::TooLarge(_)) => return too_long(),
+        Err(refused) => return refused.into_response(),
+    };
     let asked = match Asked::of(&body) {
         Ok(asked) => asked,
         Err(what) => return invalid(&what),

@@ -1,7 +1,10 @@
 //! The daemon's HTTP front: JSON API, chat endpoint, health, metrics, webhooks, and a status page that follows along.
 
+mod access;
 mod api;
+mod body;
 mod chat;
+mod connections;
 mod ledger;
 mod metrics;
 mod page;

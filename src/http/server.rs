@@ -4,26 +4,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::middleware::{self, Next};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 
+use super::access::{self, Access};
 use super::chat::Chat;
 use super::ledger::Ledger;
 use super::webhook::Deliveries;
-use super::{api, chat, metrics, page, stream, webhook};
+use super::{api, chat, connections, metrics, page, stream, webhook};
 use crate::daemon::Progress;
 use crate::daemon::status_format::Status;
 use crate::store::run_dir::StateDir;
 
-/// GitHub's own limit for the body of a webhook.
-const LARGEST_BODY: usize = 25 * 1024 * 1024;
+/// What answers of the front are, if they do not say otherwise: for no other site, and never a page.
+const GUARDS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
 
 /// What the front shows and may touch: nothing of the daemon but its bell.
 #[derive(Clone)]
@@ -38,6 +45,10 @@ pub struct Front {
     pub bell: Arc<Notify>,
     /// Secret of the webhooks; `None` = there are none.
     pub webhook_secret: Option<SecretString>,
+    /// What everyone who asks has to send; `None` = nothing.
+    pub token: Option<SecretString>,
+    /// Names that it answers under beside its own.
+    pub hosts: Vec<String>,
     /// The chat endpoint of the moment; `None` = there is none.
     pub chat: watch::Receiver<Option<Arc<Chat>>>,
 }
@@ -47,8 +58,9 @@ pub(super) struct Shared {
     pub front: Front,
     pub ledger: Ledger,
     pub deliveries: Deliveries,
-    /// Where it listens on loopback: then only that name is answered to.
-    loopback: Option<SocketAddr>,
+    pub access: Access,
+    /// Room for listeners of the event stream, which stay: others are to find room, too.
+    pub streams: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -90,29 +102,21 @@ impl Listening {
     /// Begins to answer.
     pub fn serve(&mut self, front: Front) {
         let Some(listener) = self.listener.take() else { return };
-        let loopback = self.address.ip().is_loopback().then_some(self.address);
-        let app = router(front, loopback);
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "the HTTP front ended");
-            }
-        });
-        self.task = Some(task.abort_handle());
+        let app = router(front, self.address);
+        self.task = Some(tokio::spawn(connections::serve(listener, app)).abort_handle());
     }
 }
 
-fn router(front: Front, loopback: Option<SocketAddr>) -> Router {
+fn router(front: Front, address: SocketAddr) -> Router {
     let shared = Arc::new(Shared {
         ledger: Ledger::new(front.state.clone()),
-        front,
         deliveries: Deliveries::default(),
-        loopback,
+        access: Access::new(address, &front.hosts, front.token.clone()),
+        streams: Arc::new(Semaphore::new(connections::most() / 2)),
+        front,
     });
     let read = Router::new()
         .route("/", get(page::page))
-        .route("/status.css", get(page::style))
-        .route("/status.js", get(page::script))
-        .route("/health", get(api::health))
         .route("/metrics", get(metrics::metrics))
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/state", get(api::status))
@@ -126,20 +130,33 @@ fn router(front: Front, loopback: Option<SocketAddr>) -> Router {
         .route("/api/v1/issues/{owner}/{name}/{number}", get(api::issue))
         .route("/api/v1/events", get(stream::stream))
         .route("/api/v1/refresh", post(api::refresh))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), own_name_only));
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), access::with_token));
+    let open = Router::new()
+        .route("/status.css", get(page::style))
+        .route("/status.js", get(page::script))
+        .route("/health", get(api::health))
+        .route("/login", post(access::login));
+    let own = read.merge(open);
+    let own = own.layer(middleware::from_fn_with_state(Arc::clone(&shared), access::by_own_name));
     // Webhooks come through a proxy under any name; their signature is what counts.
-    let hooks = Router::new()
-        .route("/webhooks/github", post(webhook::github))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY));
+    let hooks = Router::new().route("/webhooks/github", post(webhook::github));
     // The same holds for conversations: the token is what counts.
-    read.merge(hooks)
+    own.merge(hooks)
         .merge(chat::router())
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods")
         })
         .layer(middleware::map_response(enveloped))
+        .layer(middleware::map_response(guarded))
         .with_state(shared)
+}
+
+async fn guarded(mut response: Response) -> Response {
+    for (name, value) in GUARDS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
 }
 
 /// Errors that are made before anybody here hears of the request (a path that cannot be read, a body that is too large)
@@ -162,43 +179,4 @@ async fn enveloped(response: Response) -> Response {
 pub(super) fn failure(status: StatusCode, code: &str, message: &str) -> Response {
     let body = serde_json::json!({ "error": { "code": code, "message": message } });
     (status, axum::Json(body)).into_response()
-}
-
-/// On loopback a browser that was led here under another name is refused, and so is another site's page that wants
-/// something done (S68).
-async fn own_name_only(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    if shared.loopback.is_some_and(|own| !names(headers, own)) {
-        return failure(
-            StatusCode::MISDIRECTED_REQUEST,
-            "foreign_host",
-            "ask under the address it listens on",
-        );
-    }
-    if request.method() != Method::GET && from_elsewhere(headers) {
-        return failure(
-            StatusCode::FORBIDDEN,
-            "foreign_origin",
-            "only the daemon's own page may ask for this",
-        );
-    }
-    next.run(request).await
-}
-
-fn names(headers: &HeaderMap, own: SocketAddr) -> bool {
-    let Some(host) = text(headers, header::HOST) else { return true };
-    let name = host.strip_suffix(&format!(":{}", own.port())).unwrap_or(host);
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-fn from_elsewhere(headers: &HeaderMap) -> bool {
-    let Some(origin) = text(headers, header::ORIGIN) else { return false };
-    let host = text(headers, header::HOST).unwrap_or_default();
-    origin.split_once("://").is_none_or(|(_, from)| !from.eq_ignore_ascii_case(host))
-}
-
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
-    headers.get(name)?.to_str().ok()
 }

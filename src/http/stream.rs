@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use futures::Stream;
+use axum::response::{IntoResponse as _, Response};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 
-use super::server::Shared;
+use super::server::{Shared, failure};
 use crate::daemon::status_format::{LogLine, Status};
 
 /// Changes in this time become one event.
@@ -26,10 +27,15 @@ struct Listener {
     recent: VecDeque<Arc<LogLine>>,
     lines: broadcast::Receiver<Arc<LogLine>>,
     first: bool,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Begins with the status of now; never ends by itself.
-pub async fn stream(State(shared): State<Arc<Shared>>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub async fn stream(State(shared): State<Arc<Shared>>) -> Response {
+    let Ok(place) = Arc::clone(&shared.streams).try_acquire_owned() else {
+        let words = "the event stream has as many listeners as it takes; ask again later";
+        return failure(StatusCode::SERVICE_UNAVAILABLE, "too_many_listeners", words);
+    };
     let (recent, lines) = shared.front.progress.lines();
     let listener = Listener {
         recent,
@@ -37,13 +43,14 @@ pub async fn stream(State(shared): State<Arc<Shared>>) -> Sse<impl Stream<Item =
         status: shared.front.status.clone(),
         progress: shared.front.progress.changes(),
         first: true,
+        _place: place,
         shared,
     };
     let events = futures::stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
-        Some((Ok(event), listener))
+        Some((Ok::<_, Infallible>(event), listener))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE))
+    Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
 impl Listener {

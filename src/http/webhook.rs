@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -15,6 +15,10 @@ use sha2::Sha256;
 
 use super::server::{Shared, failure};
 
+/// GitHub's own limit for the body of a webhook.
+const LARGEST_BODY: usize = 25 * 1024 * 1024;
+/// Longest id of a delivery; GitHub's have 36 characters.
+const LONGEST_ID: usize = 128;
 /// Deliveries that are remembered.
 const REMEMBERED: usize = 2048;
 /// Events after which looking is worth it.
@@ -52,19 +56,28 @@ impl Deliveries {
     }
 }
 
-/// Checks the signature over the body as it came, then rings the bell once for each delivery.
-pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+/// Checks the signature over the body as it comes, keeping none of it, then rings the bell once for each delivery.
+pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
     let Some(secret) = &shared.front.webhook_secret else {
         return failure(StatusCode::NOT_FOUND, "not_configured", "set daemon.webhook_secret to use webhooks");
     };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !is_signed(secret.expose_secret().as_bytes(), &body, text("x-hub-signature-256")) {
+    let seal = Seal::of(secret.expose_secret().as_bytes(), text("x-hub-signature-256"));
+    let signed = match seal {
+        // What has no signature is not read.
+        None => false,
+        Some(mut seal) => match super::body::each(body, LARGEST_BODY, |piece| seal.mac.update(piece)).await {
+            Ok(()) => seal.holds(),
+            Err(refused) => return refused.into_response(),
+        },
+    };
+    if !signed {
         tracing::warn!("a webhook with a missing or wrong signature was refused");
         return failure(StatusCode::UNAUTHORIZED, "bad_signature", "X-Hub-Signature-256 is missing or wrong");
     }
     let (event, delivery) = (text("x-github-event"), text("x-github-delivery"));
-    if delivery.is_empty() {
-        return failure(StatusCode::BAD_REQUEST, "bad_request", "X-GitHub-Delivery is missing");
+    if delivery.is_empty() || delivery.len() > LONGEST_ID {
+        return failure(StatusCode::BAD_REQUEST, "bad_request", "X-GitHub-Delivery is missing or too long");
     }
     if !shared.deliveries.is_new(delivery) {
         return Json(json!({ "accepted": false, "duplicate": true })).into_response();
@@ -79,12 +92,30 @@ pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body:
 
 /// Whether a webhook's body has the signature of its header; compares in constant time.
 pub fn is_signed(secret: &[u8], body: &[u8], header: &str) -> bool {
-    let Some(signature) = header.strip_prefix("sha256=").and_then(|digits| hex::decode(digits).ok()) else {
-        return false;
-    };
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
-    mac.update(body);
-    mac.verify_slice(&signature).is_ok()
+    Seal::of(secret, header).is_some_and(|mut seal| {
+        seal.mac.update(body);
+        seal.holds()
+    })
+}
+
+/// What a body has to come to.
+struct Seal {
+    mac: Hmac<Sha256>,
+    signature: Vec<u8>,
+}
+
+impl Seal {
+    /// `None` = the header is none of a signature.
+    fn of(secret: &[u8], header: &str) -> Option<Self> {
+        let signature = hex::decode(header.strip_prefix("sha256=")?).ok()?;
+        let mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+        (signature.len() == 32).then_some(Self { mac, signature })
+    }
+
+    /// Compares in constant time.
+    fn holds(self) -> bool {
+        self.mac.verify_slice(&self.signature).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +124,12 @@ mod tests {
 
     #[test]
     fn githubs_own_example_of_a_signature_holds_and_a_changed_body_does_not() {
+        let is_signed = |secret: &[u8], body: &[u8], header: &str| {
+            Seal::of(secret, header).is_some_and(|mut seal| {
+                body.chunks(5).for_each(|piece| seal.mac.update(piece));
+                seal.holds()
+            })
+        };
         let header = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         let secret = b"It's a Secret to Everybody";
         assert!(is_signed(secret, b"Hello, World!", header));

@@ -9,7 +9,6 @@ use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
 use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService, serve_client};
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -20,7 +19,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer;
+use super::listing::{self, Listing};
 use super::servers::{Phase, ServerTransport};
+use super::stdio::Stdio;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{ChildGuard, ProcessSpec, spawn_piped};
@@ -88,13 +89,13 @@ impl Connection {
     }
 
     /// Starts the server and asks for all its tools.
-    pub(super) async fn start(&self) -> Result<Vec<rmcp::model::Tool>, StartFailed> {
+    pub(super) async fn start(&self) -> Result<Listing, StartFailed> {
         let peer = self.peer().await?;
         let failed = |message: String| self.failed(Phase::ListTools, &message);
-        match timeout(self.start_timeout, peer.list_all_tools()).await {
-            Ok(Ok(tools)) => {
+        match timeout(self.start_timeout, listing::list(&peer)).await {
+            Ok(Ok(listing)) => {
                 self.state.lock().await.starts = 0;
-                Ok(tools)
+                Ok(listing)
             }
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => Err(failed(self.too_slow())),
@@ -187,7 +188,7 @@ impl Connection {
             .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
         let child = spawn_piped(spec).await.map_err(|error| self.failed(Phase::Start, &error.to_string()))?;
         let last_words = LastWords::of(child.stderr);
-        let transport = AsyncRwTransport::new_client(child.stdout, child.stdin);
+        let transport = Stdio::new(child.stdout, child.stdin);
         match self.initialize(serve_client(client_info(), transport)).await {
             Ok(service) => Ok(Live { service, child: Some(child.guard) }),
             Err(mut failed) => {

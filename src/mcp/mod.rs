@@ -4,7 +4,9 @@
 //! restarts; `tool` is what a model sees of a server's tool; `answer` turns what a server says into text and errors.
 
 pub mod servers;
+mod stdio;
 mod connection;
+mod listing;
 mod tool;
 mod answer;
 

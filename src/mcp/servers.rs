@@ -10,6 +10,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use secrecy::SecretString;
 
 use super::connection::{Connection, StartFailed};
+use super::listing::{Listing, is_plain};
 use super::tool::{McpTool, offered_name, without};
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
@@ -227,11 +228,11 @@ impl McpServers {
         connection: &Arc<Connection>,
         config: &ServerConfig,
         filter: &Filter,
-        listed: Result<Vec<rmcp::model::Tool>, StartFailed>,
+        listed: Result<Listing, StartFailed>,
     ) -> Result<(), McpError> {
         let server = connection.name().to_owned();
-        let mut tools = match listed {
-            Ok(tools) => tools,
+        let Listing { mut tools, left_out } = match listed {
+            Ok(listing) => listing,
             Err(StartFailed { phase, message, .. }) if config.required => {
                 return Err(McpError::Unavailable { server, phase, message });
             }
@@ -241,6 +242,13 @@ impl McpServers {
                 return Ok(());
             }
         };
+        for (tool, why) in left_out.into_iter().filter(|(tool, _)| tool == "…" || filter.lets_through(tool)) {
+            let message = format!(
+                "MCP server {server}: its tool {tool} is left out: {why}. Tell its author, or leave it out with deny = \
+                 [\"{tool}\"] in [mcp.servers.{server}]"
+            );
+            self.warnings.push(ServerWarning { server: server.clone(), message });
+        }
         tools.retain(|tool| filter.lets_through(&tool.name));
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         let mut taken: BTreeSet<String> = self.tools.iter().map(|tool| tool.spec().name.clone()).collect();
@@ -266,11 +274,7 @@ impl McpServers {
                 connection: connection.clone(),
                 spec: ToolSpec {
                     name,
-                    description: tool
-                        .description
-                        .or_else(|| tool.title.map(Into::into))
-                        .unwrap_or_default()
-                        .into(),
+                    description: description(tool.description.as_deref().or(tool.title.as_deref())),
                     parameters,
                 },
                 bare_name: tool.name.into_owned(),
@@ -283,6 +287,11 @@ impl McpServers {
         }
         Ok(())
     }
+}
+
+/// A tool's words for models, without what people who look at them would not see.
+fn description(text: Option<&str>) -> String {
+    text.unwrap_or_default().chars().filter(|c| is_plain(*c) || matches!(c, '\n' | '\t')).collect()
 }
 
 struct Filter {

@@ -1,9 +1,11 @@
 //! The way out of a cage: a proxy that lets programs reach the hosts that are allowed and adds what they must not hold.
 //!
-//! It speaks to one cage over one socket. `CONNECT` makes a tunnel that nobody looks into; plain requests are passed on;
-//! what begins with an endpoint's name goes to that endpoint with agentd's credentials.
+//! It speaks to one cage over one socket. `CONNECT` makes a tunnel, of which only the beginning is looked at: it names the host
+//! that the tunnel is for, or the tunnel ends. Plain requests are passed on; what begins with an endpoint's name goes to that endpoint with agentd's credentials.
 
 mod forward;
+#[cfg(unix)]
+mod hello;
 pub mod meter;
 pub mod rules;
 #[cfg(unix)]

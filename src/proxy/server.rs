@@ -1,28 +1,43 @@
 //! One proxy at work: its socket, its connections, and the log of what was asked.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ProxyError;
 use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, send, told};
+use super::hello;
 use super::meter::Meter;
 use super::rules::{Rules, resolve};
 use super::usage_wire::asks_a_model;
 use crate::domain::egress::split;
 use crate::sys::cage::PROXY_PORT;
+use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
 use crate::sys::socket;
 
-/// Most connections at a time.
+/// Most connections of one cage at a time, whatever the limit on open files is.
 const MOST_CONNECTIONS: usize = 512;
+/// Most of all cages.
+const MOST_OF_ALL: usize = 8192;
+/// How long a connection may be idle between requests, and how long the headers of one may take.
+const HEADERS_WITHIN: Duration = Duration::from_secs(60);
+/// What is held of a request's line and headers, in bytes.
+const LARGEST_HEAD: usize = 128 * 1024;
+
+/// Room for the connections of all cages. Each has a second one behind it: together a quarter of the files that may be open.
+static ROOM: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(descriptors::share(8, MOST_OF_ALL))));
 
 /// An open proxy; dropped, it and every connection through it end.
 #[derive(Debug)]
@@ -124,21 +139,27 @@ impl Drop for Proxy {
 
 impl Shared {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        // One cage does not take what others need.
+        let room = Arc::new(Semaphore::new(descriptors::share(32, MOST_CONNECTIONS)));
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-            let accepted = tokio::select! {
-                () = self.ended.cancelled() => return,
-                accepted = listener.accept() => accepted,
+            let entered = async {
+                let own = Arc::clone(&room).acquire_owned().await.ok()?;
+                let accepted = listener.accept().await;
+                Some((accepted, own, Arc::clone(&ROOM).acquire_owned().await.ok()?))
             };
+            let entered = tokio::select! {
+                () = self.ended.cancelled() => return,
+                entered = entered => entered,
+            };
+            let Some((accepted, own, of_all)) = entered else { return };
             let Ok((stream, _)) = accepted else {
                 // No more files, for example: a moment later there may be some.
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
             };
             let shared = Arc::clone(&self);
             tokio::spawn(async move {
-                let _place = place;
+                let _places = (own, of_all);
                 let inner = Arc::clone(&shared);
                 let service = hyper::service::service_fn(move |request| {
                     let shared = Arc::clone(&inner);
@@ -146,6 +167,9 @@ impl Shared {
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
                     .preserve_header_case(true)
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEADERS_WITHIN)
+                    .max_buf_size(LARGEST_HEAD)
                     .serve_connection(TokioIo::new(stream), service)
                     .with_upgrades();
                 tokio::select! {
@@ -185,7 +209,8 @@ impl Shared {
         told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
     }
 
-    /// A tunnel to a host of the list; what passes through it is the program's and the host's own affair.
+    /// A tunnel to a host of the list. It has to begin with that host's name; what passes through it then is the program's
+    /// and the host's own affair.
     async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
         let Some((host, Some(port))) = asked else {
@@ -202,13 +227,34 @@ impl Shared {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
             let Ok(inner) = hyper::upgrade::on(request).await else { return };
-            let (mut inner, mut outer) = (TokioIo::new(inner), outer);
             tokio::select! {
                 () = shared.ended.cancelled() => {}
-                _ = tokio::io::copy_bidirectional(&mut inner, &mut outer) => {}
+                () = shared.carry(TokioIo::new(inner), outer, &host, port) => {}
             }
         });
         told(StatusCode::OK, "")
+    }
+
+    /// Carries both ways. What the host says goes to the program at once: not everywhere does the program speak first.
+    async fn carry(&self, mut inner: TokioIo<Upgraded>, mut outer: TcpStream, host: &str, port: u16) {
+        let (mut said, mut early) = (Vec::with_capacity(4096), [0]);
+        let opening = tokio::select! {
+            opening = hello::listen(&mut inner, &mut said) => opening,
+            // The host has spoken first, which neither TLS nor HTTP does.
+            spoken = outer.peek(&mut early), if port != 443 => spoken.map(|_| hello::Opening::Other),
+        };
+        let Ok(opening) = opening else { return };
+        if let Err(why) = hello::judge(host, port, &opening) {
+            self.asked.note(host, port, None, Some(&why));
+            if matches!(opening, hello::Opening::Tls(_)) {
+                drop(inner.write_all(&hello::UNRECOGNIZED_NAME).await);
+            }
+            drop(inner.shutdown().await);
+            return;
+        }
+        if outer.write_all(&said).await.is_ok() {
+            drop(tokio::io::copy_bidirectional(&mut inner, &mut outer).await);
+        }
     }
 
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
@@ -236,6 +282,12 @@ impl Shared {
         };
         if self.rules.rule(&host, port).is_none() {
             return self.refuse(&host, port);
+        }
+        let mut said = request.headers().get_all(http::header::HOST).iter();
+        let same = said.all(|said| said.to_str().is_ok_and(|said| hello::names(said, &host, port)));
+        if !same {
+            self.asked.note(&host, port, None, Some("its Host header names another host"));
+            return told(StatusCode::BAD_REQUEST, "agentd: the Host header names another host than the address\n");
         }
         match self.guarded.send(url, request, None).await {
             Ok(response) => {

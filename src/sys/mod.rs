@@ -5,6 +5,7 @@ pub mod file_watch;
 pub mod files;
 pub mod process_tree;
 pub mod process;
+pub mod descriptors;
 pub mod egress_log;
 pub mod cage;
 pub mod shutdown;

@@ -6,7 +6,7 @@
 
 mod acp;
 mod backends;
-mod bench;
+pub mod bench;
 mod cage;
 mod command;
 mod egress;

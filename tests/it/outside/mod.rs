@@ -12,7 +12,7 @@ mod budgets;
 mod cases;
 mod chat;
 mod chat_http;
-mod desk;
+pub mod desk;
 mod doctor;
 mod examples;
 mod enterprise;
