@@ -1,15 +1,18 @@
 //! The log: what happens inside, on stderr, as text or JSON, without secrets (S-047): libraries log, too, and what they say
 //! of a request or an address is not ours to choose.
 
+use std::borrow::Cow;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use regex::Regex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::args::{Global, LogFormat};
 use super::error::CommandError;
-use super::output::Output;
+use super::output::{Output, escaped, harmless};
 use crate::config::Config;
 use crate::domain::redaction::{KnownSecret, Redactor};
 
@@ -36,6 +39,14 @@ pub fn start(global: &Global, output: Output, default: &str) -> Result<(), Comma
         .with_writer(|| Redacted)
         .with_ansi(output.log_colour())
         .with_span_events(FmtSpan::NONE);
+    STYLE.store(
+        match (global.log_format, output.log_colour()) {
+            (LogFormat::Json, _) => JSON,
+            (LogFormat::Text, true) => COLOURED,
+            (LogFormat::Text, false) => PLAIN,
+        },
+        Ordering::Relaxed,
+    );
     // A second start (in one process, by a test) keeps the first log.
     let _ = match global.log_format {
         LogFormat::Text => log.with_target(false).try_init(),
@@ -83,6 +94,26 @@ fn redactor() -> Option<Arc<Redactor>> {
     hidden.redactor.clone()
 }
 
+/// How lines are made harmless: as text, as text with the colours of the log's own, as JSON.
+static STYLE: AtomicU8 = AtomicU8::new(PLAIN);
+const PLAIN: u8 = 0;
+const COLOURED: u8 = 1;
+const JSON: u8 = 2;
+
+/// A line with the colours that the log's formatter gives it; in what others wrote it has written escapes out already.
+fn with_colours(line: &str) -> Cow<'_, str> {
+    static COLOURS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("\u{1b}\\[[0-9;]*m").ok());
+    let Some(colours) = COLOURS.as_ref() else { return harmless(line) };
+    let (mut shown, mut kept) = (String::with_capacity(line.len()), 0);
+    for colour in colours.find_iter(line) {
+        shown.push_str(&harmless(&line[kept..colour.start()]));
+        shown.push_str(colour.as_str());
+        kept = colour.end();
+    }
+    shown.push_str(&harmless(&line[kept..]));
+    Cow::Owned(shown)
+}
+
 /// Stderr without secrets. A line comes in one piece.
 struct Redacted;
 
@@ -92,6 +123,11 @@ impl io::Write for Redacted {
         let redactor = redactor();
         let clean = redactor.as_ref().and_then(|redactor| redactor.redact(&text).ok());
         let shown = clean.as_deref().unwrap_or("[a line of the log that cannot be redacted]\n");
+        let shown = match STYLE.load(Ordering::Relaxed) {
+            JSON => escaped(shown),
+            COLOURED => with_colours(shown),
+            _ => harmless(shown),
+        };
         io::stderr().lock().write_all(shown.as_bytes())?;
         Ok(line.len())
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::LazyLock;
 
 use serde::Serialize;
 
@@ -122,6 +123,11 @@ impl Output {
         }
     }
 
+    /// A JSON Lines file as the result: what it says is as it is, and no character of it steers a terminal.
+    pub fn json_lines(self, bytes: &[u8]) -> Result<(), CommandError> {
+        self.bytes(escaped(&String::from_utf8_lossy(bytes)).as_bytes())
+    }
+
     /// Bytes of the result as they are.
     pub fn bytes(self, bytes: &[u8]) -> Result<(), CommandError> {
         let mut stdout = io::stdout().lock();
@@ -144,12 +150,12 @@ impl Output {
         if self.lines {
             return self.json_line(value);
         }
-        self.bytes((json_text(serde_json::to_string_pretty(value))? + "\n").as_bytes())
+        self.bytes((escaped(&json_text(serde_json::to_string_pretty(value))?) + "\n").as_bytes())
     }
 
     /// A JSON document on one line.
     pub fn json_line<T: Serialize>(self, value: &T) -> Result<(), CommandError> {
-        self.bytes((json_text(serde_json::to_string(value))? + "\n").as_bytes())
+        self.bytes((escaped(&json_text(serde_json::to_string(value))?) + "\n").as_bytes())
     }
 
     /// A note for people on stderr; nothing with `-q`. What stderr does with it changes no outcome.
@@ -173,7 +179,7 @@ impl Output {
         } else {
             let mut stderr = io::stderr().lock();
             let tell = |word: &str, tone, text: &str| {
-                format!("{} {}", paint(word, tone, self.stderr_colour), harmless(text))
+                format!("{} {}", harmless(&paint(word, tone, self.stderr_colour)), harmless(text))
             };
             let _ = writeln!(stderr, "{}", tell("error:", Tone::Bad, &error.message));
             for hint in &error.hints {
@@ -197,9 +203,15 @@ impl Output {
 
     /// Rows in columns, as wide as they need to be; the last column is left as it is.
     pub fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), CommandError> {
+        // A cell is one line, and as wide as what is seen of it.
+        let shown = |cell: &String| {
+            treated(cell, |code| format!("{}{code}{COLOUR_END}", *COLOUR)).replace(['\n', '\t'], " ")
+        };
+        let seen = |cell: &str| treated(cell, |_| String::new()).chars().count();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
         let columns = head.len();
         let width = |column: usize| {
-            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| seen(cell));
             cells.chain([head[column].chars().count()]).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -208,7 +220,7 @@ impl Output {
             for (column, cell) in cells.iter().enumerate().take(columns) {
                 line.push_str(cell);
                 if column + 1 < columns {
-                    line.extend(std::iter::repeat_n(' ', widths[column] - cell.chars().count() + 2));
+                    line.extend(std::iter::repeat_n(' ', widths[column] - seen(cell) + 2));
                 }
             }
             line.trim_end().to_owned()
@@ -216,35 +228,68 @@ impl Output {
         let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
         let mut text = self.toned(&line(&head), Tone::Dim) + "\n";
         for row in rows {
-            text.push_str(&line(row));
+            text.push_str(&line(&row));
             text.push('\n');
         }
         self.result(&text)
     }
 }
 
+/// Where a colour of our own begins: nobody outside of this process knows it.
+static COLOUR: LazyLock<String> = LazyLock::new(|| format!("\u{fdd0}{}:", uuid::Uuid::new_v4().simple()));
+/// Behind the colour's number.
+const COLOUR_END: char = '\u{fdd1}';
+
 fn paint(text: &str, tone: Tone, colours: bool) -> String {
-    if colours { format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code()) } else { text.to_owned() }
+    match colours {
+        true => format!("{0}{1}{COLOUR_END}{text}{0}0{COLOUR_END}", *COLOUR, tone.code()),
+        false => text.to_owned(),
+    }
 }
 
-/// A text as a screen may have it: what issues, models and programs wrote steers no terminal. Our own colours stay.
+/// Whether a character steers a terminal or is not seen on it.
+fn steers(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t')) || is_hidden(c)
+}
+
+/// A text as a screen may have it: what issues, models and programs wrote steers no terminal and has no colour. The colours
+/// of [`Output::toned`] stay. Everything that people read goes through here.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    const COLOURS: [&str; 6] =
-        ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m"];
-    let steers = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || is_hidden(c);
-    if !text.contains(steers) {
+    if !text.contains(steers) && !text.contains('\u{fdd0}') {
         return Cow::Borrowed(text);
     }
+    Cow::Owned(treated(text, |code| format!("\u{1b}[{code}m")))
+}
+
+/// A text without what steers, and with each colour of our own as `colour` writes its number.
+fn treated(text: &str, colour: impl Fn(&str) -> String) -> String {
     let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some((at, colour)) =
-        COLOURS.iter().filter_map(|colour| Some((rest.find(colour)?, colour))).min()
-    {
-        shown.push_str(&visible(&rest[..at]));
-        shown.push_str(colour);
-        rest = &rest[at + colour.len()..];
+    while let Some((before, after)) = rest.split_once(COLOUR.as_str()) {
+        shown.push_str(&visible(before));
+        let (code, after) = after.split_once(COLOUR_END).unwrap_or(("0", after));
+        shown.push_str(&colour(code));
+        rest = after;
     }
     shown.push_str(&visible(rest));
-    Cow::Owned(shown)
+    shown
+}
+
+/// JSON in which each character that steers a terminal, or hides on it, is written as its escape: a program reads the very
+/// same values.
+pub fn escaped(json: &str) -> Cow<'_, str> {
+    if !json.contains(steers) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if steers(c) && c != '\r' {
+            let mut units = [0; 2];
+            out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 fn json_text(text: serde_json::Result<String>) -> Result<String, CommandError> {
@@ -266,9 +311,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s_050_what_others_wrote_steers_no_terminal_and_our_colours_stay() {
-        let told = "\u{1b}[31mfailed\u{1b}[0m: a\u{1b}]0;title\u{7}b\u{1b}[2Jc\u{202e}d\r\ne\tf";
-        assert_eq!(harmless(told), "\u{1b}[31mfailed\u{1b}[0m: abcd\ne\tf");
+    fn s_050_what_others_wrote_steers_no_terminal_and_only_our_colours_stay() {
+        let ours = paint("failed", Tone::Bad, true);
+        let told =
+            format!("{ours}: a\u{1b}]0;title\u{7}b\u{1b}[2Jc\u{202e}d\r\ne\tf\u{1b}[31mg\u{9b}32mh\u{e0041}");
+        assert_eq!(harmless(&told), "\u{1b}[31mfailed\u{1b}[0m: abcd\ne\tfgh");
         assert!(matches!(harmless("plain — text\n\t✓"), Cow::Borrowed(_)));
+        assert_eq!(harmless("\u{fdd0}0000:31\u{fdd1}x"), "\u{fdd0}0000:31\u{fdd1}x");
+    }
+
+    #[test]
+    fn s_050_json_has_no_character_that_steers_and_says_the_same() {
+        let value =
+            serde_json::json!({ "a\u{9b}": "\u{1b}[31m \u{85}\u{202e}\u{e0041}\u{7f}\u{200b} é 😀\n" });
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = escaped(&json);
+            assert!(!shown.contains(steers), "{shown:?}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+        assert!(matches!(escaped("{\"a\": \"é 😀\"}"), Cow::Borrowed(_)));
     }
 }

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
-use super::output::Output;
+use super::output::{Output, harmless};
 use crate::domain::event::Event;
 use crate::domain::money::Money;
 use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
@@ -212,7 +212,8 @@ impl Screen {
     fn now(&self, what: String) {
         if let Some(bar) = &self.view.bar {
             let turn = if self.turn > 0 { format!(", turn {}", self.turn) } else { String::new() };
-            bar.set_message(format!("{}{turn} · {} tokens · {} · {what}", self.step, self.tokens, self.cost));
+            let now = format!("{}{turn} · {} tokens · {} · {what}", self.step, self.tokens, self.cost);
+            bar.set_message(harmless(&now).replace('\n', " "));
         }
     }
 

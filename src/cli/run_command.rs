@@ -196,6 +196,10 @@ fn ending(
         fact("Worktree", mapping.worktree.clone());
     }
     fact("Report", report.to_owned());
+    let summary = output.summary.trim();
+    if !summary.is_empty() {
+        lines.push(format!("\n{summary}"));
+    }
     lines.join("\n") + "\n"
 }
 

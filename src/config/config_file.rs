@@ -536,6 +536,10 @@ pub struct RecordTable {
     pub fault_snapshots: bool,
     /// Programs (argv) that are fed the run record on stdin.
     pub sinks: Vec<Vec<String>>,
+    /// File of the ed25519 private key (PKCS#8, mode 0600, absolute path) that signs the seals of runs; absent = a key of
+    /// the host's own in the state directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seal_key: Option<PathBuf>,
 }
 
 /// `[worktree]`.

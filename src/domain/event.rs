@@ -15,6 +15,7 @@ use super::policy::PolicyDecision;
 use super::record::{AccountingEntry, Artifact};
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
+use super::seal::SignedSeal;
 use super::stop::Stop;
 use super::trace::{
     ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
@@ -279,6 +280,9 @@ pub enum Event {
     FilesSealed {
         /// By path.
         files: Vec<Artifact>,
+        /// Who says so; absent where runs were sealed before there were signatures, or no key could be used.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<Box<SignedSeal>>,
     },
 }
 
@@ -428,6 +432,19 @@ impl Change {
     /// Whether nothing differs (D12).
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// Files of the change that a command executes: its program, or a script among its arguments. What such a command says
+    /// of the change, the change itself had a word in.
+    pub fn executed_by(&self, argv: &[String]) -> Vec<String> {
+        let named = argv.iter().map(|word| word.trim_start_matches("./").replace("/./", "/"));
+        let named: Vec<String> = named.collect();
+        let executed = |path: &str| {
+            // A program without a folder is looked for elsewhere.
+            let program = argv.first().is_some_and(|program| program.contains('/') && named[0] == path);
+            program || named.iter().skip(1).any(|word| word == path)
+        };
+        self.files.iter().filter(|file| executed(&file.path)).map(|file| file.path.clone()).collect()
     }
 
     /// Lines added and removed.

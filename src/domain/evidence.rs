@@ -283,6 +283,9 @@ pub struct CommandSource {
     pub tree_after: String,
     /// What held it in: `none`, or the cage's name.
     pub sandbox: String,
+    /// Files that it executed and that the run itself changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_by_run: Vec<String>,
 }
 
 /// A change on the run's branch.

@@ -485,6 +485,7 @@ mod tests {
             tree_before: "final".into(),
             tree_after: tree_after.into(),
             sandbox: "none".into(),
+            changed_by_run: Vec::new(),
         };
         record(id, Provenance::Command(run))
     }

@@ -108,7 +108,7 @@ impl RunFacts {
     pub fn take(&mut self, at: i64, event: Event) {
         // What comes after the end is about the files, not about the run: what is folded does not change by it.
         match event {
-            Event::FilesSealed { files } => return self.sealed = Some(files),
+            Event::FilesSealed { files, .. } => return self.sealed = Some(files),
             Event::RecordEmitted { .. } => return self.emitted = true,
             _ => {}
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
-use super::secret_forms;
+use super::{disguise, secret_forms};
 
 /// Secrets shorter than this are not looked for by value: they would hit ordinary words.
 pub const SHORTEST_SECRET: usize = 8;
@@ -222,8 +222,12 @@ impl Redactor {
             .collect();
         let mut owners = HashMap::new();
         for (index, secret) in secrets.iter().enumerate() {
-            for form in secret_forms::of(secret.value.trim(), SHORTEST_SECRET) {
-                owners.entry(form).or_insert(index);
+            let value = secret.value.trim();
+            // One with hidden characters of its own is looked for without them, too: so it stands in a view.
+            for value in [Some(value.to_owned()), disguise::shown(value)].into_iter().flatten() {
+                for form in secret_forms::of(&value, SHORTEST_SECRET) {
+                    owners.entry(form).or_insert(index);
+                }
             }
         }
         let mut needles: Vec<&String> = owners.keys().collect();
@@ -265,10 +269,84 @@ impl Redactor {
     /// Whether a JSON text holds nothing to replace, neither in a text, nor in a name, nor in a number of it, as
     /// [`Redactor::redact_json`] sees them. `false` may be said of a clean one, too. `json`: as `serde_json` writes it.
     pub fn is_clean_json(&self, json: &[u8]) -> bool {
-        json.len() <= LONGEST_TEXT && self.scout.look(json) == 0
+        if json.len() > LONGEST_TEXT || self.scout.look(json) != 0 {
+            return false;
+        }
+        if !disguise::may_hide(json) {
+            return true;
+        }
+        // A text's escapes are one level deeper here, and a sequence for a terminal may reach into the next text.
+        std::str::from_utf8(json).is_ok_and(|json| {
+            let views = disguise::views(json, disguise::DEEPEST + 1);
+            !views.sequences && views.all.iter().all(|view| self.scout.look(&view.text) == 0)
+        })
     }
 
     fn replace<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let plain = self.replace_plain(text);
+        match self.replace_disguised(&plain) {
+            Some(replaced) => Cow::Owned(replaced),
+            None => plain,
+        }
+    }
+
+    /// The text without the secrets that only a view of it shows; `None` = there are none.
+    fn replace_disguised(&self, text: &str) -> Option<String> {
+        let mut found = self.disguised(text);
+        if found.is_empty() {
+            return None;
+        }
+        found.sort_by_key(|found| (found.place.start, found.rank));
+        let mut out = String::with_capacity(text.len());
+        let mut found = found.into_iter().peekable();
+        let mut kept = 0;
+        while let Some(mut one) = found.next() {
+            // Several views show the same secret, and one secret may hold another.
+            while let Some(next) = found.next_if(|next| next.place.start < one.place.end) {
+                one.place.end = one.place.end.max(next.place.end);
+                if next.rank < one.rank {
+                    (one.rank, one.mark) = (next.rank, next.mark);
+                }
+            }
+            out.push_str(&text[kept..one.place.start]);
+            out.push_str(&one.mark);
+            kept = one.place.end;
+        }
+        out.push_str(&text[kept..]);
+        Some(out)
+    }
+
+    /// Where secrets stand that only a view of the text shows, unsorted.
+    fn disguised(&self, text: &str) -> Vec<Disguised> {
+        let mut all = Vec::new();
+        for view in disguise::views(text, disguise::DEEPEST).all {
+            let seen = self.scout.look(&view.text);
+            if seen == 0 {
+                continue;
+            }
+            for found in self.exact.iter().filter(|_| seen & KNOWN != 0).flat_map(|e| e.find_iter(&view.text))
+            {
+                let place = view.original(&found.range());
+                let whole = place.clone();
+                all.push(Disguised { place, whole, rank: 0, mark: self.mark_of(found.as_str()) });
+            }
+            for (index, (kind, pattern)) in self.patterns.iter().enumerate() {
+                if seen & bit(index) == 0 {
+                    continue;
+                }
+                for found in pattern.captures_iter(&view.text) {
+                    let Some(whole) = found.get(0) else { continue };
+                    let secret = found.name("s").unwrap_or(whole);
+                    let (place, whole) = (view.original(&secret.range()), view.original(&whole.range()));
+                    let mark = self.mark(kind, secret.as_str());
+                    all.push(Disguised { place, whole, rank: index + 1, mark });
+                }
+            }
+        }
+        all
+    }
+
+    fn replace_plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut out = Cow::Borrowed(text);
         let seen = self.scout.look(text);
         if let Some(exact) = self.exact.as_ref().filter(|_| seen & KNOWN != 0) {
@@ -372,10 +450,10 @@ impl Redactor {
 
     /// A redactor for bytes that arrive in chunks.
     pub fn stream(&self) -> RedactingStream<'_> {
-        RedactingStream { redactor: self, bytes: Vec::new(), text: String::new() }
+        RedactingStream { redactor: self, bytes: Vec::new(), text: String::new(), enough: 2 * self.window }
     }
 
-    /// Where secrets stand in a text, unsorted.
+    /// Where secrets stand in a text, plain or disguised, unsorted.
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
         let seen = self.scout.look(text);
         let known = self.exact.iter().filter(|_| seen & KNOWN != 0);
@@ -384,8 +462,20 @@ impl Redactor {
             .chain(patterns.map(|(_, (_, pattern))| pattern))
             .flat_map(|pattern| pattern.find_iter(text))
             .map(|found| found.range())
+            .chain(self.disguised(text).into_iter().map(|found| found.whole))
             .collect()
     }
+}
+
+/// A secret that only a view of a text shows.
+struct Disguised {
+    /// Where it stands in the text.
+    place: Range<usize>,
+    /// The same with what tells that it is one.
+    whole: Range<usize>,
+    /// A known one comes before a shape.
+    rank: usize,
+    mark: String,
 }
 
 /// The bit of an expression, by its place in [`Redactor::patterns`]: shapes first, then those of the configuration.
@@ -407,6 +497,8 @@ pub struct RedactingStream<'r> {
     redactor: &'r Redactor,
     bytes: Vec<u8>,
     text: String,
+    /// How long the text is before it is looked at again: not with every small chunk.
+    enough: usize,
 }
 
 impl RedactingStream<'_> {
@@ -414,11 +506,16 @@ impl RedactingStream<'_> {
     pub fn push(&mut self, chunk: &[u8]) -> String {
         self.bytes.extend_from_slice(chunk);
         self.decode(false);
-        let window = self.redactor.window;
-        if self.text.len() < 2 * window {
+        if self.text.len() < self.enough {
             return String::new();
         }
-        let mut cut = self.text.len() - window;
+        if self.text.len() > LONGEST_MATCH
+            && let Some(shown) = disguise::shown(&self.text)
+        {
+            // Nobody sees them, and no row of them may hide how a secret goes on.
+            self.text = shown;
+        }
+        let mut cut = self.cut();
         let mut spans = self.redactor.spans(&self.text);
         // From the last span to the first: moving the cut to a span's start may put it into an earlier one.
         spans.sort_by_key(|span| std::cmp::Reverse(span.start));
@@ -433,7 +530,23 @@ impl RedactingStream<'_> {
         }
         let rest = self.text.split_off(cut);
         let ready = std::mem::replace(&mut self.text, rest);
+        self.enough = self.text.len().max(self.redactor.window) + self.redactor.window;
         self.redactor.replace(&ready).into_owned()
+    }
+
+    /// Up to where the text can be passed on: behind it is as much as a secret needs, however it is disguised.
+    fn cut(&self) -> usize {
+        let window = self.redactor.window;
+        let plain = self.text.len().saturating_sub(window);
+        if plain > LONGEST_MATCH {
+            return plain;
+        }
+        disguise::views(&self.text, disguise::DEEPEST).all.iter().fold(plain, |cut, view| {
+            match view.text.len().checked_sub(window) {
+                Some(at) => cut.min(view.original(&(at..at + 1)).start),
+                None => 0,
+            }
+        })
     }
 
     /// The rest.
@@ -650,6 +763,108 @@ mod tests {
             }
             out.push_str(&stream.finish());
             assert_eq!(out, whole, "chunks of {size}");
+        }
+    }
+
+    /// Ways to write a character so that a reader or a program has it back.
+    fn disguised(c: char, way: u32) -> String {
+        let code = u32::from(c);
+        let mut bytes = [0; 4];
+        let bytes = c.encode_utf8(&mut bytes).bytes();
+        match way % 12 {
+            0 => format!("{c}\u{200b}"),
+            1 => format!("\u{ad}{c}"),
+            2 => format!("{c}\u{fe0f}\u{e0041}"),
+            3 => format!("\u{1b}[1m{c}\u{1b}[0m"),
+            4 => format!("\u{0}{c}\u{85}"),
+            5 => format!("\\u{code:04x}"),
+            6 => format!("\\\\u{code:04X}"),
+            7 => bytes.map(|byte| format!("%{byte:02x}")).collect(),
+            8 => bytes.map(|byte| format!("%25{byte:02X}")).collect(),
+            9 => format!("&#{code};\u{2060}"),
+            10 => format!("\\u200b{c}\\ufeff"),
+            _ => c.to_string(),
+        }
+    }
+
+    static REDACTOR: std::sync::LazyLock<Redactor> = std::sync::LazyLock::new(redactor);
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { cases: 60, ..Default::default() })]
+
+        #[test]
+        fn p_031_no_disguise_hides_a_secret(
+            ways in proptest::collection::vec(0_u32..14, 1..40),
+            shaped in proptest::bool::ANY,
+            before in "[a-z\u{200b}\\\\% ]{0,8}",
+            after in "[ \u{ad}&#;\\n][a-z\u{200b}\\\\% ]{0,8}",
+        ) {
+            let secret = if shaped { "ghp_SENTINELsentinel0123456789" } else { TOKEN };
+            let hidden: String =
+                secret.chars().enumerate().map(|(at, c)| disguised(c, ways[at % ways.len()])).collect();
+            let text = format!("{before} {hidden}{after}");
+            let redactor = &*REDACTOR;
+            let out = redactor.redact(&text).unwrap().into_owned();
+            for view in [out.clone()].into_iter().chain(disguise::views(&out, 6).all.into_iter().map(|v| v.text)) {
+                proptest::prop_assert!(!view.contains(secret), "{text:?} -> {out:?}");
+            }
+            proptest::prop_assert!(out.contains("[redacted:"), "{text:?} -> {out:?}");
+            proptest::prop_assert_eq!(redactor.redact(&out).unwrap(), out.as_str());
+            let json = json!({ "a": ["\u{1b}]", &text] });
+            proptest::prop_assert!(!redactor.is_clean_json(json.to_string().as_bytes()), "{json}");
+            let mut stream = redactor.stream();
+            let whole = format!("{}{text}{}", "pad ".repeat(9000), "end ".repeat(9000));
+            let mut streamed = String::new();
+            for chunk in whole.as_bytes().chunks(ways.len() * 97) {
+                streamed.push_str(&stream.push(chunk));
+            }
+            streamed.push_str(&stream.finish());
+            proptest::prop_assert_eq!(streamed, redactor.redact(&whole).unwrap());
+        }
+
+        #[test]
+        fn p_031_a_text_without_secrets_stays_as_it_is(text in "(?s)[a-z\u{200b}\u{1b}\\\\%&#;0-9\\[\\]u ]{0,80}") {
+            proptest::prop_assert_eq!(REDACTOR.redact(&text).unwrap(), text.as_str());
+        }
+    }
+
+    #[test]
+    fn p_031_a_secret_that_has_hidden_characters_itself_is_found_with_and_without_them() {
+        let value = "pass\u{ad}word\u{200b}-of-mine";
+        let secrets = vec![KnownSecret { kind: "k".into(), value: value.into() }];
+        let redactor = Redactor::new([1; 32], secrets, &[]).unwrap();
+        for text in [value, "password-of-mine", "pass\u{2060}word-of-mine", "password%2Dof-mine"] {
+            assert!(redactor.redact(text).unwrap().starts_with("[redacted:k:"), "{text}");
+        }
+    }
+
+    #[test]
+    fn p_031_a_million_hidden_characters_do_not_part_a_secret_in_a_stream() {
+        let redactor = redactor();
+        let mut stream = redactor.stream();
+        let mut out = stream.push(b"s3cr3t");
+        for _ in 0..50 {
+            out.push_str(&stream.push("\u{200b}".repeat(20_000).as_bytes()));
+        }
+        out.push_str(&stream.push(b"/Token+with=odd chars"));
+        out.push_str(&stream.finish());
+        assert!(out.contains("[redacted:my_token:") && !out.contains("s3cr3t"), "{} bytes", out.len());
+    }
+
+    #[test]
+    fn p_031_looking_for_disguises_takes_no_longer_than_the_text_is_long() {
+        let redactor = redactor();
+        let time = |text: &str| {
+            let begun = std::time::Instant::now();
+            redactor.redact(text).unwrap();
+            begun.elapsed()
+        };
+        for part in ["\u{200b}a", "\u{1b}]", "\\\\u00", "%25", "&#", "\u{1b}[0m\\_", "ghp_\u{ad}"] {
+            let (short, long) = (time(&part.repeat(5_000)), time(&part.repeat(50_000)));
+            assert!(
+                long < short * 40 + std::time::Duration::from_millis(500),
+                "{part:?}: {short:?}, {long:?}"
+            );
         }
     }
 

@@ -475,7 +475,11 @@ impl AgentVisit<'_> {
             }
         };
         let (report, leaked) = super::session::cleaned(&self.record, report);
-        let claims = super::session::clean_claims(&self.record, &said.1);
+        let report = match source {
+            ReportSource::Synthetic => report,
+            _ => self.record.report_by_program(report).await,
+        };
+        let claims = super::session::clean_claims(&self.record, &said.1).await;
         let mut messages = vec![Message::User { content: asked }];
         messages.append(&mut self.said);
         let mut outcome = SessionOutcome {

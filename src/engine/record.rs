@@ -1,6 +1,7 @@
 //! How a session writes its record: redacted, sized, and on the journal before anyone sees the effect (P-030, P-031, X-031).
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use super::clock::RunClock;
 use super::envelope::Answer;
 use super::halt::Halt;
 use super::journal::Journal;
+use super::redaction_program::RedactionProgram;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::{Message, ToolCall};
@@ -49,6 +51,10 @@ pub struct Record {
     clock: RunClock,
     ids: Arc<SessionIds>,
     longest_inline: usize,
+    /// Asked for what a model wrote, after the built-in redaction.
+    program: Option<Arc<RedactionProgram>>,
+    /// What it said: the same text comes in an item, in the conversation, in the report.
+    answers: Arc<tokio::sync::Mutex<HashMap<String, String>>>,
 }
 
 /// A ledger line's changing part.
@@ -71,7 +77,21 @@ pub struct LedgerLine {
 impl Record {
     /// A writer.
     pub fn new(journal: Arc<dyn Journal>, redactor: Arc<Redactor>, clock: RunClock, ids: SessionIds) -> Self {
-        Self { journal, redactor, clock, ids: Arc::new(ids), longest_inline: LONGEST_INLINE }
+        Self {
+            journal,
+            redactor,
+            clock,
+            ids: Arc::new(ids),
+            longest_inline: LONGEST_INLINE,
+            program: None,
+            answers: Arc::default(),
+        }
+    }
+
+    /// The same with a program that is asked for what a model wrote.
+    #[must_use]
+    pub fn asking(self, program: Option<Arc<RedactionProgram>>) -> Self {
+        Self { program, ..self }
     }
 
     /// The same with another limit for what stands inline, in bytes.
@@ -150,6 +170,53 @@ impl Record {
         }
     }
 
+    /// A redacted text of a model as the program gives it back, where there is one; what it cannot redact is dropped.
+    pub async fn by_program(&self, text: String) -> String {
+        let Some(program) = self.program.as_ref().filter(|_| !text.trim().is_empty()) else { return text };
+        let key = sha256_hex(text.as_bytes());
+        let mut answers = self.answers.lock().await;
+        if let Some(known) = answers.get(&key) {
+            return known.clone();
+        }
+        let mut said = program.redact(&text).await.unwrap_or_else(|| WITHHELD.to_owned());
+        // Many programs end what they print with a line break.
+        if said.ends_with('\n') && !text.ends_with('\n') {
+            said.truncate(said.trim_end_matches(['\n', '\r']).len());
+        }
+        answers.insert(key, said.clone());
+        said
+    }
+
+    /// [`Record::by_program`] for each text of a value.
+    pub async fn value_by_program(&self, mut value: Value) -> Value {
+        if self.program.is_none() {
+            return value;
+        }
+        let mut open = vec![&mut value];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::String(text) => *text = self.by_program(std::mem::take(text)).await,
+                Value::Array(items) => open.extend(items.iter_mut()),
+                Value::Object(members) => open.extend(members.values_mut()),
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            }
+        }
+        value
+    }
+
+    /// [`Record::by_program`] for a report.
+    pub async fn report_by_program(&self, report: FinalReport) -> FinalReport {
+        let content = match report.content {
+            Some(text) => Some(self.by_program(text).await),
+            None => None,
+        };
+        let content_json = match report.content_json {
+            Some(object) => self.value_by_program(Value::Object(object)).await.as_object().cloned(),
+            None => None,
+        };
+        FinalReport { content, content_json, ..report }
+    }
+
     /// A redacted text as a record holds it: inline, or kept and pointed to.
     pub async fn text(&self, redacted: String) -> Result<RecordText, Halt> {
         if redacted.len() <= self.longest_inline {
@@ -193,15 +260,21 @@ impl Record {
 
     /// What someone said.
     pub async fn message_item(&self, turn: u32, role: ItemRole, text: &str) -> Result<(), Halt> {
-        let content = self.text(self.redact(text)).await?;
+        let text = self.redact(text);
+        let text = if role == ItemRole::Assistant { self.by_program(text).await } else { text };
+        let content = self.text(text).await?;
         self.item(turn, Item::Message { role, content })
     }
 
     /// What the model wanted to call; arguments that do not parse are kept as text (C-15).
     pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Halt> {
-        let arguments = match parsed {
-            Some(arguments) => self.value(arguments).await?,
-            None => self.value(&Value::String(call.arguments.clone())).await?,
+        let written = match parsed {
+            Some(arguments) => Cow::Borrowed(arguments),
+            None => Cow::Owned(Value::String(call.arguments.clone())),
+        };
+        let arguments = match &self.program {
+            Some(_) => self.value(&self.value_by_program(self.redact_json(&written)).await).await?,
+            None => self.value(&written).await?,
         };
         let item = Item::ToolCallItem {
             call_id: call.id.clone(),
@@ -268,14 +341,46 @@ impl Record {
             .collect();
         let unwritable = |error: serde_json::Error| Halt::internal(error.to_string());
         let mut bytes = serde_json::to_vec(&Conversation { messages: &shown }).map_err(unwritable)?;
-        if !self.redactor.is_clean_json(&bytes) {
+        if self.program.is_some() {
+            let mut kept = Vec::with_capacity(shown.len());
+            for message in &shown {
+                let clean = self.redact_json(&json!(message));
+                let by_model = matches!(message.as_ref(), Message::Assistant { .. });
+                kept.push(if by_model { self.assistant_by_program(clean).await } else { clean });
+            }
+            bytes = json!({ "messages": kept }).to_string().into_bytes();
+        } else if !self.redactor.is_clean_json(&bytes) {
             bytes = self.redact_json(&json!({ "messages": shown })).to_string().into_bytes();
         }
         let path = format!("conversation/{}-{}.json", self.ids.visit, file_name(&self.ids.step_id));
         bytes.push(b'\n');
         Ok(self.journal.keep(&path, bytes).await?)
     }
+
+    async fn assistant_by_program(&self, mut message: Value) -> Value {
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut).map(std::mem::take);
+        let mut calls = calls.unwrap_or_default();
+        for part in std::iter::once(&mut message).chain(&mut calls) {
+            for name in WRITTEN {
+                let Some(written) = part.get_mut(name) else { continue };
+                *written = match written.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+                    // A call's arguments are asked for text by text, as in the call's item.
+                    Some(inner @ Value::Object(_)) => {
+                        Value::String(self.value_by_program(inner).await.to_string())
+                    }
+                    _ => self.value_by_program(written.take()).await,
+                };
+            }
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = Value::Array(calls);
+        }
+        message
+    }
 }
+
+/// The members of an assistant's message that a model wrote.
+const WRITTEN: [&str; 3] = ["content", "reasoning", "arguments"];
 
 /// A conversation's file (D42).
 #[derive(Serialize)]

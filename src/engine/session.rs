@@ -140,6 +140,7 @@ impl SessionWorld {
     pub(super) fn record(&self, ids: SessionIds) -> Record {
         Record::new(Arc::clone(&self.journal), Arc::clone(&self.redactor), self.clock, ids)
             .inline_up_to(self.longest_inline)
+            .asking(self.redaction.clone())
     }
 
     /// The gate of a session, a call or a handoff.
@@ -494,7 +495,7 @@ impl<'a> Session<'a> {
         let (report, source, failure, said) = match ended {
             Ok(model) => {
                 let limit = self.request.settings.targets.iter().map(|target| target.max_output_tokens).max();
-                let claims = clean_claims(&self.record, &model.claims);
+                let claims = clean_claims(&self.record, &model.claims).await;
                 let (source, outcome) = (model.source, model.outcome);
                 let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
                 (report, source, asked.map(clean), (outcome, claims))
@@ -506,6 +507,10 @@ impl<'a> Session<'a> {
             }
         };
         let (report, leaked) = cleaned(&self.record, report);
+        let report = match source {
+            ReportSource::Synthetic => report,
+            _ => self.record.report_by_program(report).await,
+        };
         let (said_outcome, claims) = said;
         let mut outcome = SessionOutcome {
             source,
@@ -592,18 +597,19 @@ pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, boo
 }
 
 /// Claims without known secrets.
-pub(super) fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
-    claims
-        .iter()
-        .map(|claim| {
-            let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
-            serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
-                statement: record.redact(&claim.statement),
-                cites: Vec::new(),
-                ..claim.clone()
-            })
-        })
-        .collect()
+pub(super) async fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
+    let mut cleaned = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
+        let mut clean: ProposedClaim = serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
+            statement: record.redact(&claim.statement),
+            cites: Vec::new(),
+            ..claim.clone()
+        });
+        clean.statement = record.by_program(clean.statement).await;
+        cleaned.push(clean);
+    }
+    cleaned
 }
 
 /// The outcome of a session that could not begin.

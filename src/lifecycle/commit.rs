@@ -5,8 +5,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::review;
+use super::publish::without_secrets;
 use super::run::Run;
 use super::site::Site;
+use super::telling;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Change, Event, FileChange, VerifyCommand};
 use crate::domain::outgoing::{commit_text, plain_line};
@@ -77,7 +79,7 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
     // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
-    let subject = commit_text(&plain_line(&issue.title, room), None);
+    let subject = commit_text(&plain_line(&without_secrets(run, &issue.title), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
     trailers.extend(site.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -85,7 +87,7 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: wrapped(&commit_text(summary, run.tracked_issue())),
+        body: wrapped(&without_secrets(run, &commit_text(summary, run.tracked_issue()))),
         trailers,
     }
 }
@@ -136,6 +138,15 @@ async fn verify_all(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
             return Ok(());
         }
         run.record(Event::Verified(verified?))?;
+        let changed = run.facts().committed.as_ref().map(|done| done.change.executed_by(argv));
+        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+            let text = format!(
+                "`{}` was run on the final tree, and {}: look at that change before what it says is relied on",
+                argv.join(" ").replace('`', "'"),
+                telling::changed_script(&changed)
+            );
+            run.warn("verify_script_changed", text);
+        }
     }
     if !commands.is_empty() && run.wall_time_left().is_zero() {
         let cap = run.wall_time_cap();

@@ -383,6 +383,7 @@ async fn answer(
                 .as_ref()
                 .map(|handle| format!("tool-output/{handle}"))
                 .unwrap_or_default(),
+            changed_by_run: changed_by_run(scene, argv),
             ..facts.clone()
         }),
         _ => Provenance::ToolResult(ToolResultSource {
@@ -430,7 +431,7 @@ async fn verification(scene: &Scene<'_>) -> Vec<EvidenceRecord> {
         let (start, end) = last_lines(&text);
         let quote = quoted_lines(&text, start, end).unwrap_or_default();
         let mut found =
-            record(scene, of_run(run), Span::lines(start, end), &quote, CapturedBy::Agentd, "run");
+            record(scene, of_run(scene, run), Span::lines(start, end), &quote, CapturedBy::Agentd, "run");
         found.tree.clone_from(&run.tree_after);
         let final_tree = scene.facts.committed.as_ref().map(|committed| committed.tree.as_str());
         found.stale = final_tree.is_some_and(|tree| tree != run.tree_after);
@@ -439,7 +440,12 @@ async fn verification(scene: &Scene<'_>) -> Vec<EvidenceRecord> {
     records
 }
 
-fn of_run(run: &VerifyCommand) -> Provenance {
+/// Files that a command executes and that the run changed.
+fn changed_by_run(scene: &Scene<'_>, argv: &[String]) -> Vec<String> {
+    scene.facts.committed.as_ref().map(|committed| committed.change.executed_by(argv)).unwrap_or_default()
+}
+
+fn of_run(scene: &Scene<'_>, run: &VerifyCommand) -> Provenance {
     Provenance::Command(CommandSource {
         argv: run.argv.clone(),
         cwd: ".".to_owned(),
@@ -455,6 +461,7 @@ fn of_run(run: &VerifyCommand) -> Provenance {
         tree_before: run.tree_before.clone(),
         tree_after: run.tree_after.clone(),
         sandbox: run.sandbox.clone(),
+        changed_by_run: changed_by_run(scene, &run.argv),
     })
 }
 

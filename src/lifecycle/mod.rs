@@ -39,6 +39,7 @@ pub mod page;
 pub mod record;
 pub mod report;
 pub mod seal;
+pub mod seal_check;
 pub mod sinks;
 pub mod in_flight;
 pub mod recovery;

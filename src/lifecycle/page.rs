@@ -64,6 +64,8 @@ fn render(
     let failed = |error: minijinja::Error| RenderError { template, message: error.to_string() };
     let mut environment = Environment::new();
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::SemiStrict);
+    environment.add_filter("plain", |name: String| telling::plain(&name));
+    environment.add_filter("line", |text: String| one_line(&text));
     environment.add_template(template, source).map_err(failed)?;
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
@@ -81,8 +83,9 @@ fn render(
     };
     let values = context! {
         run => Value::from(Serde(run)),
-        headline, sentence,
+        headline, sentence => said(&sentence),
         summary => said(run.summary.trim()),
+        title => said(&one_line(&run.objective.title)),
         objective_body => run.objective.body.trim(),
         change => Value::from(Serde(change)),
         change_line => change_line(change),
@@ -93,7 +96,11 @@ fn render(
         wall_used => duration(run.budgets.wall_time_used_ms),
         wall_cap => duration(run.budgets.max_wall_time_ms),
         verification => facts.verification.iter().map(|command| context! {
-            line => command.argv.join(" "),
+            line => telling::plain(&command.argv.join(" ")),
+            changed => match change.executed_by(&command.argv).as_slice() {
+                [] => String::new(),
+                paths => format!("; {}", telling::changed_script(paths)),
+            },
             exit_code => command.exit_code,
             end => command.end.clone().unwrap_or_default(),
             duration => duration(command.duration_ms),
@@ -101,15 +108,15 @@ fn render(
         verified => verified.iter().map(|claim| context! {
             statement => said(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
             proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
-                .map(telling::proof).collect::<Vec<_>>(),
+                .map(|record| said(&telling::proof(record))).collect::<Vec<_>>(),
         }).collect::<Vec<_>>(),
         unverified => !unverified.is_empty(),
         limitations => run.limitations.iter().map(|line| said(line)).collect::<Vec<_>>(),
         next_steps => telling::next_steps(run, facts).iter().map(|step| said(step)).collect::<Vec<_>>(),
-        interventions => telling::interventions(run, facts),
-        message => run.error.as_ref().map(|error| error.message.clone()),
+        interventions => telling::interventions(run, facts).iter().map(|line| said(line)).collect::<Vec<_>>(),
+        message => run.error.as_ref().map(|error| said(&error.message)),
         pr_url => links.pull_request.clone(),
-        draft_reason => links.draft_reason.clone(),
+        draft_reason => links.draft_reason.as_deref().map(said),
         trigger_label => links.trigger_label.clone(),
         closes => run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number),
         issue_number => run.objective.issue.as_ref().map(|issue| issue.number),
@@ -215,6 +222,11 @@ pub fn duration(milliseconds: u64) -> String {
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
+}
+
+/// A title as one line: nothing after it begins a line of its own.
+fn one_line(text: &str) -> String {
+    visible(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// No more than one empty line in a row, one newline at the end.

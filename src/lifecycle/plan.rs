@@ -12,6 +12,7 @@ use super::managed;
 use super::mapping_format::MappingRecord;
 use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
+use super::seal;
 use super::site::Site;
 use super::way_out;
 use crate::config::config_file::Publish;
@@ -113,6 +114,9 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         Some(recording) if !recording.asks_models() => equipment::no_providers(&site.config, &site.clock)?,
         _ => equipment::providers(&site.config, &session, &site.clock)?,
     };
+    seal::check(site.config.record.seal_key.as_deref()).map_err(|error| {
+        Refusal::new(StopDetail::ConfigInvalid, format!("record.seal_key cannot be used: {error}."))
+    })?;
     let redactor = equipment::redactor(&site.config, program_secrets(&workers, site))?;
     let values = values(&loaded, &request)?;
     let unused = loaded.unused(&request.parameters).into_iter().map(|name| {

@@ -17,6 +17,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::engine::record::WITHHELD;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, IssueState, PullSpec};
 
@@ -105,6 +106,12 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
         .map(|claim| format!("the required claim `{claim}` is not verified."))
 }
 
+/// A text on its way to GitHub, looked at once more: taking comments and hidden characters out of it may have put together
+/// what was no secret before.
+pub(super) fn without_secrets(run: &Run<'_>, text: &str) -> String {
+    run.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
+}
+
 type Tried<T> = Result<Result<T, Stop>, crate::engine::journal::JournalError>;
 
 async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
@@ -143,11 +150,12 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
     let Some(committed) = &facts.committed else { return Ok(Ok(())) };
     run.plan_effect(Effect::PullRequest).await?;
     let body = page::pull_request(&output, &facts, links).map_err(|error| run.defect(&error.to_string()))?;
+    let body = without_secrets(run, &body);
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
         commit: committed.head.clone(),
         base: run.lease.mapping.origin.branch.clone(),
-        title: outgoing::title(&run.plan.issue.title),
+        title: without_secrets(run, &outgoing::title(&run.plan.issue.title)),
         body,
         draft: links.draft_reason.is_some(),
     };
@@ -196,7 +204,12 @@ async fn settle_issue(
     if !telling::pending(&facts).is_empty() {
         let marker = report::request_marker(&run.plan.issue.key, "approval");
         let asked = github
-            .settle_comment(&site.repo, number, &marker, &page::approval_comment(&output, &facts))
+            .settle_comment(
+                &site.repo,
+                number,
+                &marker,
+                &without_secrets(run, &page::approval_comment(&output, &facts)),
+            )
             .await;
         if let Err(error) = asked {
             run.warn(
@@ -224,6 +237,7 @@ async fn comment(
     links: &Links,
 ) -> Result<String, String> {
     let text = page::status_comment(output, facts, links).map_err(|error| error.to_string())?;
+    let text = without_secrets(run, &text);
     let (comment, _) = github
         .settle_comment(&site.repo, number, &report::marker(&run.plan.issue.key), &text)
         .await

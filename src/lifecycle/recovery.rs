@@ -19,6 +19,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
 use crate::store::run_dir::{RunDir, StateDir};
+use crate::store::seal_index::SealIndex;
 use crate::sys::clock::Clock;
 use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
@@ -90,10 +91,11 @@ fn no_secrets(dir: &RunDir) -> Result<Arc<Redactor>, JournalError> {
 pub async fn resumed(site: &Site, run_id: RunId) -> Result<Option<Predecessor>, JournalError> {
     let dir = site.state.run(&site.repo, run_id);
     let (clock, shown) = (site.clock.clone(), dir.path.display().to_string());
+    let key = site.config.record.seal_key.clone();
     let (state, repo) = (site.state.clone(), site.repo.clone());
     let work = tokio::task::spawn_blocking(move || {
         if facts(&dir)?.sealed.is_none() {
-            finalise(&dir, &clock)?;
+            finalise(&dir, &clock, key.as_deref())?;
         }
         let facts = facts(&dir)?;
         let Some(end) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
@@ -143,20 +145,33 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
 
 /// What a reader does with a run: one whose process is gone gets the end and the files that it could not write itself;
 /// one that may live is left alone (D61). Blocks.
-pub fn settle(dir: &RunDir, clock: &Clock, host: &Host) -> Result<(RunFacts, Standing), JournalError> {
+///
+/// `key`: the operator's that signs seals, where whoever reads knows it.
+pub fn settle(
+    dir: &RunDir,
+    clock: &Clock,
+    host: &Host,
+    key: Option<&Path>,
+) -> Result<(RunFacts, Standing), JournalError> {
     let read = journal_file::read(dir)?;
     let known = journal_file::facts_of(&read.lines);
     // A torn line after the end is not a crash's: it is left for `runs verify` to find.
     let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != read.sound_bytes);
-    if known.end.is_some() && (known.sealed.is_some() || torn) {
+    if known.end.is_some() && (known.sealed.is_some() || torn || was_sealed(dir)) {
         return Ok((known, Standing::Ended));
     }
     let Some(lease) = &known.lease else { return Ok((known, Standing::Running)) };
     if may_live(lease, host, clock) {
         return Ok((known, Standing::Running));
     }
-    finalise(dir, clock)?;
+    finalise(dir, clock, key)?;
     Ok((facts(dir)?, Standing::Ended))
+}
+
+/// Whether the index of seals has the run: whatever its journal says now, nobody seals it again.
+fn was_sealed(dir: &RunDir) -> bool {
+    let index = SealIndex::new(dir.state().path()).read();
+    index.seals.iter().any(|seal| seal.statement.run_id == dir.run_id)
 }
 
 /// What a run's result knows of its journal and is not there, in words. The journal is on disk before the result is
@@ -190,14 +205,14 @@ fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
 /// nobody writes that journal any more.
 pub async fn predecessor(site: &Site, run_id: RunId, daemon: bool) -> Option<Predecessor> {
     let dir = site.state.run(&site.repo, run_id);
-    let clock = site.clock.clone();
+    let (clock, key) = (site.clock.clone(), site.config.record.seal_key.clone());
     let (state, repo) = (site.state.clone(), site.repo.clone());
     let found = tokio::task::spawn_blocking(move || {
         let facts = facts(&dir)?;
         let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
         let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
         if facts.end.is_none() {
-            finalise(&dir, &clock)?;
+            finalise(&dir, &clock, key.as_deref())?;
         }
         if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {
             return Ok(None);
@@ -277,7 +292,8 @@ pub async fn tidy(site: &Site) -> Vec<Unfinished> {
     let tidied = tokio::task::spawn_blocking(move || {
         for dir in site.state.runs(Some(&site.repo)).unwrap_or_default() {
             if !dir.result().exists()
-                && let Err(error) = settle(&dir, &site.clock, &site.host)
+                && let Err(error) =
+                    settle(&dir, &site.clock, &site.host, site.config.record.seal_key.as_deref())
             {
                 tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
             }
@@ -329,15 +345,20 @@ fn published_end(known: &RunFacts) -> Option<Stop> {
 
 /// Ends a dead run: `interrupted` where it has no end of its own, with result and report folded from what its journal
 /// has. Two who do it at once do it in turn.
-fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
+fn finalise(dir: &RunDir, clock: &Clock, key: Option<&Path>) -> Result<(), JournalError> {
     let failed = |path: &Path, message: String| JournalError { path: path.display().to_string(), message };
     let lock = dir.ending_lock();
     let turn = Turn::wait(&lock, PATIENCE).map_err(|error| failed(&lock, error.to_string()))?;
     let Some(_turn) = turn else {
         return Err(failed(&lock, "another process is ending a run; try again".to_owned()));
     };
-    if let Some(missing) = lines_missing(dir, journal_file::read(dir)?.lines.len() as u64) {
+    let before = journal_file::read(dir)?;
+    if let Some(missing) = lines_missing(dir, before.lines.len() as u64) {
         return Err(failed(&dir.events(), missing));
+    }
+    if journal_file::facts_of(&before.lines).sealed.is_none() && was_sealed(dir) {
+        let lost = "it was sealed, and its end is gone: what it said cannot be written anew";
+        return Err(failed(&dir.events(), lost.to_owned()));
     }
     let journal = FileJournal::open(dir.clone(), clock.clone(), no_secrets(dir)?)?;
     let known = journal.facts();
@@ -356,7 +377,7 @@ fn finalise(dir: &RunDir, clock: &Clock) -> Result<(), JournalError> {
     if known.sealed.is_none() {
         journal.restore_ledger()?;
         report::write_blocking(dir)?;
-        seal::seal(&journal)?;
+        seal::seal(&journal, key, clock)?;
     }
     Ok(())
 }

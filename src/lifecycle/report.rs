@@ -80,11 +80,12 @@ fn stopped_by_a_person(stop: &Stop) -> bool {
 }
 
 /// Writes what a run leaves, from its journal alone; gives the run output.
-pub async fn write(run: &Run<'_>) -> Result<RunOutput, JournalError> {
+pub async fn write(run: &Run<'_>, site: &Site) -> Result<RunOutput, JournalError> {
     let journal = Arc::clone(run.journal());
+    let (key, clock) = (site.config.record.seal_key.clone(), site.clock.clone());
     let written = tokio::task::spawn_blocking(move || {
         let output = write_blocking(journal.dir())?;
-        seal::seal(&journal)?;
+        seal::seal(&journal, key.as_deref(), &clock)?;
         Ok(output)
     });
     let output = written.await.map_err(|panic| run.defect(&panic.to_string()))??;

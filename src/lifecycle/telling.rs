@@ -12,6 +12,7 @@ use crate::domain::run::ForcedFinal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
+use crate::domain::untrusted::visible;
 
 /// Everything that was not the agent's own doing: people, limits, the policy, the host.
 pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
@@ -93,7 +94,11 @@ pub fn proof(record: &EvidenceRecord) -> String {
                 (None, Some(signal)) => signal.clone(),
                 (None, None) => "no exit code".to_owned(),
             };
-            format!("agentd ran `{}`: {end}", plain(&command.argv.join(" ")))
+            let ran = format!("agentd ran `{}`: {end}", plain(&command.argv.join(" ")));
+            match command.changed_by_run.as_slice() {
+                [] => ran,
+                changed => format!("{ran}; {}", changed_script(changed)),
+            }
         }
         Provenance::Git(git) => {
             format!("commit `{}`, {}", short_hash(&git.commit), counted(git.files.len(), "file"))
@@ -102,6 +107,12 @@ pub fn proof(record: &EvidenceRecord) -> String {
         Provenance::IssueText(_) => "the issue's text".to_owned(),
         Provenance::Http(http) => format!("<{}>", http.url),
     }
+}
+
+/// That a command executed what the run had changed.
+pub fn changed_script(paths: &[String]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", plain(path))).collect();
+    format!("it executes {}, which this run changed", paths.join(", "))
 }
 
 /// What a person can do next, by how the run ended.
@@ -224,9 +235,9 @@ fn limit_key(detail: StopDetail) -> &'static str {
     }
 }
 
-/// A name inside a code span.
-fn plain(name: &str) -> String {
-    name.replace('`', "'").replace('\n', " ")
+/// A name inside a code span, also one in a table.
+pub fn plain(name: &str) -> String {
+    visible(&name.replace(['\n', '\r'], " ")).replace('`', "'").replace('|', "\u{2502}")
 }
 
 fn capitalised(word: &str) -> String {

@@ -142,6 +142,7 @@ impl Testimony {
             tree_before: text("tree_before"),
             tree_after: text("tree_after"),
             sandbox: text("sandbox"),
+            changed_by_run: Vec::new(),
         });
         call.argv = Some(argv);
     }

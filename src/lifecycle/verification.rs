@@ -1,18 +1,26 @@
 //! `runs verify`: whether what a run left still says what it said (interface §8). Looks at everything, changes nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::evidence;
 use super::recovery::lines_missing;
 use super::seal::{self, JOURNAL};
+use super::seal_check;
 use crate::domain::facts::RunFacts;
 use crate::domain::name::CommitId;
 use crate::domain::record::{AccountingEntry, Artifact};
 use crate::domain::run_output::{OutputTotals, RunOutput};
 use crate::domain::run_record::RunRecord;
+use crate::domain::seal::Proof;
 use crate::git::Checkout;
 use crate::store::journal_file;
+use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
+use crate::store::seal_index::INDEX;
+
+/// Kind of the seal's event, and of the only one that may follow it.
+const SEAL: &str = "files_sealed";
+const EMITTED: &str = "record_emitted";
 
 /// Something that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +40,8 @@ pub struct Inspection {
     pub files: usize,
     /// Verified claims whose evidence was looked at again.
     pub claims: usize,
+    /// What is proven by what.
+    pub proof: Proof,
     /// Empty = everything holds.
     pub findings: Vec<Finding>,
 }
@@ -42,10 +52,15 @@ impl Inspection {
     }
 }
 
-/// Inspects a run that has ended. `checkout`: the repository, or why it cannot be looked into.
-pub async fn verify(dir: &RunDir, checkout: Result<&Checkout, String>) -> Inspection {
+/// Inspects a run that has ended. `checkout`: the repository, or why it cannot be looked into. `seal_key`: the operator's
+/// key, where one is named.
+pub async fn verify(
+    dir: &RunDir,
+    checkout: Result<&Checkout, String>,
+    seal_key: Option<PathBuf>,
+) -> Inspection {
     let place = dir.clone();
-    let looked = tokio::task::spawn_blocking(move || of_files(&place)).await;
+    let looked = tokio::task::spawn_blocking(move || of_files(&place, seal_key.as_deref())).await;
     let (mut inspection, output) = match looked {
         Ok(looked) => looked,
         Err(panic) => {
@@ -61,9 +76,11 @@ pub async fn verify(dir: &RunDir, checkout: Result<&Checkout, String>) -> Inspec
 }
 
 /// Chain, seal, totals, and the shape of result and record.
-fn of_files(dir: &RunDir) -> (Inspection, Option<RunOutput>) {
+fn of_files(dir: &RunDir, seal_key: Option<&Path>) -> (Inspection, Option<RunOutput>) {
     let mut inspection = Inspection::default();
-    let facts = chain(&mut inspection, dir);
+    let lines = chain(&mut inspection, dir);
+    let facts = lines.as_deref().map(journal_file::facts_of);
+    signed(&mut inspection, dir, lines.as_deref(), seal_key);
     match seal::files(&dir.path) {
         Ok(files) => {
             inspection.files = files.len();
@@ -97,7 +114,23 @@ fn of_files(dir: &RunDir) -> (Inspection, Option<RunOutput>) {
     (inspection, output)
 }
 
-fn chain(inspection: &mut Inspection, dir: &RunDir) -> Option<RunFacts> {
+/// The signature over journal and files, and the index of seals.
+fn signed(inspection: &mut Inspection, dir: &RunDir, lines: Option<&[JournalLine]>, seal_key: Option<&Path>) {
+    let known = match seal_check::known_keys(dir.state().path(), seal_key) {
+        Ok(known) => known,
+        Err(problem) => {
+            inspection.found(INDEX, format!("no signature can be checked: {problem}"));
+            return;
+        }
+    };
+    let (proof, found) = seal_check::check(dir, lines, &known);
+    for (file, problem) in found {
+        inspection.found(file, problem);
+    }
+    inspection.proof = proof;
+}
+
+fn chain(inspection: &mut Inspection, dir: &RunDir) -> Option<Vec<JournalLine>> {
     let read = match journal_file::read(dir) {
         Ok(read) => read,
         Err(error) => {
@@ -120,7 +153,11 @@ fn chain(inspection: &mut Inspection, dir: &RunDir) -> Option<RunFacts> {
     if facts.sealed.is_none() {
         inspection.found(JOURNAL, "its last event, the seal over the other files, is missing");
     }
-    Some(facts)
+    let behind = read.lines.iter().skip_while(|line| line.kind != SEAL).skip(1);
+    for line in behind.filter(|line| line.kind != EMITTED) {
+        inspection.found(JOURNAL, format!("line {} stands behind the seal: {}", line.seq, line.kind));
+    }
+    Some(read.lines)
 }
 
 fn sealed(inspection: &mut Inspection, facts: &RunFacts, files: &[Artifact]) {
@@ -128,7 +165,7 @@ fn sealed(inspection: &mut Inspection, facts: &RunFacts, files: &[Artifact]) {
     for was in sealed {
         match files.iter().find(|file| file.path == was.path) {
             None => inspection.found(&was.path, "is gone"),
-            Some(is) if is == was => {}
+            Some(is) if is == was => inspection.proof.files += 1,
             Some(is) if is.bytes != was.bytes => {
                 inspection.found(&was.path, format!("has {} bytes and had {}", is.bytes, was.bytes));
             }

@@ -89,7 +89,7 @@ async fn through_the_rooms(run: &Run<'_>, site: &Site) -> Result<RunOutput, Jour
     }
     run.record(Event::RunEnded { stop })?;
     run.journal().flush().await?;
-    let output = report::write(run).await?;
+    let output = report::write(run, site).await?;
     sinks::emit(site, run.journal()).await?;
     Ok(output)
 }

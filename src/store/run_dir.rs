@@ -65,6 +65,11 @@ impl RunDir {
         self.of_repository("ending.lock")
     }
 
+    /// The state directory it is in.
+    pub fn state(&self) -> StateDir {
+        StateDir::new(self.path.ancestors().nth(5).unwrap_or(&self.path).to_owned())
+    }
+
     fn has_begun(&self) -> bool {
         std::fs::metadata(self.events()).is_ok_and(|events| events.len() > 0) || self.result().exists()
     }

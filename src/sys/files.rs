@@ -107,6 +107,20 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     }
 }
 
+/// As [`write_new`], with mode 0600, and on disk whole or not at all: for keys.
+pub fn write_private_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
+    let failed = |source| FileError::new("write", path, source);
+    let folder = path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let mut temporary = tempfile::Builder::new().prefix(".agentd-").tempfile_in(folder).map_err(failed)?;
+    temporary.write_all(content).map_err(failed)?;
+    temporary.as_file().sync_all().map_err(failed)?;
+    match temporary.persist_noclobber(path) {
+        Ok(_) => sync_dir(folder).map(|()| true).map_err(failed),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(failed(error.error)),
+    }
+}
+
 /// Writes a file of agentd's own, mode 0600, over what is there; its folder is made where it is missing. For what nobody
 /// reads before it was named to them, and is on disk only after [`sync`].
 pub fn write_private_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {

@@ -13,14 +13,17 @@ use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
 use crate::domain::comparison::{self, Difference};
 use crate::domain::run_record::RunRecord;
+use crate::domain::seal::{Proof, SignatureState};
 use crate::domain::statistics::Statistics;
 use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
 use crate::lifecycle::page;
 use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::report;
+use crate::lifecycle::seal_check;
 use crate::lifecycle::verification::{self, Inspection};
 use crate::store::run_dir::RunDir;
+use crate::store::seal_index::INDEX;
 use crate::sys::paths::AbsPath;
 
 /// How many differences are told.
@@ -46,6 +49,7 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
             .collect();
         told.document(&json!({
             "run_id": dir.run_id, "ok": sound, "findings": findings,
+            "proof": inspection.proof,
             "checked": { "events": inspection.events, "files": inspection.files, "claims": inspection.claims },
         }))?;
         return Ok(u8::from(!sound));
@@ -59,17 +63,71 @@ pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError
         "run {} {word}: {} events, {} other files, evidence of {} verified claims",
         dir.run_id, inspection.events, inspection.files, inspection.claims
     ))?;
+    told.line(proven(&inspection.proof))?;
+    for run in &inspection.proof.runs_gone {
+        told.line(format!(
+            "{}  the directory of run {run}, which {INDEX} has",
+            told.toned("gone", Tone::Warn)
+        ))?;
+    }
     Ok(u8::from(!sound))
+}
+
+/// Who vouches for a run, in words.
+fn proven(proof: &Proof) -> String {
+    let key = proof.key_id.as_deref().unwrap_or_default();
+    let whose = match proof.key {
+        Some("operator") => "the operator's key",
+        Some(_) => "the host's key",
+        None => "the key",
+    };
+    match (proof.signature, proof.index_line) {
+        (SignatureState::Valid, Some(line)) => {
+            format!("signed by {whose} {key}; line {line} of {} in {INDEX}", proof.index_lines)
+        }
+        (SignatureState::Valid, None) => format!("signed by {whose} {key}; not in {INDEX}"),
+        (SignatureState::UnknownKey, _) => {
+            format!("not proven: signed by the key {key}, which is not known here")
+        }
+        (SignatureState::Invalid, _) => "not proven: its signature does not fit".to_owned(),
+        (SignatureState::Gone, _) => format!("not proven: {INDEX} has a seal of it that is gone"),
+        (SignatureState::NotSigned, _) => {
+            "not signed: the hashes agree with each other, and nothing proves who \
+             wrote them"
+                .to_owned()
+        }
+    }
+}
+
+/// A run that only the index of seals still has: exit code 1, and its name. `None` = nobody knows it.
+pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, CommandError> {
+    let Some((line, seal)) = seal_check::gone(&super::state(context)?, asked) else { return Ok(None) };
+    let statement = &seal.statement;
+    let problem = format!("the run's directory is gone; line {line} of {INDEX} says that it was sealed");
+    let told = context.output;
+    if told.json() {
+        told.document(&json!({
+            "run_id": statement.run_id, "ok": false, "findings": [{ "file": "", "problem": problem }],
+            "proof": { "signature": SignatureState::Gone, "key_id": seal.key_id, "index_line": line },
+            "checked": { "events": 0, "files": 0, "claims": 0 },
+        }))?;
+        return Ok(Some(1));
+    }
+    told.line(format!("{}  {problem}", told.toned("broken", Tone::Bad)))?;
+    told.line(format!("run {} {}", statement.run_id, told.toned("does not hold", Tone::Bad)))?;
+    Ok(Some(1))
 }
 
 fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError> {
     let lease = report::facts_of(dir).ok().and_then(|facts| facts.lease);
+    // Without a configuration that can be read, what the operator's key signed is told as signed by a key that nobody knows.
+    let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
     context.block_on(async {
         let checkout = match &lease {
             Some(lease) => open_checkout(context, &lease.checkout).await,
             None => Err("the run's checkout is not known".to_owned()),
         };
-        verification::verify(dir, checkout.as_ref().map_err(Clone::clone)).await
+        verification::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
     })
 }
 

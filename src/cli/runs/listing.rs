@@ -170,6 +170,8 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     }
     rows.push(("directory", dir.path.display().to_string()));
     for (what, told) in rows {
+        // What others wrote looks like no row of its own.
+        let told = told.replace('\n', "\n           ");
         output.line(format!("{} {told}", output.toned(&format!("{what:<10}"), Tone::Dim)))?;
     }
     Ok(())
@@ -191,7 +193,11 @@ pub(super) fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) ->
 /// A JSON Lines file: as it is, or as one list with `--json`.
 pub(super) fn ledger(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
     if !context.output.json() {
-        return print(context, dir, path, what);
+        return match std::fs::read(path) {
+            Ok(bytes) => context.output.json_lines(&bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
+            Err(error) => Err(CommandError::failed(format!("{}: {error}", path.display()))),
+        };
     }
     let text = std::fs::read_to_string(path).map_err(|_| not_written(dir, what))?;
     let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -214,10 +220,9 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         return Err(CommandError::failed(format!("run {} has committed nothing yet", dir.run_id)));
     };
     let checkout = AbsPath::new(&lease.checkout).map_err(|error| CommandError::failed(error.to_string()))?;
-    let colour = if context.output.colours() { "--color=always" } else { "--color=never" };
     let range = format!("{}..{}", lease.origin.commit, committed.head);
     let spec = ProcessSpec::new("git", &checkout)
-        .args(["-c", "core.pager=cat", "diff", "--no-ext-diff", "--no-textconv", colour, &range])
+        .args(["-c", "core.pager=cat", "diff", "--no-ext-diff", "--no-textconv", "--no-color", &range])
         .envs(context.env.for_tools())
         .output_cap(256 * 1024 * 1024);
     let exit = context
@@ -238,6 +243,24 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             "base": lease.origin.commit, "head": committed.head, "files": change, "patch": exit.stdout.text(),
         }));
     }
-    context.output.file(&exit.stdout.head)?;
-    context.output.file(&exit.stdout.tail)
+    if !context.output.colours() {
+        context.output.file(&exit.stdout.head)?;
+        return context.output.file(&exit.stdout.tail);
+    }
+    let patch = exit.stdout.text();
+    let coloured: String = patch.split_inclusive('\n').map(|line| patch_line(context, line)).collect();
+    context.output.result(&coloured)
+}
+
+/// A line of a patch in its colour. Not git's: what a file holds could pass for that.
+fn patch_line(context: &Context, line: &str) -> String {
+    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+    let tone = match text.as_bytes().first() {
+        Some(b'+') => Tone::Good,
+        Some(b'-') => Tone::Bad,
+        Some(b'@') => Tone::Dim,
+        Some(b' ') | None => return line.to_owned(),
+        Some(_) => Tone::Strong,
+    };
+    context.output.toned(text, tone) + end
 }

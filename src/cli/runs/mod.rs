@@ -39,7 +39,13 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
         }
         RunsCommand::Diff(run) => done(find(context, &run.run).and_then(|dir| listing::diff(context, &dir))),
         RunsCommand::Verify(run) => {
-            find_unsettled(context, &run.run).and_then(|dir| inspection::verify(context, &dir))
+            let dir = match find_unsettled(context, &run.run) {
+                Err(unknown) => {
+                    return inspection::verify_gone(context, &run.run)?.ok_or(unknown);
+                }
+                Ok(dir) => dir,
+            };
+            inspection::verify(context, &dir)
         }
         RunsCommand::Compare { a, b } => inspection::compare(context, a, b),
         RunsCommand::Stats => done(inspection::stats(context)),
@@ -114,7 +120,7 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
 
 /// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
 fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
-    recovery::settle(dir, &Clock::system(), &Host::current()).map_err(|error| {
+    recovery::settle(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
         // What fails is the reading, or the writing of what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
             .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))

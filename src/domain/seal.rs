@@ -1,0 +1,102 @@
+//! A run's signed seal: what its journal and its files were when it ended, in words that a key signs and an index keeps.
+
+use serde::{Deserialize, Serialize};
+
+use super::canonical::{NotCanonical, canonical_json, canonical_sha256};
+use super::name::RepoName;
+use super::record::Artifact;
+use super::run::RunId;
+
+/// `schema_version` of a statement.
+pub const SEAL_SCHEMA: &str = "agentd.seal.v1";
+
+/// What is signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SealStatement {
+    /// [`SEAL_SCHEMA`].
+    pub schema_version: String,
+    /// Whose run.
+    pub repo: RepoName,
+    /// Which run.
+    pub run_id: RunId,
+    /// Number of the journal's last line before the seal.
+    pub last_seq: u64,
+    /// That line's hash: it stands for all lines before it.
+    pub last_hash: String,
+    /// SHA-256 of the canonical text of the list of files.
+    pub files_sha256: String,
+    /// Hash of the index's line before; of zeros for the first one.
+    pub previous: String,
+    /// Milliseconds since 1970.
+    pub sealed_at: i64,
+}
+
+/// A statement with its signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedSeal {
+    /// What is signed.
+    pub statement: SealStatement,
+    /// Beginning of the public key's SHA-256.
+    pub key_id: String,
+    /// The ed25519 public key, hexadecimal.
+    pub public_key: String,
+    /// The ed25519 signature over the statement's canonical text, hexadecimal.
+    pub signature: String,
+}
+
+impl SealStatement {
+    /// The bytes that are signed.
+    pub fn signed_bytes(&self) -> Result<Vec<u8>, NotCanonical> {
+        Ok(canonical_json(self)?.into_bytes())
+    }
+}
+
+/// [`SealStatement::files_sha256`] of a list of files.
+pub fn files_sha256(files: &[Artifact]) -> Result<String, NotCanonical> {
+    canonical_sha256(&files)
+}
+
+/// What is known of a run's signature.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignatureState {
+    /// By a key that is known here, over this very journal and these very files.
+    Valid,
+    /// By a key that is not known here.
+    UnknownKey,
+    /// It does not fit.
+    Invalid,
+    /// The index has one, the journal has none.
+    Gone,
+    /// There is none, here or in the index.
+    #[default]
+    NotSigned,
+}
+
+/// What is proven by what.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Proof {
+    /// Whether every line of the journal follows the one before it.
+    pub journal_chain: bool,
+    /// Files whose hash is the sealed one.
+    pub files: usize,
+    /// The signature over both.
+    pub signature: SignatureState,
+    /// By which key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<String>,
+    /// Whose key that is: `operator` or `host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<&'static str>,
+    /// 1-based line of the index that has the seal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_line: Option<usize>,
+    /// Lines of the index.
+    pub index_lines: usize,
+    /// Whether the index is whole, as far as the runs that are here can tell.
+    pub index_whole: bool,
+    /// Runs that the index has and whose directory is gone.
+    pub runs_gone: Vec<RunId>,
+}

@@ -1,0 +1,103 @@
+//! The index of seals, `seals.jsonl` in the state directory: one line for each run that was sealed, chained by hash.
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::journal_format::GENESIS;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::seal::SignedSeal;
+use crate::sys::files::{self, FileError};
+use crate::sys::lock::Turn;
+
+/// Its name.
+pub const INDEX: &str = "seals.jsonl";
+/// How long another run that is being sealed is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than any line.
+const LONGEST_LINE: u64 = 16 * 1024;
+
+/// The index of a state directory.
+#[derive(Debug, Clone)]
+pub struct SealIndex {
+    path: PathBuf,
+}
+
+/// What is in the index.
+#[derive(Debug, Clone, Default)]
+pub struct Entries {
+    /// Its lines, in order.
+    pub seals: Vec<SignedSeal>,
+    /// What is wrong with it.
+    pub problems: Vec<String>,
+}
+
+impl SealIndex {
+    /// The index in a state directory.
+    pub fn new(state: &Path) -> Self {
+        Self { path: state.join(INDEX) }
+    }
+
+    /// Adds a seal, which `make` makes from the hash of the line before and keeps elsewhere first. One process at a time.
+    pub fn add<E>(
+        &self,
+        make: impl FnOnce(String) -> Result<Option<SignedSeal>, E>,
+        failed: impl Fn(String) -> E,
+    ) -> Result<(), E> {
+        let told = |error: FileError| failed(error.to_string());
+        let turn = Turn::wait(&self.path.with_extension("lock"), PATIENCE).map_err(told)?;
+        let Some(_turn) = turn else {
+            return Err(failed("another run is being sealed; try again".to_owned()));
+        };
+        let mut file = files::open_append(&self.path).map_err(told)?;
+        let unwritten = |error: std::io::Error| failed(format!("{}: {error}", self.path.display()));
+        let size = file.metadata().map_err(unwritten)?.len();
+        let begin = size.saturating_sub(LONGEST_LINE);
+        let mut tail = Vec::new();
+        file.seek(SeekFrom::Start(begin)).and_then(|_| file.read_to_end(&mut tail)).map_err(unwritten)?;
+        let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < tail.len() {
+            // The process that wrote this died while it did.
+            file.set_len(begin + whole as u64).map_err(unwritten)?;
+        }
+        let last = tail[..whole].trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+        let previous = if last.is_empty() { GENESIS.to_owned() } else { sha256_hex(last) };
+        let Some(seal) = make(previous)? else { return Ok(()) };
+        let mut line = serde_json::to_vec(&seal).map_err(|error| failed(error.to_string()))?;
+        line.push(b'\n');
+        file.write_all(&line).and_then(|()| file.sync_data()).map_err(unwritten)
+    }
+
+    /// Everything in it; nothing where it is not there.
+    pub fn read(&self) -> Entries {
+        let mut entries = Entries::default();
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return entries,
+            Err(error) => {
+                entries.problems.push(format!("cannot be read: {error}"));
+                return entries;
+            }
+        };
+        let mut previous = GENESIS.to_owned();
+        for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let number = index + 1;
+            let Some(line) = line.strip_suffix(b"\n") else {
+                entries.problems.push(format!("line {number} is torn"));
+                break;
+            };
+            match serde_json::from_slice::<SignedSeal>(line) {
+                Ok(seal) => {
+                    if seal.statement.previous != previous {
+                        let problem = format!("line {number} does not follow the line before it");
+                        entries.problems.push(problem);
+                    }
+                    entries.seals.push(seal);
+                }
+                Err(error) => entries.problems.push(format!("line {number} is no seal: {error}")),
+            }
+            previous = sha256_hex(line);
+        }
+        entries
+    }
+}
