@@ -332,16 +332,34 @@ async fn parts(
     chats: &Chats,
 ) -> Result<(Parts, Option<FileWatch>), CommandError> {
     let sites = sites::all(context, &wish(shutdown)).await?;
-    if let Err(error) = usable(&sites).await {
+    if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
     }
-    let unfinished = unfinished(&sites).await;
+    for (repo, error) in &sites.later {
+        context.output.note(format!("{repo} cannot be opened yet, and is tried again: {error}"));
+    }
+    let unfinished = unfinished(&sites.open).await;
     let progress = Progress::default();
     let bell = Arc::new(Notify::new());
-    let watching = watching(context, &sites, &bell);
+    let watching = watching(context, &sites.open, &bell);
     let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
+    let open = open_again(context.clone(), shutdown.clone(), progress.clone());
     let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), bell);
-    Ok((Parts { unfinished, reload: Some(reload), ..parts }, watching))
+    Ok((Parts { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
+}
+
+/// Opens everything again, for the repositories that could not be opened yet.
+fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reload {
+    Arc::new(move || {
+        let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
+        async move {
+            let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
+            let unfinished = unfinished(&sites.open).await;
+            let parts = parts_of(&context, &shutdown, sites, progress).await;
+            parts.map(|parts| Parts { unfinished, ..parts }).map_err(|error| error.message)
+        }
+        .boxed()
+    })
 }
 
 /// Reads everything again as at the start; what cannot be used is the error.
@@ -351,7 +369,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
         let chats = Arc::clone(&chats);
         async move {
             let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
-            usable(&sites).await?;
+            usable(&sites.open).await?;
             let parts =
                 parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)?;
             // Nobody receives where the daemon does not listen.
@@ -405,20 +423,20 @@ fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<Fil
 async fn parts_of(
     context: &Context,
     shutdown: &Shutdown,
-    sites: Vec<Site>,
+    sites: sites::Sites,
     progress: Progress,
 ) -> Result<Parts, CommandError> {
     let config = context.config()?;
     let mut repositories = Vec::new();
+    let sites::Sites { open: sites, later, client } = sites;
     for site in &sites {
         repositories.push(watched(site).await);
     }
-    let client = sites.iter().find_map(|site| site.github.clone()).ok_or_else(|| {
-        CommandError::invalid("there are no credentials for GitHub").hint("set GITHUB_TOKEN")
-    })?;
     Ok(Parts {
         client,
         repositories,
+        unopened: later,
+        open_again: None,
         labels: config.github.labels.clone(),
         min_permission: config.github.min_permission,
         limits: limits(&config),

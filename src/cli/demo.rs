@@ -207,6 +207,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         source: ObjectiveSource::Issue,
         principal: operator(&Host::current()),
         permission: None,
+        asked: None,
         origin: None,
         agent: None,
         publish: None,

@@ -16,12 +16,14 @@ pub struct CommandError {
     pub exit_code: u8,
     /// The stop detail of a refused start, where it was one.
     pub detail: Option<StopDetail>,
+    /// Whether the same may succeed later: somebody else's service is out of reach.
+    pub transient: bool,
 }
 
 impl CommandError {
     /// Something went wrong (exit 1).
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hints: Vec::new(), exit_code: 1, detail: None }
+        Self { message: message.into(), hints: Vec::new(), exit_code: 1, detail: None, transient: false }
     }
 
     /// Arguments, configuration, definition or origin cannot be used (exit 4).

@@ -270,6 +270,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         source: ObjectiveSource::Cli,
         principal: operator(&Host::current()),
         permission: None,
+        asked: None,
         origin: args.origin.clone(),
         agent: args.agent.clone(),
         publish: args.publish(),
@@ -348,6 +349,7 @@ impl From<Refusal> for CommandError {
             hints: refusal.hints,
             exit_code: refusal.stop.detail.exit_code(),
             detail: Some(refusal.stop.detail),
+            transient: refusal.transient,
         }
     }
 }

@@ -35,18 +35,33 @@ pub struct Wish<'a> {
     pub cancel: CancellationToken,
 }
 
+/// The repositories that a process works on for long.
+pub struct Sites {
+    /// Those that are open.
+    pub open: Vec<Site>,
+    /// Those whose clone could not be made yet, because GitHub or its git is out of reach: name and problem.
+    pub later: Vec<(RepoName, String)>,
+    /// The client of all.
+    pub client: github::Client,
+}
+
 /// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
-pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, CommandError> {
+pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     // One client for all: one breaker, one count of limits, one set of root certificates in memory.
-    let wish = &Wish { github: Some(client(&operator)?), ..wish.clone() };
-    let mut sites = Vec::new();
+    let client = client(&operator)?;
+    let wish = &Wish { github: Some(client.clone()), ..wish.clone() };
+    let (mut sites, mut later) = (Vec::new(), Vec::new());
     let wanted = |entry: &Repository| match (&context.global.repo, &entry.name) {
         (Some(only), Some(name)) => only == name,
         _ => true,
     };
-    for (index, _) in operator.repositories.iter().enumerate().filter(|(_, entry)| wanted(entry)) {
-        sites.push(of_entry(context, Entry { operator: &operator, index }, wish).await?);
+    for (index, entry) in operator.repositories.iter().enumerate().filter(|(_, entry)| wanted(entry)) {
+        match (of_entry(context, Entry { operator: &operator, index }, wish).await, &entry.name) {
+            (Ok(site), _) => sites.push(site),
+            (Err(error), Some(name)) if error.transient => later.push((name.clone(), error.message)),
+            (Err(error), _) => return Err(error),
+        }
     }
     if operator.repositories.is_empty() {
         sites.push(here(context, operator, context.global.repo.as_ref(), wish).await?);
@@ -54,7 +69,7 @@ pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Vec<Site>, Comman
     for site in &mut sites {
         site.kept = Some(Arc::default());
     }
-    Ok(sites)
+    Ok(Sites { open: sites, later, client })
 }
 
 /// The repository that `--repo` names, else the checkout here, else the only one that is configured.

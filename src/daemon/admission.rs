@@ -1,10 +1,13 @@
 //! Admission: who asks for a run, and what they may (C-28, D7, D71).
 
+use chrono::{DateTime, Utc};
+
+use crate::domain::event::AskedHow;
 use crate::domain::issue::ObjectiveSource;
-use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::{Principal, PrincipalSource};
-use crate::github::{Actor, Client, Error, IssueSnapshot};
+use crate::github::{Actor, Client, Error, IssueSnapshot, Labelling};
+use crate::lifecycle::request::Asked;
 
 /// Who asks for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Admission {
     pub permission: ActorPermission,
     /// The event that put on the label that asks; `None` = not a label asks, or nobody knows.
     pub labelled: Option<u64>,
+    /// How and when they asked; the issue's text counts as it stood then.
+    pub asked: Asked,
 }
 
 impl Admission {
@@ -27,22 +32,51 @@ impl Admission {
             Some(label) => client.last_labelling(repo, number, label).await?,
             None => None,
         };
-        let labelled = labelling.as_ref().map(|labelling| labelling.event);
+        if let Some(Labelling { event, at, by }) = labelling {
+            // Whose account is gone asks for nothing any more; the author did not put the label on.
+            let asked = (AskedHow::Label, at);
+            let of = match by {
+                Some(actor) => Self::of(client, of, actor, asked).await?,
+                None => Self::nobody(of, asked),
+            };
+            return Ok(Self { labelled: Some(event), ..of });
+        }
         let author = of.issue.author.as_ref().map(|login| Actor {
             login: login.clone(),
             id: of.author_id.unwrap_or(0),
             bot: login.ends_with("[bot]"),
         });
-        let Some(actor) = labelling.and_then(|labelling| labelling.by).or(author) else {
-            return Ok(Self { actor: None, permission: ActorPermission::None, labelled });
-        };
-        Ok(Self { labelled, ..Self::of(client, repo, actor).await? })
+        let asked = (AskedHow::Author, of.created_at);
+        match author {
+            Some(actor) => Self::of(client, of, actor, asked).await,
+            None => Ok(Self::nobody(of, asked)),
+        }
+    }
+
+    fn nobody(of: &IssueSnapshot, asked: (AskedHow, Option<DateTime<Utc>>)) -> Self {
+        Self {
+            actor: None,
+            permission: ActorPermission::None,
+            labelled: None,
+            asked: Self::asked(of, None, asked),
+        }
+    }
+
+    /// Where it is not known when, the issue counts as it was opened.
+    fn asked(of: &IssueSnapshot, by: Option<String>, (how, at): (AskedHow, Option<DateTime<Utc>>)) -> Asked {
+        Asked { by, how, at: at.or(of.created_at).unwrap_or(DateTime::<Utc>::UNIX_EPOCH) }
     }
 
     /// Somebody who is known to ask.
-    pub async fn of(client: &Client, repo: &RepoName, actor: Actor) -> Result<Self, Error> {
-        let permission = client.permission(repo, &actor.login).await?;
-        Ok(Self { actor: Some(actor), permission, labelled: None })
+    pub async fn of(
+        client: &Client,
+        of: &IssueSnapshot,
+        actor: Actor,
+        asked: (AskedHow, Option<DateTime<Utc>>),
+    ) -> Result<Self, Error> {
+        let permission = client.permission(&of.issue.repo, &actor.login).await?;
+        let asked = Self::asked(of, Some(actor.login.clone()), asked);
+        Ok(Self { actor: Some(actor), permission, labelled: None, asked })
     }
 
     /// On whose behalf the run works (S-045): the actor whom GitHub authenticated, or the schedule.

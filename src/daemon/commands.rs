@@ -1,17 +1,20 @@
 //! Comment commands: `/agentd run`, `retry`, `extend`, `stop`, `approve`, from people who may trigger.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::admission::Admission;
 use super::board::IssueRef;
 use super::poll::Watch;
-use super::pulls::issue_of_branch;
+use super::pulls::issue_of;
 use super::state_format::{AskedBy, CommentsRead};
 use super::watch::Daemon;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
-use crate::github::{Client, Comment, Error, ErrorKind, Fetched};
+use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
 use crate::lifecycle::approval::{self, Approval};
 use crate::lifecycle::report;
 
@@ -56,14 +59,81 @@ fn proposal(word: &str) -> String {
     word.chars().filter(char::is_ascii_hexdigit).collect()
 }
 
+/// Strangers by their own comment that are asked about in a tick; more wait for the next one.
+const STRANGERS: usize = 3;
+/// Comments that wait for their author to be asked about, at most.
+const PUT_OFF: usize = 500;
+/// An issue is told at most this often that somebody may not command.
+const REFUSED_AGAIN: TimeDelta = TimeDelta::hours(1);
+
+/// Whom a tick has asked about.
+#[derive(Debug, Default)]
+struct Asked {
+    known: BTreeMap<(RepoName, String), ActorPermission>,
+    strangers: BTreeMap<RepoName, usize>,
+    refused: BTreeSet<RepoName>,
+}
+
+impl Asked {
+    /// What somebody may; `None` = enough strangers were asked about in this tick.
+    async fn permission(
+        &mut self,
+        client: &Client,
+        repo: &RepoName,
+        comment: &Comment,
+        login: &str,
+    ) -> Result<Option<ActorPermission>, Error> {
+        let key = (repo.clone(), login.to_ascii_lowercase());
+        if let Some(may) = self.known.get(&key) {
+            return Ok(Some(*may));
+        }
+        if comment.association == Association::Stranger {
+            let strangers = self.strangers.entry(repo.clone()).or_default();
+            if *strangers >= STRANGERS {
+                return Ok(None);
+            }
+            *strangers += 1;
+        }
+        let may = client.permission(repo, login).await?;
+        self.known.insert(key, may);
+        Ok(Some(may))
+    }
+}
+
+/// Commands first of those who are known to belong to the repository, else in the order in which they were written.
+fn by_standing(mut heard: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
+    heard.sort_by_key(|(_, comment)| comment.association);
+    heard
+}
+
 impl Watch {
+    /// Keeps a command until its author can be asked about; with too many the latest is passed over.
+    fn put_off(&mut self, comment: Comment) {
+        if self.heard.len() < PUT_OFF {
+            self.heard.push(comment);
+        }
+    }
+
+    /// Whether an issue may be told now that somebody may not; notes that it is.
+    fn may_refuse(&mut self, number: u64, now: DateTime<Utc>) -> bool {
+        // A clock that was set back must not make it mute.
+        let holds = |at: &DateTime<Utc>| *at <= now && now - *at < REFUSED_AGAIN;
+        self.refused.retain(|_, at| holds(at));
+        if self.refused.contains_key(&number) {
+            return false;
+        }
+        self.refused.insert(number, now);
+        true
+    }
+
     /// Reads what was written since the last tick; an unchanged list costs nothing.
     pub(super) async fn read_comments(&mut self, client: &Client, now: DateTime<Utc>) {
         if self.without_comments || !self.is_fresh() {
             return;
         }
         match self.comments_since(client, now).await {
-            Ok(new) => self.heard.extend(new),
+            // What commands nothing costs nothing.
+            Ok(new) => self.heard.extend(new.into_iter().filter(|one| command(&one.body).is_some())),
             Err(error) => {
                 self.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
                 tracing::debug!(repo = %self.watched.name, %error, "the comments could not be read");
@@ -118,38 +188,79 @@ impl Daemon {
         }
         // Noted before it is done: a command is followed at most once.
         self.save();
-        for (repo, comment) in heard {
-            self.heed(&repo, &comment).await;
+        let mut asked = Asked::default();
+        for (repo, comment) in by_standing(heard) {
+            if !self.heed(&repo, &comment, &mut asked).await
+                && let Some(watch) = self.watch_of(&repo)
+            {
+                watch.put_off(comment);
+            }
         }
     }
 
-    async fn heed(&mut self, repo: &RepoName, comment: &Comment) {
-        let Some(command) = command(&comment.body) else { return };
-        let (Some(author), Some(number)) = (&comment.author, comment.number) else { return };
+    /// Follows a command, refuses it, or passes it over. False = its author has to be asked about in a later tick.
+    async fn heed(&mut self, repo: &RepoName, comment: &Comment, asked: &mut Asked) -> bool {
+        let Some(command) = command(&comment.body) else { return true };
+        let (Some(author), Some(number)) = (&comment.author, comment.number) else { return true };
         if author.bot {
-            return;
+            return true;
         }
         let client = self.quick_client();
-        let issue = IssueRef { repo: repo.clone(), number: self.issue_behind(repo, number).await };
-        let needs = self.parts.min_permission;
-        let may = match client.permission(repo, &author.login).await {
-            Ok(may) => may,
+        let may = match asked.permission(&client, repo, comment, &author.login).await {
+            Ok(Some(may)) => may,
+            Ok(None) => return false,
             Err(error) => {
-                tracing::warn!(%issue, %error, "a command is not followed: what its author may do could not be read");
-                return;
+                tracing::warn!(%repo, number, %error, "a command is not followed: what its author may do could not be read");
+                return true;
             }
         };
-        if may < needs {
-            let text = format!(
-                "{} has the permission \"{}\", and commands take \"{}\".",
-                author.login,
-                may.as_str(),
-                needs.as_str()
-            );
-            return self.answer(&issue, number, &text).await;
+        if may < self.parts.min_permission {
+            if !asked.refused.contains(repo) && self.refuse(repo, comment, &author.login, may).await {
+                asked.refused.insert(repo.clone());
+            }
+            return true;
         }
+        let Some(issue) = self.issue_behind(repo, number, comment.on_pull).await else {
+            tracing::info!(%repo, number, by = author.login, "a command on a pull request that is not agentd's is passed over");
+            return true;
+        };
+        self.follow(command, (issue, number), comment, author).await;
+        true
+    }
+
+    /// Tells somebody who may not that they may not: once an hour an issue, and one of a repository a tick, so that strangers
+    /// cannot make agentd write. Under pull requests it is left alone. True = it was told.
+    async fn refuse(
+        &mut self,
+        repo: &RepoName,
+        comment: &Comment,
+        login: &str,
+        may: ActorPermission,
+    ) -> bool {
+        let (needs, now) = (self.parts.min_permission, self.parts.clock.now());
+        let Some(number) = comment.number.filter(|_| comment.on_pull == Some(false)) else { return false };
+        if !self.watch_of(repo).is_some_and(|watch| watch.may_refuse(number, now)) {
+            tracing::debug!(%repo, number, by = login, "a command of somebody who may not is passed over");
+            return false;
+        }
+        let text = format!(
+            "{login} has the permission \"{}\", and commands take \"{}\".",
+            may.as_str(),
+            needs.as_str()
+        );
+        self.answer(&IssueRef { repo: repo.clone(), number }, number, &text).await;
+        true
+    }
+
+    async fn follow(
+        &mut self,
+        command: Command,
+        (issue, number): (IssueRef, u64),
+        comment: &Comment,
+        author: &Actor,
+    ) {
         tracing::info!(%issue, ?command, by = author.login, "a command in a comment");
-        let by = AskedBy { login: author.login.clone(), id: author.id };
+        let by = AskedBy { login: author.login.clone(), id: author.id, at: comment.created_at };
         match command {
             Command::Run => {
                 let text = self.run_for(&issue, by).await;
@@ -173,10 +284,17 @@ impl Daemon {
         }
     }
 
-    /// A comment on the issue's own pull request is about the issue.
-    async fn issue_behind(&self, repo: &RepoName, number: u64) -> u64 {
-        let Ok(pull) = self.quick_client().pull(repo, number).await else { return number };
-        issue_of_branch(&pull.head).unwrap_or(number)
+    /// What a comment is about: an issue, or with a comment on a pull request that agentd opened, that one's issue. `None` =
+    /// another pull request, about which nobody gives commands.
+    async fn issue_behind(&self, repo: &RepoName, number: u64, on_pull: Option<bool>) -> Option<IssueRef> {
+        let issue = |number: u64| IssueRef { repo: repo.clone(), number };
+        if on_pull == Some(false) {
+            return Some(issue(number));
+        }
+        match self.quick_client().pull(repo, number).await {
+            Ok(pull) => issue_of(&pull).map(issue),
+            Err(_) => on_pull.is_none().then(|| issue(number)),
+        }
     }
 
     /// Gives the run that works more; gives what is to be told. `None` = there is no run.

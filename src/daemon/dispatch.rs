@@ -143,6 +143,7 @@ fn told(site: &Site, pruned: &[Pruned]) {
 pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
     let mut found = Vec::new();
     for site in sites {
+        recovery::clear_left(site).await;
         let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
             issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
             begun: left.begun,
@@ -158,6 +159,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
         source: asked.source,
         principal: asked.principal.clone(),
         permission: Some(asked.permission),
+        asked: Some(asked.asked.clone()),
         origin: None,
         agent: None,
         publish: None,

@@ -6,6 +6,7 @@ use super::rules::Reason;
 use super::settle::settle;
 use super::state_format::{BackOff, Parked, Settling};
 use super::watch::Daemon;
+use crate::domain::stop::StopDetail;
 use crate::github::{ErrorKind, IssueState};
 
 impl Daemon {
@@ -20,6 +21,16 @@ impl Daemon {
             && let Some(watch) = self.watch_of(&issue.repo)
         {
             watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
+        }
+        if self.cut_off_by_full_disk(&issue, &summary) {
+            // It waits for room, and is gone on with; its labels are written when it is over.
+            tracing::warn!(%issue, why = summary.stop.message, "the disk is full: the run is gone on with when there is room");
+            if let Some(watch) = self.watch_of(&issue.repo) {
+                let memory = watch.state.issues.entry(issue.number).or_default();
+                memory.back_off = BackOff::after(None, now, &summary.stop.message);
+            }
+            self.ended.push((issue, summary));
+            return self.save();
         }
         match afterwards(&summary) {
             Afterwards::Settle { state, refusal } => {
@@ -61,6 +72,18 @@ impl Daemon {
         }
         self.ended.push((issue, summary));
         self.save();
+    }
+
+    /// Whether a run could not write what it had to because there is no room; what it could say of itself is said.
+    fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
+        let wrote_nothing =
+            matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
+        if summary.run_id.is_none() || summary.settled || !wrote_nothing {
+            return false;
+        }
+        let state_dir = self.parts.state_dir.clone();
+        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(&state_dir));
+        disk.is_some_and(|(free, needs)| free < needs)
     }
 
     fn parked(&mut self, issue: &IssueRef) -> Option<&mut Parked> {
@@ -108,8 +131,13 @@ impl Daemon {
                 if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                     break;
                 }
-                tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet");
+                if self.troubles.again(format!("labels of {issue}"), &error.to_string()) {
+                    tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet; it is tried again");
+                }
                 continue;
+            }
+            if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
+                tracing::info!(%issue, times, "the issue's labels are settled now");
             }
             self.settled(&issue);
             self.save();

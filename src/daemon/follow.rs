@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 
 use super::board::IssueRef;
 use super::poll::Watch;
-use super::pulls::{Looked, Wanted, issue_of_branch};
+use super::pulls::{Looked, Wanted, issue_of};
 use super::state_format::Followed;
 use super::watch::{Daemon, POLLED_AT_ONCE};
 use crate::domain::canonical::sha256_hex;
@@ -60,7 +60,7 @@ impl Watch {
         let Fetched::Fresh(open, etag) = listed else { return Ok(()) };
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
         for pull in open {
-            let Some(issue) = issue_of_branch(&pull.head) else { continue };
+            let Some(issue) = issue_of(&pull) else { continue };
             // People may open others from the branch: the one that is known counts, else the newest.
             let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
             let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
@@ -118,7 +118,7 @@ impl Watch {
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
         for pull in self.pulls.open.clone() {
-            let free = issue_of_branch(&pull.head).is_some_and(|issue| {
+            let free = issue_of(&pull).is_some_and(|issue| {
                 let settles = self.state.issues.get(&issue).is_some_and(|memory| memory.settling.is_some());
                 !busy.contains(&issue) && !settles && self.candidate(issue).is_none()
             });

@@ -22,6 +22,7 @@ mod settle;
 mod status;
 mod supervise;
 mod sweep;
+mod troubles;
 mod watch;
 mod why;
 

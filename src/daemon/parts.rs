@@ -49,6 +49,10 @@ pub struct Parts {
     pub client: Client,
     /// What to watch.
     pub repositories: Vec<Watched>,
+    /// What is to be watched as well and could not be opened yet, with the problem; public text.
+    pub unopened: Vec<(RepoName, String)>,
+    /// How everything is opened again for that; `None` = it is not tried again.
+    pub open_again: Option<Reload>,
     /// Names of the labels.
     pub labels: LabelsTable,
     /// Who may trigger.

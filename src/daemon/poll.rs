@@ -1,6 +1,7 @@
 //! One watched repository: its list of labelled issues, how polling it goes, and what is known of its candidates.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -12,6 +13,7 @@ use super::pulls::Pulls;
 use super::state_format::{AskedBy, RepositoryState};
 
 use crate::config::config_file::LabelsTable;
+use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
@@ -40,6 +42,8 @@ pub(super) struct Watch {
     pub without_comments: bool,
     /// Comments that were read and not heeded yet.
     pub heard: Vec<Comment>,
+    /// When an issue was last told that somebody may not command.
+    pub refused: BTreeMap<u64, DateTime<Utc>>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     known: BTreeMap<u64, Known>,
@@ -70,6 +74,8 @@ struct Known {
 pub(super) struct Frame<'a> {
     pub labels: &'a LabelsTable,
     pub min_permission: ActorPermission,
+    /// Where the records of runs are written.
+    pub state_dir: &'a Path,
     pub now: DateTime<Utc>,
 }
 
@@ -84,6 +90,7 @@ impl Watch {
             recovering: Vec::new(),
             without_comments: false,
             heard: Vec::new(),
+            refused: BTreeMap::new(),
             pulls: Pulls::default(),
             known: BTreeMap::new(),
         }
@@ -117,6 +124,10 @@ impl Watch {
                     .into_iter()
                     .filter(|issue| !self.listing.iter().any(|listed| listed.id == issue.id));
                 self.left.extend(left);
+                if let Some(since) = self.health.failing_since {
+                    let failures = self.health.failures;
+                    tracing::info!(repo = %self.watched.name, failures, %since, "polls succeed again");
+                }
                 self.health = Health { polled_at: Some(now), ..Health::default() };
                 let alive: Vec<u64> = self.candidates().filter_map(|(issue, _)| number(issue)).collect();
                 self.known.retain(|number, _| alive.contains(number));
@@ -140,8 +151,14 @@ impl Watch {
         };
         health.paused = Some((now, pause));
         health.failing_since.get_or_insert(now);
-        health.error = Some(error.to_string());
-        tracing::warn!(repo = %self.watched.name, failures = health.failures, %error, detail = error.technical(), "a poll failed");
+        let before = health.error.replace(error.to_string());
+        let (repo, failures, detail) = (&self.watched.name, health.failures, error.technical());
+        // Once when it begins, and when it is another problem; the end is said by the poll that succeeds.
+        if before.as_ref() == health.error.as_ref() {
+            tracing::debug!(%repo, failures, %error, detail, "a poll failed again");
+        } else {
+            tracing::warn!(%repo, failures, %error, detail, "a poll failed; it is tried again");
+        }
     }
 
     /// Whether the list is of the last tick.
@@ -180,14 +197,21 @@ impl Watch {
         self.candidates().find(|(issue, _)| number(issue) == Some(wanted))
     }
 
+    /// Bytes free for another run, and bytes that it takes; `None` = not looked at. Its records need room as well.
+    pub fn disk(&self, state_dir: &Path) -> Option<(u64, u64)> {
+        let (at, takes) = self.watched.place.as_ref()?;
+        let free = files::disk_free(at)?;
+        let records = files::disk_free(state_dir).map_or(u64::MAX, |free| free.saturating_add(*takes));
+        Some((free.min(records), takes.saturating_add(HEADROOM)))
+    }
+
     /// The candidates' facts.
     pub fn facts(&self, frame: Frame<'_>, running: &[IssueRef]) -> Vec<Facts> {
         let poll = match &self.health.error {
             None => Poll::Fresh,
             Some(why) => Poll::Failed(why.clone()),
         };
-        let place = self.watched.place.as_ref().filter(|_| self.candidates().next().is_some());
-        let disk = place.and_then(|(at, takes)| Some((files::disk_free(at)?, takes + HEADROOM)));
+        let disk = self.candidates().next().and_then(|_| self.disk(frame.state_dir));
         let of = |(snapshot, selection): (&IssueSnapshot, Selection)| {
             let number = number(snapshot)?;
             let issue = IssueRef { repo: self.watched.name.clone(), number };
@@ -220,8 +244,9 @@ impl Watch {
         let label = asking_label(&of, &selection, trigger, &self.watched.sweep.labels);
         let asked_by = self.state.issues.get(&wanted).and_then(|memory| memory.asked_by.clone());
         let admission = match asked_by {
-            Some(AskedBy { login, id }) => {
-                Admission::of(client, &self.watched.name, Actor { login, id, bot: false }).await
+            Some(AskedBy { login, id, at }) => {
+                let actor = Actor { login, id, bot: false };
+                Admission::of(client, &of, actor, (AskedHow::Comment, at)).await
             }
             None => Admission::ask(client, &of, label).await,
         };
@@ -261,8 +286,11 @@ impl Watch {
                 && place.open_sub_issues == listed.open_sub_issues;
             *place = listed.clone();
         }
-        if let (true, Some(known)) = (same, self.known.get_mut(&wanted)) {
-            known.of = listed;
+        // Something happened since it was asked: maybe the label was taken off and put on again by somebody else.
+        let stale = |known: &Known| known.of.issue.updated_at != listed.issue.updated_at;
+        if self.known.get(&wanted).is_some_and(stale) {
+            self.known.remove(&wanted);
+            return false;
         }
         same
     }
@@ -284,7 +312,17 @@ impl Known {
     fn holds(&self, snapshot: &IssueSnapshot, now: DateTime<Utc>) -> bool {
         let failed =
             matches!(self.admission, Asked::Failed(_)) || matches!(self.dependencies, Asked::Failed(_));
-        self.of == *snapshot && !(failed && now > self.asked_at + ASK_AGAIN)
+        self.is_about(snapshot) && !(failed && now > self.asked_at + ASK_AGAIN)
+    }
+
+    /// Whether nothing differs but what anybody can change by writing: then it is asked again only before a start.
+    fn is_about(&self, snapshot: &IssueSnapshot) -> bool {
+        let written = |of: &IssueSnapshot| {
+            let mut of = of.clone();
+            (of.issue.title, of.issue.updated_at) = (String::new(), None);
+            of
+        };
+        self.of == *snapshot || written(&self.of) == written(snapshot)
     }
 }
 

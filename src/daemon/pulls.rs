@@ -8,6 +8,7 @@ use chrono::{DateTime, Utc};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::github::{Pull, PullState};
+use crate::lifecycle::report::marker;
 
 /// What is known of a repository's open pull requests.
 #[derive(Debug, Default)]
@@ -50,8 +51,16 @@ pub(super) struct Looked {
     pub issue_tag: Option<String>,
 }
 
+/// The issue of a pull request that agentd itself opened: from the issue's branch of this very repository, with the marker
+/// that agentd writes. Anybody can open one from a branch of that name in a fork, and delete the fork; whoever can push
+/// can take the branch, and only what is marked is followed.
+pub(super) fn issue_of(pull: &Pull) -> Option<u64> {
+    let issue = issue_of_branch(&pull.head).filter(|_| pull.here)?;
+    pull.body.trim_start().starts_with(&marker(&IssueKey::Number(issue))).then_some(issue)
+}
+
 /// The issue of a branch of agentd's.
-pub(super) fn issue_of_branch(head: &str) -> Option<u64> {
+fn issue_of_branch(head: &str) -> Option<u64> {
     let issue = head.strip_prefix("feature/issue-")?.parse().ok()?;
     (branch_of(&IssueKey::Number(issue)).as_str() == head).then_some(issue)
 }
@@ -60,11 +69,7 @@ impl Pulls {
     /// The pull requests that were looked at and not answered, with their issues.
     pub fn unanswered(&self) -> Vec<(u64, Pull)> {
         let waits = |pull: &&Pull| self.looked.get(&pull.number).is_some_and(|looked| !looked.answered);
-        self.open
-            .iter()
-            .filter(waits)
-            .filter_map(|pull| Some((issue_of_branch(&pull.head)?, pull.clone())))
-            .collect()
+        self.open.iter().filter(waits).filter_map(|pull| Some((issue_of(pull)?, pull.clone()))).collect()
     }
 
     /// A pull request's last look.

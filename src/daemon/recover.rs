@@ -32,7 +32,9 @@ impl Daemon {
                 }
                 Ok(fresh) if fresh.issue.open && begun == Begun::FollowUp => self.look_anew(&issue),
                 Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
-                    tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet");
+                    if self.troubles.again(format!("run of {issue}"), &error.to_string()) {
+                        tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet; it is tried again");
+                    }
                     self.unfinished.push(left);
                 }
                 _ => self.give_up(issue).await,

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::board::IssueRef;
 use super::parts::Parts;
 use super::poll::Watch;
+use super::state_format::BackOff;
 use super::watch::Daemon;
 
 /// Changes in this time are one: editors write more than once.
@@ -33,13 +35,43 @@ impl Daemon {
         self.save();
     }
 
+    /// Tries to open what could not be opened, after longer and longer pauses; the others go on meanwhile.
+    pub(super) async fn open_rest(&mut self) {
+        let now = self.parts.clock.now();
+        if self.parts.unopened.is_empty() || self.opening.as_ref().is_some_and(|pause| pause.holds(now)) {
+            return;
+        }
+        // The first time is now: it was tried at the start.
+        let Some(open) = self.parts.open_again.clone().filter(|_| self.opening.is_some()) else {
+            self.opening = Some(BackOff::held(None, now, "out of reach"));
+            return;
+        };
+        match open().await {
+            Ok(parts) => self.take_over(parts),
+            Err(error) => self.parts.unopened.iter_mut().for_each(|(_, why)| why.clone_from(&error)),
+        }
+        self.opening = match self.parts.unopened.is_empty() {
+            true => None,
+            false => Some(BackOff::held(self.opening.as_ref(), now, "out of reach")),
+        };
+        for (repo, why) in self.parts.unopened.clone() {
+            if self.troubles.again(format!("opening {repo}"), &why) {
+                tracing::warn!(%repo, why, "a repository cannot be opened yet; it is tried again");
+            }
+        }
+        self.save();
+    }
+
     fn take_over(&mut self, new: Parts) {
         let mut before = std::mem::take(&mut self.watches);
         for watched in &new.repositories {
             let place = before.iter().position(|watch| watch.watched.name == watched.name);
             let mut watch = match place {
                 Some(place) => before.swap_remove(place),
-                None => Watch::new(watched.clone(), Default::default()),
+                None => {
+                    let state = self.saved.repositories.get(&watched.name).cloned();
+                    Watch::new(watched.clone(), state.unwrap_or_default())
+                }
             };
             watch.watched = watched.clone();
             self.watches.push(watch);
@@ -53,9 +85,23 @@ impl Daemon {
         }
         self.watches.append(&mut before);
         let old = std::mem::replace(&mut self.parts, new);
+        // What dead processes left in a repository is looked at once, when it is opened.
+        let is_new = |issue: &IssueRef| {
+            let was_unopened = old.unopened.iter().any(|(repo, _)| *repo == issue.repo);
+            was_unopened && self.parts.repositories.iter().any(|one| one.name == issue.repo)
+        };
+        let left = self.parts.unfinished.iter().filter(|left| is_new(&left.issue));
+        self.unfinished.extend(left.cloned());
+        for (repo, _) in &old.unopened {
+            if self.parts.repositories.iter().any(|one| one.name == *repo) {
+                let times = self.troubles.over(&format!("opening {repo}")).unwrap_or_default();
+                tracing::info!(%repo, times, "the repository is open now");
+            }
+        }
         self.parts.shutdown = old.shutdown;
         self.parts.state_dir = old.state_dir;
         self.parts.listen = old.listen;
         self.parts.reload = old.reload;
+        self.parts.open_again = old.open_again;
     }
 }

@@ -113,6 +113,11 @@ mod tests {
                 actor: Some(actor),
                 permission: ActorPermission::Write,
                 labelled: None,
+                asked: crate::lifecycle::request::Asked {
+                    by: Some("ann".into()),
+                    how: crate::domain::event::AskedHow::Label,
+                    at: now(),
+                },
             }),
             min_permission: ActorPermission::Write,
             dependencies: Asked::Known(vec![]),

@@ -101,6 +101,9 @@ pub struct AskedBy {
     pub login: String,
     /// Database id.
     pub id: u64,
+    /// When, by GitHub's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<DateTime<Utc>>,
 }
 
 impl IssueMemory {

@@ -26,6 +26,13 @@ impl Daemon {
                 next_sweep: next,
             }
         });
+        let unopened = self.parts.unopened.iter().map(|(repo, why)| RepositoryStatus {
+            repo: repo.clone(),
+            polled_at: None,
+            failing_since: Some(self.started_at),
+            error: Some(format!("cannot be opened yet, and is tried again: {why}")),
+            next_sweep: None,
+        });
         let running = self.supervisor.runs().map(|(issue, live)| RunningStatus {
             repo: issue.repo.clone(),
             issue: issue.number,
@@ -61,7 +68,7 @@ impl Daemon {
             stopping: self.parts.shutdown.stopping(),
             listen: self.parts.listen.clone(),
             reload_error: self.reload_error.clone(),
-            repositories: repositories.collect(),
+            repositories: repositories.chain(unopened).collect(),
             running: running.collect(),
             waiting: waiting.collect(),
             parked: parked.collect(),

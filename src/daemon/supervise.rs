@@ -17,6 +17,7 @@ use crate::github::IssueSnapshot;
 use crate::lifecycle::approval::Approval;
 use crate::lifecycle::guidance::Extender;
 use crate::lifecycle::recovery::Begun;
+use crate::lifecycle::request::Asked;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run of the walk; given by the roof.
@@ -56,6 +57,8 @@ pub struct RunRequest {
     pub principal: Principal,
     /// What they may in the repository.
     pub permission: ActorPermission,
+    /// How and when they asked.
+    pub asked: Asked,
     /// How it is told to stop.
     pub control: RunControl,
 }

@@ -17,9 +17,10 @@ use super::poll::{Frame, Watch};
 use super::progress::Progress;
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
-use super::state_format::{DaemonState, Followed};
+use super::state_format::{BackOff, DaemonState, Followed};
 use super::status_format::Status;
 use super::supervise::{RunControl, RunRequest, Supervisor, Unfinished};
+use super::troubles::Troubles;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
@@ -80,8 +81,12 @@ pub struct Daemon {
     pub(super) unfinished: Vec<Unfinished>,
     /// What is wrong with the configuration on disk.
     pub(super) reload_error: Option<String>,
+    /// What fails at present, so that it is said once.
+    pub(super) troubles: Troubles,
+    /// How long until what could not be opened is tried again.
+    pub(super) opening: Option<BackOff>,
     published: watch::Sender<Option<Arc<Status>>>,
-    saved: DaemonState,
+    pub(super) saved: DaemonState,
     pub(super) wake: Arc<Notify>,
     /// Rings when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
@@ -149,6 +154,8 @@ impl Daemon {
             ended: Vec::new(),
             unfinished: parts.unfinished.clone(),
             reload_error: None,
+            troubles: Troubles::default(),
+            opening: None,
             published: watch::channel(None).0,
             saved,
             wake: Arc::default(),
@@ -236,6 +243,7 @@ impl Daemon {
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
     async fn tick(&mut self) {
+        self.open_rest().await;
         self.settle_all().await;
         let now = self.parts.clock.now();
         let (client, interval) = (self.quick_client(), self.parts.poll_interval);
@@ -363,6 +371,7 @@ impl Daemon {
         let frame = Frame {
             labels: &self.parts.labels,
             min_permission: self.parts.min_permission,
+            state_dir: &self.parts.state_dir,
             now: self.parts.clock.now(),
         };
         let issues = self.supervisor.issues();
@@ -422,6 +431,7 @@ impl Daemon {
         let run = (self.parts.start)(RunRequest {
             principal: admission.principal(source),
             permission: admission.permission,
+            asked: admission.asked.clone(),
             issue: fresh,
             catches_up: wanted.as_ref().is_some_and(|wanted| wanted.conflicts),
             follow_up: wanted.map(|wanted| wanted.told),
@@ -466,7 +476,7 @@ impl Daemon {
         DaemonReport {
             ended: std::mem::take(&mut self.ended),
             waiting: std::mem::take(&mut self.waiting),
-            failed_polls: failed_polls.collect(),
+            failed_polls: failed_polls.chain(self.parts.unopened.clone()).collect(),
         }
     }
 
@@ -481,14 +491,34 @@ impl Daemon {
         for watch in &self.watches {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
         }
-        if state != self.saved {
-            match self.files.save(&state) {
-                Ok(()) => self.saved = state,
-                Err(error) => tracing::error!(%error, "the daemon's state could not be written"),
+        // What cannot be opened now is remembered for when it can.
+        for (repo, _) in &self.parts.unopened {
+            if let Some(known) = self.saved.repositories.get(repo) {
+                state.repositories.insert(repo.clone(), known.clone());
             }
         }
-        if let Err(error) = self.files.save_status(&status) {
-            tracing::error!(%error, "the daemon's status could not be written");
+        if state != self.saved {
+            let written = self.files.save(&state);
+            if written.is_ok() {
+                self.saved = state;
+            }
+            self.wrote("the daemon's state", written);
+        }
+        let written = self.files.save_status(&status);
+        self.wrote("the daemon's status", written);
+    }
+
+    fn wrote(&mut self, what: &'static str, written: Result<(), StateError>) {
+        match written {
+            Ok(()) => {
+                if let Some(times) = self.troubles.over(what) {
+                    tracing::info!(times, "{what} can be written again");
+                }
+            }
+            Err(error) if self.troubles.again(what, &error.to_string()) => {
+                tracing::error!(%error, "{what} could not be written; it is tried again");
+            }
+            Err(_) => {}
         }
     }
 }

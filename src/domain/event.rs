@@ -298,6 +298,9 @@ pub struct LeaseTaken {
     /// Whether the objective could not be redacted and was dropped (P-032).
     #[serde(default)]
     pub context_withheld: bool,
+    /// Which revision of the issue's text it is, and who asked for it; absent in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextRevision>,
     /// What asked for the run.
     pub source: ObjectiveSource,
     /// Whether it puts right what is wrong with the issue's pull request.
@@ -321,6 +324,57 @@ pub struct LeaseTaken {
     pub previous_run: Option<RunId>,
     /// agentd's version.
     pub runtime_version: String,
+}
+
+/// Which revision of an issue's text a run works on: the one that stood there when somebody who may asked for the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextRevision {
+    /// How the run was asked for.
+    pub asked: AskedHow,
+    /// By whom: the labeller, the author of the comment or of the issue; absent for the local operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When, RFC 3339; absent = the text is the one of the run's start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Since when the title stood there, and by whom; absent = since the issue was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<TextChange>,
+    /// Since when the body stood there, and by whom; absent = since the issue was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<TextChange>,
+    /// Later changes, by people who may not ask for runs, that do not count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// A change of an issue's title or body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextChange {
+    /// When, RFC 3339.
+    pub at: String,
+    /// Login; absent = the account is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// How a run was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskedHow {
+    /// By the label.
+    Label,
+    /// By a command in a comment.
+    Comment,
+    /// By opening the issue, where a sweep lists it and no label asks.
+    Author,
+    /// On the command line.
+    Operator,
 }
 
 /// How a worktree came to be.

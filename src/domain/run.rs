@@ -110,6 +110,9 @@ pub struct Carried {
     /// Whether a handoff that lacked an input sent its step back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sent_back: bool,
+    /// How often a handoff was denied softly in a row.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub handoffs_denied: u32,
     /// What the next visit of a step begins with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,

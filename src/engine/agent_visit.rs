@@ -293,8 +293,12 @@ impl AgentVisit<'_> {
                         let model = self.agent.model.as_deref();
                         let used = heard.borrow_and_update().used(&self.plan.settings, model);
                         let cost: Money = used.iter().filter_map(|used| used.cost).sum();
-                        let of_day = of_day.as_ref().filter(|(_, left)| cost > *left);
-                        let spent = of_day.map_or(Ok(()), |_| Err(day_is_spent()));
+                        // Others spend of the same day meanwhile.
+                        let covered = match (&world.day_cap, &of_day) {
+                            (Some(day), Some(held)) => day.hold_for(held, cost).await?,
+                            _ => true,
+                        };
+                        let spent = if covered { Ok(()) } else { Err(day_is_spent()) };
                         if let Err(stop) = world.meter.check_with(cost).and(spent) {
                             over = Some(stop);
                             task.cancel.cancel();
@@ -319,7 +323,7 @@ impl AgentVisit<'_> {
             Err(halt) => Some(halt.failure().error_message.clone()),
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
-        if let (Some(day), Some((held, _))) = (&world.day_cap, of_day) {
+        if let (Some(day), Some(held)) = (&world.day_cap, of_day) {
             day.settle_with(held, cost).await?;
         }
         if let Some(stop) = over {
@@ -414,16 +418,16 @@ impl AgentVisit<'_> {
         Ok(self.cost.saturating_sub(before))
     }
 
-    /// A place in the day's spending, and what is left of the day, where one has a cap (D87). What a launch will cost
-    /// nobody knows before: it is ended when the rest is used up.
-    async fn open_day(&self) -> Result<Option<(Reservation, Money)>, Halt> {
+    /// A place in the day's spending, where a day has a cap (D87). What a launch will cost nobody knows before: what it has cost
+    /// is set aside whenever it says so, and it is ended when the day is used up.
+    async fn open_day(&self) -> Result<Option<Reservation>, Halt> {
         let Some(day) = &self.world.0.day_cap else { return Ok(None) };
         let now = self.world.0.clock.now();
         let left = day.left_for(now).await?;
         if left == Money::ZERO {
             return Err(day_is_spent().into());
         }
-        Ok(Some((day.reserve_for(Money::ZERO, now).await?, left)))
+        Ok(Some(day.reserve_for(Money::ZERO, now).await?))
     }
 
     /// The report: what it gave through agentd's own tool, else its structured output, else its last words.

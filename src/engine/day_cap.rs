@@ -100,6 +100,24 @@ impl DayCap {
         })
     }
 
+    /// Sets aside what a launch has cost so far, in the place of what was. False = the day's money does not cover it, with all
+    /// that others spent and set aside meanwhile. Blocks.
+    pub fn hold(&self, id: (NaiveDate, Uuid), so_far: Money) -> Result<bool, DayCapError> {
+        let mut covered = true;
+        self.change(id.0, |day| {
+            day.reserved.insert(id.1, so_far);
+            covered = day.total() <= self.cap;
+            Ok(())
+        })?;
+        Ok(covered)
+    }
+
+    /// [`DayCap::hold`] off the runtime's threads.
+    pub async fn hold_for(self: &Arc<Self>, held: &Reservation, so_far: Money) -> Result<bool, DayCapError> {
+        let (cap, id) = (Arc::clone(self), (held.day, held.id));
+        off_thread(move || cap.hold(id, so_far)).await
+    }
+
     /// Spent and set aside on the day of `now`. Blocks.
     pub fn used(&self, now: DateTime<Utc>) -> Result<Money, DayCapError> {
         Ok(read(&self.file(now.date_naive()))?.total())
@@ -198,6 +216,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn two_launches_at_once_do_not_both_use_the_rest_of_the_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let cap = DayCap::new(dir.path().join("day"), Money::from_micros(100));
+        let now = DateTime::<Utc>::UNIX_EPOCH;
+        let (one, two) = (cap.reserve(Money::ZERO, now).unwrap(), cap.reserve(Money::ZERO, now).unwrap());
+        let hold = |of: &Reservation, micros| cap.hold((of.day, of.id), Money::from_micros(micros)).unwrap();
+        assert!(hold(&one, 60) && hold(&two, 40));
+        assert!(!hold(&two, 41), "together they are over the cap, and neither is alone");
+        cap.settle(&two, Money::from_micros(41)).unwrap();
+        assert!(!hold(&one, 60) && hold(&one, 59));
+    }
 
     fn noon() -> DateTime<Utc> {
         DateTime::from_timestamp(1_700_000_000, 0).unwrap()

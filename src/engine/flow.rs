@@ -27,6 +27,9 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::CheckMoment;
 use crate::prompt::template::Values;
 
+/// Handoffs that the policy denied softly, in a row: the step hears of each, and this many are a loop.
+const MOST_DENIALS: u32 = 3;
+
 /// How a flow ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowEnd {
@@ -500,11 +503,21 @@ impl<'a> FlowRun<'a> {
         self.carried.sent_back = false;
         match Box::pin(self.world.hand_off(self.plan, step, visit, target, &result.output)).await {
             Ok(envelope) if envelope.status == EnvelopeStatus::Ok => {
+                self.carried.handoffs_denied = 0;
                 Ok(Decided { verdict, position: Position::At(target.to_owned()) })
             }
-            // A soft denial goes back to the step, which hears of it; max_steps bounds how often.
+            // A soft denial goes back to the step, which hears of it, and may choose another way.
             Ok(envelope) => {
                 let public = envelope.public_reason.unwrap_or_else(|| "Action not allowed.".to_owned());
+                self.carried.handoffs_denied += 1;
+                if self.carried.handoffs_denied >= MOST_DENIALS {
+                    let message = format!(
+                        "The step \"{}\" tried {MOST_DENIALS} handoffs in a row that the policy denies, the last one to \"{target}\": \
+                         {public}",
+                        step.id
+                    );
+                    return Ok(Decided::failed(Stop::new(StopDetail::LoopDetected, message)).said(verdict));
+                }
                 self.world.warn("handoff_denied", &format!("\"{}\" to \"{target}\": {public}", step.id))?;
                 self.retry(step, format!("Your last handoff to \"{target}\" was denied: {public}"));
                 Ok(Decided { verdict, position: Position::At(step.id.clone()) })

@@ -1,6 +1,6 @@
 //! The client: every request to GitHub goes through here, and so through one breaker, one clock of back-off, one token.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
 use super::breaker::{Breaker, Snapshot};
+use super::comments::OwnComments;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::people::Viewer;
@@ -23,6 +24,7 @@ use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
 use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -78,6 +80,9 @@ pub struct Client {
     patience: Duration,
 }
 
+/// What people may, by repository and login, with the tag of the answer.
+pub(super) type Permissions = BTreeMap<(RepoName, String), (String, ActorPermission)>;
+
 struct Shared {
     crab: Octocrab,
     endpoint: Endpoint,
@@ -91,6 +96,10 @@ struct Shared {
     viewer: OnceCell<Viewer>,
     /// Labels that were seen or made, by repository.
     labels: Mutex<BTreeSet<(RepoName, String)>>,
+    /// What people may, by repository and login, with the tag of the answer.
+    permissions: Mutex<Permissions>,
+    /// Our own comments, by repository and issue.
+    own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -134,6 +143,8 @@ impl Client {
             last_write: Mutex::new(None),
             viewer: OnceCell::new(),
             labels: Mutex::default(),
+            permissions: Mutex::default(),
+            own_comments: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
     }
@@ -168,6 +179,14 @@ impl Client {
 
     pub(super) fn seen_labels(&self) -> &Mutex<BTreeSet<(RepoName, String)>> {
         &self.shared.labels
+    }
+
+    pub(super) fn permissions(&self) -> &Mutex<Permissions> {
+        &self.shared.permissions
+    }
+
+    pub(super) fn own_comments(&self) -> &Mutex<BTreeMap<(RepoName, u64), OwnComments>> {
+        &self.shared.own_comments
     }
 
     pub(super) fn retry_delay(&self) -> Duration {

@@ -1,6 +1,8 @@
 //! Comments with a marker: one of each kind per issue, found again by its first line and edited in place.
 
-use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use http::Method;
 use serde_json::json;
 
@@ -8,12 +10,18 @@ use super::Change;
 use super::client::Client;
 use super::error::Error;
 use super::issues::Fetched;
-use super::people::Actor;
+use super::people::{Actor, Association};
 use super::request::Ask;
 use super::rest_wire::CommentWire;
 use crate::domain::name::RepoName;
 
 const NEEDS: &str = "issues: write";
+/// How the first line of every comment of ours begins.
+const MARKED: &str = "<!-- agentd:";
+/// Issues whose own comments are remembered at most.
+const MOST_ISSUES: usize = 1_000;
+/// Pages of comments that are read at once at most.
+const MOST_PAGES: usize = 10;
 
 /// A comment of an issue or pull request.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +34,12 @@ pub struct Comment {
     pub body: String,
     /// Web address.
     pub url: Option<String>,
-    /// Who wrote it.
+    /// Whether it is of a pull request; `None` = its address does not say.
+    pub on_pull: Option<bool>,
+    /// Who wrote it; `None` = the account is gone.
     pub author: Option<Actor>,
+    /// How the author stands to the repository.
+    pub association: Association,
     /// When it was written.
     pub created_at: Option<DateTime<Utc>>,
     /// When it was last edited.
@@ -40,6 +52,8 @@ impl From<CommentWire> for Comment {
         Self {
             id: wire.id,
             number: wire.issue_url.as_deref().and_then(|url| url.rsplit('/').next()?.parse().ok()),
+            on_pull: wire.html_url.as_deref().and_then(on_pull),
+            association: Association::parse(&wire.author_association),
             body: wire.body,
             url: wire.html_url,
             author: wire.user.map(Actor::from),
@@ -48,6 +62,26 @@ impl From<CommentWire> for Comment {
             app: wire.performed_via_github_app.map(|app| app.id),
         }
     }
+}
+
+/// Whether a comment's web address (`…/issues/7#issuecomment-1`, `…/pull/8#issuecomment-2`) is a pull request's.
+fn on_pull(url: &str) -> Option<bool> {
+    let (path, _) = url.split_once('#')?;
+    match path.rsplit('/').nth(1)? {
+        "pull" => Some(true),
+        "issues" => Some(false),
+        _ => None,
+    }
+}
+
+/// What was found of our own comments on an issue, so that the next look reads only what changed since: strangers may
+/// write as many comments as they like.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OwnComments {
+    /// Everything up to this time was read; `None` = nothing was.
+    since: Option<DateTime<Utc>>,
+    /// Ids by first line.
+    ids: BTreeMap<String, u64>,
 }
 
 impl Client {
@@ -82,15 +116,31 @@ impl Client {
         etag: Option<&str>,
     ) -> Result<Fetched<Vec<Comment>>, Error> {
         let doing = format!("reading the latest comments of {repo}");
+        let from = since;
         let since = since.format("%Y-%m-%dT%H:%M:%SZ");
         let path =
             format!("/repos/{repo}/issues/comments?sort=updated&direction=asc&since={since}&per_page=100");
-        let reply = self.send(Ask::get(self.url(&path), &doing, "issues: read").etag(etag)).await?;
+        let mut url = self.url(&path);
+        let reply = self.send(Ask::get(url.clone(), &doing, "issues: read").etag(etag)).await?;
         if reply.unchanged() {
             return Ok(Fetched::Unchanged);
         }
-        let comments = reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from).collect();
-        Ok(Fetched::Fresh(comments, reply.etag()))
+        let mut comments: Vec<Comment> =
+            reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from).collect();
+        let (mut tag, mut next) = (reply.etag(), self.next_page(&reply, &url)?);
+        // A full page of one and the same second is all that this `since` would ever show, and stays as it is.
+        for _ in 1..MOST_PAGES {
+            let stuck = comments.iter().all(|one| one.updated_at.is_none_or(|at| at <= from));
+            if stuck && comments.len() >= 100 {
+                tag = None;
+            }
+            let Some(following) = next.filter(|_| stuck) else { break };
+            url = following;
+            let reply = self.send(Ask::get(url.clone(), &doing, "issues: read")).await?;
+            comments.extend(reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from));
+            next = self.next_page(&reply, &url)?;
+        }
+        Ok(Fetched::Fresh(comments, tag))
     }
 
     /// Our own comment whose text begins with `marker` (an HTML comment); the oldest, should there be several. A marker
@@ -101,19 +151,71 @@ impl Client {
         number: u64,
         marker: &str,
     ) -> Result<Option<Comment>, Error> {
-        let mut marked = self.comments(repo, number, None).await?;
-        marked.retain(|comment| comment.body.trim_start().starts_with(marker));
+        let key = (repo.clone(), number);
+        let mut known = self.own_comments().lock().await.get(&key).cloned().unwrap_or_default();
+        for _ in 0..2 {
+            let comments = self.comments(repo, number, known.since).await?;
+            let own = self.own_marked(&comments).await?;
+            for comment in &own {
+                let first = comment.body.trim_start().lines().next().unwrap_or_default().trim_end();
+                let id = known.ids.entry(first.to_owned()).or_insert(comment.id);
+                *id = comment.id.min(*id);
+            }
+            let newest = comments.iter().filter_map(|comment| comment.updated_at).max();
+            // GitHub's times are whole seconds, and whether the second itself counts is not said.
+            known.since = newest.map(|at| at - TimeDelta::seconds(2)).max(known.since);
+            let Some(id) = known.ids.get(marker).copied() else {
+                self.keep_own(key, known).await;
+                return Ok(None);
+            };
+            let found = match own.into_iter().find(|comment| comment.id == id) {
+                Some(found) => Some(found),
+                None => self.comment(repo, id).await?,
+            };
+            if let Some(found) = found.filter(|found| found.body.trim_start().starts_with(marker)) {
+                self.keep_own(key, known).await;
+                return Ok(Some(found));
+            }
+            // It was deleted, or somebody took its marker out: what else there is has to be looked for.
+            known = OwnComments::default();
+        }
+        Ok(None)
+    }
+
+    async fn keep_own(&self, key: (RepoName, u64), known: OwnComments) {
+        let mut all = self.own_comments().lock().await;
+        if all.len() >= MOST_ISSUES {
+            all.clear();
+        }
+        all.insert(key, known);
+    }
+
+    /// A comment by id; `None` = there is none any more.
+    async fn comment(&self, repo: &RepoName, id: u64) -> Result<Option<Comment>, Error> {
+        let doing = format!("reading a comment in {repo}");
+        let path = format!("/repos/{repo}/issues/comments/{id}");
+        match self.get::<CommentWire>(&path, &doing, "issues: read").await {
+            Ok(wire) => Ok(Some(Comment::from(wire))),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Those of our own that begin with a marker. What an account wrote that is gone since is nobody's, and not ours.
+    async fn own_marked(&self, comments: &[Comment]) -> Result<Vec<Comment>, Error> {
+        let marked = comments.iter().filter(|comment| comment.body.trim_start().starts_with(MARKED));
+        let marked: Vec<Comment> = marked.cloned().collect();
         if marked.is_empty() {
-            return Ok(None);
+            return Ok(marked);
         }
         let login = &self.viewer().await?.actor.login;
         let ours = |comment: &Comment| {
-            // Where it cannot be told who we are, nor who wrote it, the marker alone has to do.
+            // Where it cannot be told who we are, the marker alone has to do.
             let by_login = login.is_empty()
-                || comment.author.as_ref().is_none_or(|author| author.login.eq_ignore_ascii_case(login));
+                || comment.author.as_ref().is_some_and(|author| author.login.eq_ignore_ascii_case(login));
             by_login || (comment.app.is_some() && comment.app == self.app_id())
         };
-        Ok(marked.into_iter().find(ours))
+        Ok(marked.into_iter().filter(ours).collect())
     }
 
     /// Brings our comment with `marker` to `text`, whose first line is the marker's: writes it where there is none, edits

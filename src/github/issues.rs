@@ -1,5 +1,6 @@
 //! Issues: one at a time, and who last put a label on.
 
+use chrono::{DateTime, Utc};
 use http::Method;
 use serde_json::json;
 
@@ -86,6 +87,7 @@ impl Client {
             (event.event == "labeled" && name.trim().eq_ignore_ascii_case(label.trim())).then_some(
                 Labelling {
                     event: event.id,
+                    at: event.created_at,
                     by: event.actor.map(Actor::from).filter(|actor| !actor.login.is_empty()),
                 },
             )
@@ -99,6 +101,8 @@ impl Client {
 pub struct Labelling {
     /// Id of the event: another one = it was put on again.
     pub event: u64,
+    /// When; `None` = GitHub does not say.
+    pub at: Option<DateTime<Utc>>,
     /// Who did it; `None` = GitHub does not say.
     pub by: Option<Actor>,
 }

@@ -20,6 +20,8 @@ mod pulls;
 mod repositories;
 mod request;
 mod rest_wire;
+mod text_history;
+mod text_history_wire;
 
 pub mod listing_format;
 
@@ -35,10 +37,11 @@ pub use issues::{Fetched, Labelling};
 pub use labels::{LabelSpec, label_of, label_specs};
 pub use listing::{Filter, Listing};
 pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};
-pub use people::{Actor, Viewer};
+pub use people::{Actor, Association, Viewer};
 pub use pull_state::{FailedCheck, PullState, Review};
 pub use pulls::{Pull, PullSpec};
 pub use repositories::Repository;
+pub use text_history::{Edit, Rename, TextHistory};
 
 /// What a find-or-create did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

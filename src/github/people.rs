@@ -9,6 +9,9 @@ use super::rest_wire::{AppWire, PermissionWire, UserWire};
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 
+/// Permissions that are kept with their tags at most, so that strangers cannot fill the memory.
+const MOST_KEPT: usize = 1_000;
+
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
@@ -18,6 +21,25 @@ pub struct Actor {
     pub id: u64,
     /// Whether it is an App or another machine account that says so.
     pub bot: bool,
+}
+
+/// How somebody who wrote something stands to the repository, as the text itself says it: enough to know whom to ask about
+/// first, never enough to be let in. People whose membership is hidden are strangers by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Association {
+    /// Owner, member or collaborator.
+    Known,
+    /// Anybody else.
+    Stranger,
+}
+
+impl Association {
+    pub(super) fn parse(word: &str) -> Self {
+        match word {
+            "OWNER" | "MEMBER" | "COLLABORATOR" => Self::Known,
+            _ => Self::Stranger,
+        }
+    }
 }
 
 impl From<UserWire> for Actor {
@@ -39,18 +61,35 @@ impl Client {
     /// What `login` may do in the repository; an account that GitHub does not know may do nothing.
     pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<ActorPermission, Error> {
         let doing = format!("reading what {login} may do in {repo}");
-        let path = format!("/repos/{repo}/collaborators/{}/permission", encode(login));
-        let wire: PermissionWire = match self.get(&path, &doing, "metadata: read, with push access").await {
-            Ok(wire) => wire,
+        let url = self.url(&format!("/repos/{repo}/collaborators/{}/permission", encode(login)));
+        let key = (repo.clone(), login.to_ascii_lowercase());
+        let known = self.permissions().lock().await.get(&key).cloned();
+        let ask = Ask::get(url, doing, "metadata: read, with push access")
+            .etag(known.as_ref().map(|(etag, _)| etag.as_str()));
+        let reply = match self.send(ask).await {
+            Ok(reply) => reply,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(ActorPermission::None),
             Err(error) => return Err(error),
         };
+        // Asked each time, because rights are taken away; unchanged it costs nothing.
+        if let (true, Some((_, permission))) = (reply.unchanged(), known) {
+            return Ok(permission);
+        }
+        let wire: PermissionWire = reply.json()?;
         // `permission` knows four levels; `role_name` tells maintain and triage apart, and names custom roles.
         let coarse = ActorPermission::parse(&wire.permission).unwrap_or(ActorPermission::None);
-        Ok(match ActorPermission::parse(&wire.role_name) {
+        let permission = match ActorPermission::parse(&wire.role_name) {
             Some(fine @ (ActorPermission::Maintain | ActorPermission::Triage)) => fine,
             _ => coarse,
-        })
+        };
+        if let Some(etag) = reply.etag() {
+            let mut permissions = self.permissions().lock().await;
+            if permissions.len() >= MOST_KEPT {
+                permissions.clear();
+            }
+            permissions.insert(key, (etag, permission));
+        }
+        Ok(permission)
     }
 
     /// Who the credentials are; asked once and kept.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::client::Client;
 use super::error::{Error, ErrorKind};
+use super::people::Association;
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
 use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire, ReviewWire};
@@ -16,6 +17,8 @@ pub struct Review {
     pub id: u64,
     /// Login.
     pub author: String,
+    /// How the author stands to the repository.
+    pub association: Association,
     /// Markdown.
     pub body: String,
 }
@@ -151,9 +154,10 @@ fn optional<T: Default>(read: Result<bool, Error>, held: &mut Tagged<T>) -> Resu
 fn reviews(last: &mut BTreeMap<String, Review>, reply: &Reply) -> Result<(), Error> {
     for wire in reply.json::<Vec<ReviewWire>>()? {
         let Some(author) = wire.user.map(|user| user.login) else { continue };
+        let association = Association::parse(&wire.author_association);
         match wire.state.as_str() {
             "CHANGES_REQUESTED" => {
-                last.insert(author.clone(), Review { id: wire.id, author, body: wire.body });
+                last.insert(author.clone(), Review { id: wire.id, author, association, body: wire.body });
             }
             "APPROVED" | "DISMISSED" => {
                 last.remove(&author);

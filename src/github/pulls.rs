@@ -12,7 +12,7 @@ use super::issues::Fetched;
 use super::listing::encode;
 use super::people::Actor;
 use super::request::Ask;
-use super::rest_wire::PullWire;
+use super::rest_wire::{PullWire, SideWire};
 use crate::domain::name::{BranchName, CommitId, RepoName};
 
 const NEEDS: &str = "pull requests: write";
@@ -38,6 +38,8 @@ pub struct Pull {
     pub draft: bool,
     /// Head branch.
     pub head: String,
+    /// Whether the head is in this very repository; a fork, a deleted one too, is another.
+    pub here: bool,
     /// Commit of the head.
     pub head_sha: String,
     /// Base branch.
@@ -65,7 +67,8 @@ pub struct PullSpec {
     pub draft: bool,
 }
 
-fn pull(wire: PullWire) -> Pull {
+fn pull(repo: &RepoName, wire: PullWire) -> Pull {
+    let here = wire.head.as_ref().is_some_and(|head| is_here(head, repo));
     let (head, head_sha) = wire.head.map(|head| (head.name, head.sha)).unwrap_or_default();
     Pull {
         number: wire.number,
@@ -77,6 +80,7 @@ fn pull(wire: PullWire) -> Pull {
         merged: wire.merged_at.is_some(),
         draft: wire.draft,
         head,
+        here,
         head_sha,
         base: wire.base.map(|base| base.name).unwrap_or_default(),
         mergeable: wire.mergeable,
@@ -89,7 +93,7 @@ impl Client {
     pub async fn pull(&self, repo: &RepoName, number: u64) -> Result<Pull, Error> {
         let doing = format!("reading pull request {number} of {repo}");
         let path = format!("/repos/{repo}/pulls/{number}");
-        Ok(pull(self.get::<PullWire>(&path, &doing, "pull requests: read").await?))
+        Ok(pull(repo, self.get::<PullWire>(&path, &doing, "pull requests: read").await?))
     }
 
     /// Pull requests of a branch of this repository; `state` is open, closed or all.
@@ -99,7 +103,7 @@ impl Client {
         let path = format!("/repos/{repo}/pulls?state={state}&head={}:{name}&per_page=100", repo.owner());
         let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
         // GitHub ignores a head filter it does not understand and lists everything, forks' branches too.
-        Ok(wires.into_iter().filter(|wire| is_of(wire, repo, head)).map(pull).collect())
+        Ok(wires.into_iter().map(|wire| pull(repo, wire)).filter(|pull| pull.is_of(head)).collect())
     }
 
     /// The open pull request of a branch; against its base if there are several, else the newest. Without any, the one
@@ -120,12 +124,7 @@ impl Client {
         if reply.unchanged() {
             return Ok(Fetched::Unchanged);
         }
-        let own = |wire: &PullWire| {
-            wire.head.as_ref().is_some_and(|head| {
-                head.repo.as_ref().is_none_or(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()))
-            })
-        };
-        let pulls = reply.json::<Vec<PullWire>>()?.into_iter().filter(own).map(pull).collect();
+        let pulls = reply.json::<Vec<PullWire>>()?.into_iter().map(|wire| pull(repo, wire)).collect();
         Ok(Fetched::Fresh(pulls, reply.etag()))
     }
 
@@ -181,7 +180,7 @@ impl Client {
         });
         let reply =
             self.write(Method::POST, &format!("/repos/{repo}/pulls"), Some(body), &doing, NEEDS).await?;
-        Ok(pull(reply.json::<PullWire>()?))
+        Ok(pull(repo, reply.json::<PullWire>()?))
     }
 
     async fn adapt_pull(
@@ -210,7 +209,7 @@ impl Client {
             let doing = format!("updating pull request {} of {repo}", current.number);
             let path = format!("/repos/{repo}/pulls/{}", current.number);
             let reply = self.write(Method::PATCH, &path, Some(Value::Object(body)), &doing, NEEDS).await?;
-            current = pull(reply.json::<PullWire>()?);
+            current = pull(repo, reply.json::<PullWire>()?);
             change = Change::Updated;
         }
         if current.draft != draft && self.set_draft(repo, &current, draft).await? {
@@ -240,19 +239,17 @@ impl Client {
     }
 }
 
-/// Whether a pull request is of this branch of this repository. Where its head's repository is not said (a deleted fork, or
-/// a lean answer), the filter that was asked for is believed unless the head's owner is another.
-fn is_of(wire: &PullWire, repo: &RepoName, head: &BranchName) -> bool {
-    wire.head.as_ref().is_some_and(|side| {
-        let here = match (&side.repo, &side.label) {
-            (Some(at), _) => at.full_name.eq_ignore_ascii_case(&repo.to_string()),
-            (None, Some(label)) => {
-                label.split_once(':').is_none_or(|(owner, _)| owner.eq_ignore_ascii_case(repo.owner()))
-            }
-            (None, None) => true,
-        };
-        side.name == head.as_str() && here
-    })
+impl Pull {
+    /// Whether it is of this branch of this very repository: GitHub ignores a head filter that it does not understand.
+    fn is_of(&self, head: &BranchName) -> bool {
+        self.here && self.head == head.as_str()
+    }
+}
+
+/// Whether a head is in this repository. GitHub says `null` where the fork it came from was deleted: that is nowhere, and
+/// never here, whatever the branch and its owner are called.
+fn is_here(head: &SideWire, repo: &RepoName) -> bool {
+    head.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()))
 }
 
 /// Private repositories of some plans have no draft pull requests.

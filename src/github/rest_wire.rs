@@ -113,6 +113,7 @@ pub(super) struct EventWire {
     pub event: String,
     pub actor: Option<UserWire>,
     pub label: Option<LabelWire>,
+    pub created_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -140,6 +141,8 @@ pub(super) struct CommentWire {
     /// The issue's or pull request's.
     pub issue_url: Option<String>,
     pub user: Option<UserWire>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub author_association: String,
     pub created_at: Option<DateTime<Utc>>,
     pub updated_at: Option<DateTime<Utc>>,
     pub performed_via_github_app: Option<AppWire>,
@@ -199,8 +202,7 @@ pub(super) struct SideWire {
     pub name: String,
     #[serde(default, deserialize_with = "nullable")]
     pub sha: String,
-    /// `owner:branch`.
-    pub label: Option<String>,
+    /// `null` where it was in a fork that is deleted.
     pub repo: Option<RepositoryWire>,
 }
 
@@ -208,6 +210,8 @@ pub(super) struct SideWire {
 pub(super) struct ReviewWire {
     pub id: u64,
     pub user: Option<UserWire>,
+    #[serde(default, deserialize_with = "nullable")]
+    pub author_association: String,
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     #[serde(default, deserialize_with = "nullable")]

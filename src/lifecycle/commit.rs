@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::review;
 use super::publish::without_secrets;
+use super::closure;
 use super::run::Run;
 use super::site::Site;
 use super::telling;
@@ -76,6 +77,7 @@ async fn committed(
 
 fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     let issue = &run.plan.issue;
+    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.facts()));
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
     // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
@@ -87,7 +89,7 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: wrapped(&without_secrets(run, &commit_text(summary, run.tracked_issue()))),
+        body: wrapped(&without_secrets(run, &commit_text(summary, own))),
         trailers,
     }
 }

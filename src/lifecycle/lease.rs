@@ -248,6 +248,7 @@ async fn open_journal(
         instance: mapping.instance.clone(),
         issue,
         context_withheld,
+        text: plan.text.clone(),
         source: plan.request.source,
         follow_up: plan.request.follow_up.is_some(),
         principal: plan.request.principal.clone(),

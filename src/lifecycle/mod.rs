@@ -11,6 +11,7 @@ pub mod site;
 pub mod open;
 pub mod managed;
 pub mod issue_file;
+pub mod issue_text;
 pub mod mapping_format;
 pub mod watch;
 pub mod budgets;

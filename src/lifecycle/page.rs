@@ -74,12 +74,10 @@ fn render(
     let totals = facts.totals();
     // What a model wrote is made harmless where GitHub reads it (D36); the report on disk has its very words.
     let public = template != "report.md";
+    // Where merging is not to close the issue, the model's words must not either.
+    let own = run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number);
     let said = |text: &str| {
-        if public {
-            defused(text, run.objective.issue.as_ref().map(|issue| issue.number))
-        } else {
-            text.to_owned()
-        }
+        if public { defused(text, own) } else { text.to_owned() }
     };
     let values = context! {
         run => Value::from(Serde(run)),
@@ -118,7 +116,7 @@ fn render(
         pr_url => links.pull_request.clone(),
         draft_reason => links.draft_reason.as_deref().map(said),
         trigger_label => links.trigger_label.clone(),
-        closes => run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number),
+        closes => own,
         issue_number => run.objective.issue.as_ref().map(|issue| issue.number),
         version => env!("CARGO_PKG_VERSION"),
     };

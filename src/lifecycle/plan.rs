@@ -7,6 +7,7 @@ use super::budgets::{self, Effective};
 use super::enclosure;
 use super::equipment::{self, blocking};
 use super::issue_file;
+use super::issue_text;
 use super::lease::mapping_of;
 use super::managed;
 use super::mapping_format::MappingRecord;
@@ -22,6 +23,7 @@ use crate::definition::{self, Loaded};
 use crate::domain::agent_program::{AgentProgram, Worker};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
+use crate::domain::event::TextRevision;
 use crate::domain::issue::Issue;
 use crate::domain::mapping::{branch_of, worktree_of};
 use crate::domain::outgoing::plain_line;
@@ -45,6 +47,8 @@ pub struct Plan {
     pub request: RunRequest,
     /// The issue.
     pub issue: Issue,
+    /// Which revision of its text that is; `None` for an issue from a file.
+    pub text: Option<TextRevision>,
     /// The tracker's view of it; `None` for an issue from a file.
     pub snapshot: Option<IssueSnapshot>,
     /// The mapping made by an earlier run, as long as its branch is there.
@@ -86,7 +90,7 @@ impl Plan {
 
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
 pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
-    let (issue, snapshot) = issue(&request, site).await?;
+    let (issue, snapshot, text) = issue(&request, site).await?;
     let lease_record = last_mapping(&issue, site).await;
     let mapped = match &lease_record {
         // A mapping lives as long as its branch, here or on the remote.
@@ -125,6 +129,9 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     });
     warnings.extend(unused);
     warnings.extend(effective.warnings);
+    if let Some(told) = text.as_ref().and_then(issue_text::left_out) {
+        warnings.push(warning(site, "issue_text_as_asked", told));
+    }
     let publish = publish(&request, &issue, site).await?;
     Ok(Plan {
         budgets: effective.budgets,
@@ -132,6 +139,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         warnings,
         request,
         issue,
+        text,
         snapshot,
         mapped,
         lease_record,
@@ -254,14 +262,17 @@ async fn admitted(
         .hint("agentd policy eval --input FILE asks the same, with kind \"run\""))
 }
 
-async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<IssueSnapshot>), Refusal> {
+async fn issue(
+    request: &RunRequest,
+    site: &Site,
+) -> Result<(Issue, Option<IssueSnapshot>, Option<TextRevision>), Refusal> {
     let number = match &request.issue {
         IssueRef::File(path) => {
             let (path, repo) = (path.clone(), site.repo.clone());
             let issue = blocking(move || issue_file::read(&path, &repo)).await??;
-            return Ok((issue, None));
+            return Ok((issue, None, None));
         }
-        IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None)),
+        IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
         IssueRef::Number(number) => *number,
     };
     let Some(github) = &site.github else {
@@ -277,6 +288,7 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
         )
         .hint("reopen it, or name another issue"));
     }
+    let text = issue_text::settle(&mut snapshot.issue, request.asked.as_ref(), github, site).await?;
     if plain_line(&snapshot.issue.title, 1).is_empty() {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
@@ -286,7 +298,7 @@ async fn issue(request: &RunRequest, site: &Site) -> Result<(Issue, Option<Issue
     }
     // Asked once: origin and budgets both look at them.
     snapshot.fields = Some(github.issue_fields(&snapshot).await?);
-    Ok((snapshot.issue.clone(), Some(snapshot)))
+    Ok((snapshot.issue.clone(), Some(snapshot), Some(text)))
 }
 
 async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {

@@ -132,6 +132,7 @@ fn context(facts: &RunFacts) -> Option<Value> {
         "principal": lease.principal,
         "origin": lease.origin,
         "labels": lease.issue.labels,
+        "issueText": lease.text,
         "budgets": started.map(|started| &started.budgets),
         "asked": started.map(|started| &started.asked),
         "definitionSha256": started.map(|started| &started.definition_sha256),

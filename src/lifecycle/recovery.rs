@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lease::mapping_of;
+use super::mapping_format::MappingRecord;
 use super::site::Site;
-use super::{in_flight, report, seal, sinks};
+use super::{in_flight, report, seal, shown_lease, sinks};
 use crate::domain::budget::Spend;
 use crate::domain::event::{Effect, Event, LeaseTaken};
 use crate::domain::facts::{EffectState, RunFacts};
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::mapping::InstanceId;
 use crate::domain::name::RepoName;
 use crate::domain::redaction::Redactor;
 use crate::domain::run::{Carried, RunId};
@@ -304,14 +306,50 @@ pub async fn tidy(site: &Site) -> Vec<Unfinished> {
     tidied.await.unwrap_or_default()
 }
 
-fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
+/// Takes "working" off the issues whose run on the command line was killed: nobody else would before its lease ends.
+pub async fn clear_left(site: &Site) {
+    let here = site.clone();
+    let left = tokio::task::spawn_blocking(move || {
+        let leases = here.checkout.lease_files();
+        leases.iter().filter_map(|path| left_by_hand(&here, path)).collect::<Vec<_>>()
+    });
+    for (number, instance, run_id) in left.await.unwrap_or_default() {
+        match shown_lease::clear(site, number, (&instance, run_id)).await {
+            Ok(true) => {
+                tracing::info!(repo = %site.repo, number, %instance, "a killed run no longer shows as working");
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(repo = %site.repo, number, %error, "a killed run still shows as working on its issue");
+            }
+        }
+    }
+}
+
+/// A run on the command line that was killed before it had settled its issue.
+fn left_by_hand(site: &Site, lease_file: &Path) -> Option<(u64, InstanceId, RunId)> {
+    let (last, facts) = last_run(site, lease_file)?;
+    let began = facts.lease.as_ref()?;
+    let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
+    let settled = facts.outcome(Effect::Labels).is_some();
+    (killed && !settled && began.source == ObjectiveSource::Cli).then_some(())?;
+    Some((began.issue.key.number()?, last.instance, last.run_id))
+}
+
+/// The last run of a lease that nobody holds.
+fn last_run(site: &Site, lease_file: &Path) -> Option<(MappingRecord, RunFacts)> {
     let lease = lock::peek(lease_file)?;
     let now = site.clock.now();
     if lease.holder.is_some_and(|holder| holder.liveness(&site.host, now) != Liveness::Dead) {
         return None;
     }
-    let last = mapping_of(&lease.record?).filter(|last| !last.given_up)?;
+    let last = mapping_of(&lease.record?)?;
     let facts = facts(&site.state.run(&site.repo, last.run_id)).ok()?;
+    Some((last, facts))
+}
+
+fn unfinished(site: &Site, lease_file: &Path) -> Option<Unfinished> {
+    let (_, facts) = last_run(site, lease_file).filter(|(last, _)| !last.given_up)?;
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);

@@ -13,12 +13,14 @@ pub struct Refusal {
     pub hints: Vec<String>,
     /// Technical words for the log; never shown on GitHub.
     pub technical: Option<String>,
+    /// Whether it may go better later, with nothing changed by a person: somebody else's service is out of reach.
+    pub transient: bool,
 }
 
 impl Refusal {
     /// A refusal with its sentence.
     pub fn new(detail: StopDetail, message: impl Into<String>) -> Self {
-        Self { stop: Stop::new(detail, message), hints: Vec::new(), technical: None }
+        Self { stop: Stop::new(detail, message), hints: Vec::new(), technical: None, transient: false }
     }
 
     /// Adds what to do next.
@@ -47,7 +49,7 @@ impl From<github::Error> for Refusal {
             _ => StopDetail::GithubError,
         };
         let technical = error.technical().to_owned();
-        let refusal = Self::new(detail, error.to_string());
+        let refusal = Self { transient: error.is_transient(), ..Self::new(detail, error.to_string()) };
         if technical.is_empty() { refusal } else { refusal.technical(technical) }
     }
 }

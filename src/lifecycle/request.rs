@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::config::config_file::Publish;
+use crate::domain::event::AskedHow;
 use crate::domain::issue::{Issue, ObjectiveSource};
 use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
@@ -22,6 +24,8 @@ pub struct RunRequest {
     pub principal: Principal,
     /// What GitHub lets them do, where it was asked.
     pub permission: Option<ActorPermission>,
+    /// Who asked for it on the tracker, and when: the issue's text counts as it stood then. `None` = the operator asks now.
+    pub asked: Option<Asked>,
     /// `--origin`, the first link of the chain.
     pub origin: Option<String>,
     /// `--agent`; else the repository's.
@@ -42,6 +46,17 @@ pub struct RunRequest {
     pub catches_up: bool,
     /// Whether only the plan is wanted: nothing changes anywhere, so what the remote has is asked for and not brought here.
     pub dry_run: bool,
+}
+
+/// Who asked for a run on the tracker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Login; `None` = the account is gone.
+    pub by: Option<String>,
+    /// How.
+    pub how: AskedHow,
+    /// When, by the tracker's clock.
+    pub at: DateTime<Utc>,
 }
 
 /// Which issue a walk is about.

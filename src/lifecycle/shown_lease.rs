@@ -6,7 +6,9 @@
 use super::plan::Plan;
 use super::report;
 use super::site::Site;
-use crate::domain::mapping::branch_of;
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::{InstanceId, branch_of};
+use crate::domain::run::RunId;
 use crate::github::{self, Change, Client, Comment};
 use crate::sys::holder_format::{Holder, Liveness};
 
@@ -46,6 +48,30 @@ pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
     if let Err(error) = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
+}
+
+/// What a run on the command line left on an issue when its process died: that it is being worked on. Its comment says what
+/// became of it, and the running label goes. True = it was there.
+pub async fn clear(
+    site: &Site,
+    number: u64,
+    (instance, run_id): (&InstanceId, RunId),
+) -> Result<bool, github::Error> {
+    let Some(client) = &site.github else { return Ok(false) };
+    let marker = report::marker(&IssueKey::Number(number));
+    let found = client.find_comment(&site.repo, number, &marker).await?;
+    let shown = found.and_then(|comment| holder_of(&comment.body));
+    if shown.is_none_or(|holder| holder.instance != instance.as_str()) {
+        return Ok(false);
+    }
+    // The label first: the comment is what says that this was done.
+    client.remove_label(&site.repo, number, &site.config.github.labels.running).await?;
+    let text = format!(
+        "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
+         done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
+    );
+    client.settle_comment(&site.repo, number, &marker, &text).await?;
+    Ok(true)
 }
 
 fn tracked<'s>(plan: &Plan, site: &'s Site) -> Option<(&'s Client, u64)> {

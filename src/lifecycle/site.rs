@@ -166,7 +166,8 @@ impl Site {
 /// Git could not do what a start needs.
 impl From<GitError> for Refusal {
     fn from(error: GitError) -> Self {
-        Self::new(StopDetail::GitError, format!("{error}."))
+        let transient = matches!(error, GitError::Network { .. } | GitError::TimedOut { .. });
+        Self { transient, ..Self::new(StopDetail::GitError, format!("{error}.")) }
     }
 }
 

@@ -17,8 +17,9 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
-use super::{control, guidance, instance, origin, publish, report, sinks, steps, worktree};
+use super::{control, guidance, instance, origin, publish, recovery, report, sinks, steps, worktree};
 use crate::domain::event::{Effect, Event};
+use crate::domain::issue::ObjectiveSource;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::Stop;
 use crate::engine::journal::{Journal as _, JournalError};
@@ -35,6 +36,9 @@ pub struct Walked {
 
 /// Walks one issue to its end.
 pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
+    if request.source == ObjectiveSource::Cli && request.issue.tracked().is_some() {
+        recovery::clear_left(site).await;
+    }
     let (plan, resolved) = match prepare(request.clone(), site).await {
         Ok(prepared) => prepared,
         Err(refusal) => return refused(&request, None, site, refusal),

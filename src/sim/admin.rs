@@ -291,14 +291,9 @@ fn edit(world: &mut World, repo: usize, number: u64, body: &Value, actor: &str) 
         if body[name].is_null() { Ok(None) } else { parse(&body[name]).map(Some) }
     };
     let (blocked_by, sub_issues) = (numbers("blocked_by")?, numbers("sub_issues")?);
+    world.edit_text(repo, number, actor, body["title"].as_str(), body["body"].as_str());
     let at = world.now();
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
-        if let Some(title) = body["title"].as_str() {
-            issue.title = title.to_owned();
-        }
-        if let Some(text) = body["body"].as_str() {
-            issue.body = Some(text.to_owned());
-        }
         if let Some(locked) = body["locked"].as_bool() {
             issue.locked = locked;
         }

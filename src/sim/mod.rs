@@ -317,6 +317,20 @@ impl Simulator {
         true
     }
 
+    /// Changes an issue's title or body as `editor`, as the web page would; false = there is none.
+    pub fn edit_text(
+        &self,
+        repository: &str,
+        number: u64,
+        editor: &str,
+        title: Option<&str>,
+        body: Option<&str>,
+    ) -> bool {
+        let mut world = self.shared.world();
+        world.user(editor);
+        index(&world, repository).is_some_and(|index| world.edit_text(index, number, editor, title, body))
+    }
+
     /// Reviews a pull request; false: there is none.
     pub fn add_review(&self, repository: &str, number: u64, author: &str, state: &str, body: &str) -> bool {
         let mut world = self.shared.world();

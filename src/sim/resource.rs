@@ -202,6 +202,8 @@ pub struct Issue {
     pub comments: Vec<Comment>,
     /// Labelled, closed, … in order.
     pub events: Vec<Event>,
+    /// Revisions of the body in order, the one that it was opened with first; empty while it was never edited.
+    pub edits: Vec<Edit>,
     /// What it is when it is a pull request.
     pub pull: Option<Pull>,
     /// `owner/name#number` it was transferred to (answered with 301).
@@ -272,6 +274,31 @@ pub struct Comment {
     pub updated_at: DateTime<Utc>,
 }
 
+/// A revision of an issue's body.
+#[derive(Debug, Clone)]
+pub struct Edit {
+    /// Database id.
+    pub id: u64,
+    /// Who wrote it.
+    pub editor: String,
+    /// The body from then on; `None` = it was deleted from the history.
+    pub body: Option<String>,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// Where the head branch of a pull request is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum HeadRepository {
+    /// In the repository itself.
+    #[default]
+    Here,
+    /// In a fork of this account's.
+    Fork(String),
+    /// In a fork of this account's that was deleted: GitHub says `null`.
+    Deleted(String),
+}
+
 /// Something that happened to an issue.
 #[derive(Debug, Clone)]
 pub struct Event {
@@ -283,6 +310,8 @@ pub struct Event {
     pub actor: String,
     /// The label, for `labeled` and `unlabeled`.
     pub label: Option<String>,
+    /// What the title was and became, for `renamed`.
+    pub rename: Option<(String, String)>,
     /// When.
     pub at: DateTime<Utc>,
 }
@@ -290,8 +319,10 @@ pub struct Event {
 /// What a pull request has beyond an issue.
 #[derive(Debug, Clone)]
 pub struct Pull {
-    /// Head branch in the same repository.
+    /// Head branch.
     pub head: String,
+    /// Where it is.
+    pub head_repository: HeadRepository,
     /// Base branch.
     pub base: String,
     /// Commit the head was last seen at.
@@ -373,6 +404,7 @@ impl Issue {
             sub_issues: Vec::new(),
             comments: Vec::new(),
             events: Vec::new(),
+            edits: Vec::new(),
             pull: None,
             moved_to: None,
             deleted: false,

@@ -14,7 +14,8 @@ use super::scenario_file::{
     RepositoryFile, Scenario, TypedFieldFile,
 };
 use super::world::{
-    App, Check, Comment, Event, FieldContent, Issue, Pull, Repository, Review, Role, Token, User, World,
+    App, Check, Comment, Event, FieldContent, HeadRepository, Issue, Pull, Repository, Review, Role, Token,
+    User, World,
 };
 
 /// Times of seeded commits begin here, so that their ids are the same every time: 2026-01-01.
@@ -328,6 +329,7 @@ fn pull(world: &mut World, repo: usize, file: &PullFile) -> Result<(), SimError>
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
         issue.pull = Some(Pull {
             head: file.head.clone(),
+            head_repository: HeadRepository::Here,
             base,
             head_sha,
             base_sha,

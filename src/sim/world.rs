@@ -12,8 +12,8 @@ use super::model::script::Script;
 use crate::sys::clock::{Clock, Stopwatch};
 
 pub use super::resource::{
-    App, Check, Comment, Event, FieldContent, FieldValue, Issue, Label, ProjectItem, Pull, Repository,
-    Review, Role, Token, User,
+    App, Check, Comment, Edit, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, ProjectItem,
+    Pull, Repository, Review, Role, Token, User,
 };
 
 /// One request the simulator answered (model requests are in [`ModelRequest`] too).
@@ -280,6 +280,7 @@ impl World {
             kind: kind.to_owned(),
             actor: actor.to_owned(),
             label: Some(label.to_owned()),
+            rename: None,
             at,
         });
         issue.updated_at = at;
@@ -324,7 +325,52 @@ impl World {
         issue.closed_by = (!open).then(|| actor.to_owned());
         issue.updated_at = at;
         let kind = if open { "reopened" } else { "closed" };
-        issue.events.push(Event { id, kind: kind.to_owned(), actor: actor.to_owned(), label: None, at });
+        issue.events.push(Event {
+            id,
+            kind: kind.to_owned(),
+            actor: actor.to_owned(),
+            label: None,
+            rename: None,
+            at,
+        });
+        true
+    }
+
+    /// Changes title or body as `editor`, with the history that GitHub keeps. False = there is no such issue.
+    pub fn edit_text(
+        &mut self,
+        repo: usize,
+        number: u64,
+        editor: &str,
+        title: Option<&str>,
+        body: Option<&str>,
+    ) -> bool {
+        let ids = [self.new_id(), self.new_id(), self.new_id()];
+        let at = self.now();
+        let issue = self.repositories.get_mut(repo).and_then(|repo| repo.issues.get_mut(&number));
+        let Some(issue) = issue else { return false };
+        if let Some(title) = title.filter(|title| *title != issue.title) {
+            let before = std::mem::replace(&mut issue.title, title.to_owned());
+            issue.events.push(Event {
+                id: ids[0],
+                kind: "renamed".to_owned(),
+                actor: editor.to_owned(),
+                label: None,
+                rename: Some((before, title.to_owned())),
+                at,
+            });
+        }
+        if let Some(body) = body.filter(|body| Some(*body) != issue.body.as_deref()) {
+            if issue.edits.is_empty() {
+                let (editor, body) = (issue.author.clone(), issue.body.clone());
+                let opened =
+                    Edit { id: ids[1], editor, body: Some(body.unwrap_or_default()), at: issue.created_at };
+                issue.edits.push(opened);
+            }
+            issue.body = Some(body.to_owned());
+            issue.edits.push(Edit { id: ids[2], editor: editor.to_owned(), body: Some(body.to_owned()), at });
+        }
+        issue.updated_at = at;
         true
     }
 

@@ -105,6 +105,8 @@ impl Yard {
         Parts {
             client: self.client(),
             repositories: vec![self.watched()],
+            unopened: vec![],
+            open_again: None,
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             limits: self.limits,
@@ -594,4 +596,36 @@ async fn i51_why_gives_every_rules_answer_and_the_schedulers_own_reason() {
         .collect::<Vec<_>>();
     assert_eq!(codes, ["no_trigger", "permission_too_low"]);
     assert_eq!(why(99).await.iter().find(|verdict| !verdict.passed()).unwrap().code, "not_found");
+}
+
+#[tokio::test]
+async fn a_run_that_a_full_disk_cuts_off_waits_and_goes_on_when_there_is_room() {
+    let yard = Yard::new(&labelled("One")).await;
+    let place = yard.home.path().join("worktrees");
+    let full = Arc::new(Mutex::new(true));
+    let (fills, room) = (Arc::clone(&full), place.clone());
+    let parts = move |yard: &Yard| {
+        let (fills, room) = (Arc::clone(&fills), room.clone());
+        let mut parts = yard.parts(move |_| {
+            // The disk is looked at where there is a place on it; no disk has this much room.
+            let detail = match *fills.lock().unwrap() {
+                true => std::fs::create_dir(&room).map(|()| StopDetail::OutputWriteFailed).unwrap(),
+                false => StopDetail::Completed,
+            };
+            std::future::ready(ended(detail))
+        });
+        parts.repositories[0].place = Some((place.clone(), u64::MAX / 4));
+        parts
+    };
+    Daemon::open(parts(&yard)).unwrap().once().await;
+    assert_eq!((yard.started(), yard.labels(1)), (vec![1], vec!["agentd".to_owned()]), "it has not failed");
+    yard.clock.advance(Duration::from_secs(11));
+    let report = Daemon::open(parts(&yard)).unwrap().once().await;
+    assert_eq!(codes(&report), [(1, "disk_full")]);
+    assert_eq!(yard.labels(1), ["agentd", "agentd:queued"]);
+    std::fs::remove_dir(yard.home.path().join("worktrees")).unwrap();
+    *full.lock().unwrap() = false;
+    Daemon::open(parts(&yard)).unwrap().once().await;
+    assert_eq!((yard.started(), yard.labels(1)), (vec![1, 1], vec!["agentd:done".to_owned()]));
+    yard.violations();
 }

@@ -68,6 +68,7 @@ impl Stage {
             run_id: RunId(Uuid::nil()),
             instance: InstanceId::new(&key, DateTime::UNIX_EPOCH),
             issue,
+            text: None,
             source: ObjectiveSource::Issue,
             follow_up: false,
             principal: Principal::new(PrincipalSource::Local, "1", None),

@@ -119,6 +119,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         source: output.objective.source,
         principal: operator,
         permission: None,
+        asked: None,
         origin: None,
         agent: asked.agent,
         publish: asked.publish.as_deref().and_then(Publish::parse),

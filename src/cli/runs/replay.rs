@@ -70,6 +70,7 @@ pub(super) fn replay(
         source: lease.source,
         principal: lease.principal.clone(),
         permission: Some(permission),
+        asked: None,
         origin: Some(lease.origin.branch.to_string()),
         agent: Some(started.asked.agent.clone().unwrap_or_else(|| started.agent.clone())),
         publish: Some(Publish::None),

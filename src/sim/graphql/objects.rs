@@ -22,6 +22,12 @@ pub enum Node {
     RateLimit,
     /// An account by login.
     User(String),
+    /// An App's account by login.
+    Bot(String),
+    /// A revision of a body: repository, issue, place.
+    Edit(usize, u64, usize),
+    /// A change of a title: repository, issue, place among the events.
+    Rename(usize, u64, usize),
     /// A repository by index.
     Repository(usize),
     /// A branch: repository and name.
@@ -96,6 +102,9 @@ impl Node {
             | Self::Field(name, ..) => name,
             Self::RateLimit => "RateLimit",
             Self::User(_) => "User",
+            Self::Bot(_) => "Bot",
+            Self::Edit(..) => "UserContentEdit",
+            Self::Rename(..) => "RenamedTitleEvent",
             Self::Repository(_) => "Repository",
             Self::Branch(..) => "Ref",
             Self::Commit(_) => "GitObject",
@@ -128,14 +137,17 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
             _ => Ok(Found::Leaf(mutation_id.clone())),
         },
         Node::RateLimit => rate_limit(world, call, field),
-        Node::User(login) => {
+        Node::Edit(repo, number, place) => edit(world, (*repo, *number, *place), field),
+        Node::Rename(repo, number, place) => rename(world, (*repo, *number, *place), field),
+        Node::User(login) | Node::Bot(login) => {
             let user = world.user(login);
             match field {
                 "id" => leaf(format!("U_{}", user.id)),
                 "databaseId" => leaf(user.id),
                 "name" => Ok(Found::Leaf(json!(user.name))),
                 "url" => leaf(format!("{}/{login}", call.html)),
-                _ => leaf(user.login),
+                // GraphQL leaves an App's suffix out.
+                _ => leaf(user.login.trim_end_matches("[bot]")),
             }
         }
         Node::Repository(repo) => repository(world, call, *repo, field, arguments),
@@ -173,6 +185,39 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
             "endCursor" if end > start => leaf(cursor(end - 1)),
             _ => Ok(Found::Nothing),
         },
+    }
+}
+
+/// An account; GitHub's `null` for one that is gone.
+fn actor(login: &str) -> Resolved {
+    some(match login {
+        "" => None,
+        login if login.ends_with("[bot]") => Some(Node::Bot(login.to_owned())),
+        login => Some(Node::User(login.to_owned())),
+    })
+}
+
+fn edit(world: &World, (repo, number, place): (usize, u64, usize), field: &str) -> Resolved {
+    let edit = &world.repositories[repo].issues[&number].edits[place];
+    match field {
+        "id" => leaf(format!("UCE_{}", edit.id)),
+        "createdAt" | "updatedAt" | "editedAt" => leaf(time(edit.at)),
+        "editor" => actor(&edit.editor),
+        "deletedAt" if edit.body.is_none() => leaf(time(edit.at)),
+        "diff" => Ok(Found::Leaf(json!(edit.body))),
+        _ => Ok(Found::Nothing),
+    }
+}
+
+fn rename(world: &World, (repo, number, place): (usize, u64, usize), field: &str) -> Resolved {
+    let event = &world.repositories[repo].issues[&number].events[place];
+    let (from, to) = event.rename.clone().unwrap_or_default();
+    match field {
+        "id" => leaf(format!("RTE_{}", event.id)),
+        "createdAt" => leaf(time(event.at)),
+        "actor" => actor(&event.actor),
+        "previousTitle" => leaf(from),
+        _ => leaf(to),
     }
 }
 
@@ -278,6 +323,11 @@ fn by_id(world: &World, call: &Call, id: &str) -> Option<Node> {
         }
         if kind == "R" && repo.id == number {
             return Some(Node::Repository(index));
+        }
+        let edit_of = |issue: &Issue| issue.edits.iter().position(|edit| kind == "UCE" && edit.id == number);
+        let mut issues = repo.issues.values();
+        if let Some((issue, place)) = issues.find_map(|issue| Some((issue.number, edit_of(issue)?))) {
+            return Some(Node::Edit(index, issue, place));
         }
         if let Some(issue) = repo.issues.values().find(|issue| issue.id == number) {
             return match (kind, &issue.pull) {
@@ -466,6 +516,19 @@ fn issue(
         "createdAt" => leaf(time(found.created_at)),
         "updatedAt" => leaf(time(found.updated_at)),
         "closedAt" => Ok(Found::Leaf(json!(found.closed_at.map(time)))),
+        "lastEditedAt" => Ok(Found::Leaf(json!(found.edits.last().map(|edit| time(edit.at))))),
+        "includesCreatedEdit" => leaf(!found.edits.is_empty()),
+        "editor" => found.edits.last().map_or(Ok(Found::Nothing), |edit| actor(&edit.editor)),
+        // The newest first.
+        "userContentEdits" => {
+            let nodes = (0..found.edits.len()).rev().map(|place| Node::Edit(repo, number, place)).collect();
+            page("UserContentEditConnection", field, nodes, arguments)
+        }
+        "timelineItems" => {
+            let renamed = found.events.iter().enumerate().filter(|(_, event)| event.kind == "renamed");
+            let nodes = renamed.map(|(place, _)| Node::Rename(repo, number, place)).collect();
+            page("IssueTimelineItemsConnection", field, nodes, arguments)
+        }
         "labels" => {
             let nodes = found.labels.iter().map(|name| Node::Label(repo, name.clone())).collect();
             page("LabelConnection", field, nodes, arguments)
@@ -584,6 +647,8 @@ fn connection(node: &Node, page: &[(usize, Node)], total: usize, field: &str) ->
                 "IssueConnection" => "IssueEdge",
                 "PullRequestConnection" => "PullRequestEdge",
                 "IssueCommentConnection" => "IssueCommentEdge",
+                "UserContentEditConnection" => "UserContentEditEdge",
+                "IssueTimelineItemsConnection" => "IssueTimelineItemsEdge",
                 "ProjectV2ItemConnection" => "ProjectV2ItemEdge",
                 _ => "ProjectV2ItemFieldValueEdge",
             };

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::call::{Call, Outcome, Reply};
 use super::{shapes, text};
-use crate::sim::world::{Event, Issue, World};
+use crate::sim::world::{Issue, World};
 
 const PAGING: [&str; 2] = ["per_page", "page"];
 
@@ -149,28 +149,12 @@ pub fn edit(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome
     {
         return Err(Reply::invalid("Issue", "state_reason", "invalid", None));
     }
-    let (id, at) = (world.new_id(), world.now());
-    if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
-        if let Some(title) = title
-            && title != issue.title
-        {
-            issue.title = title;
-            issue.events.push(Event {
-                id,
-                kind: "renamed".to_owned(),
-                actor: actor.clone(),
-                label: None,
-                at,
-            });
-            issue.updated_at = at;
-        }
-        if body.contains_key("body") {
-            issue.body = content;
-            issue.updated_at = at;
-        }
-        if body.contains_key("assignees") {
-            issue.assignees = names(&body, "assignees");
-        }
+    let content = body.contains_key("body").then(|| content.unwrap_or_default());
+    world.edit_text(repo, number, &actor, title.as_deref(), content.as_deref());
+    if let Some(issue) = world.repositories[repo].issues.get_mut(&number)
+        && body.contains_key("assignees")
+    {
+        issue.assignees = names(&body, "assignees");
     }
     if body.contains_key("labels") {
         super::labels::set_all(world, repo, number, &names(&body, "labels"), &actor);

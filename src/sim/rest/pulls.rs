@@ -7,14 +7,14 @@ use super::issues::one_of;
 use super::shapes::{self, time};
 use super::text;
 use crate::sim::bare;
-use crate::sim::world::{Issue, Pull, World};
+use crate::sim::world::{HeadRepository, Issue, Pull, Repository, World};
 
 /// Reads the branches again, because pushes do not pass the API.
 pub fn refresh(world: &mut World, repo: usize) {
     let at = world.now();
     let repo = &mut world.repositories[repo];
     for issue in repo.issues.values_mut().filter(|issue| issue.open) {
-        if let Some(pull) = &mut issue.pull {
+        if let Some(pull) = issue.pull.as_mut().filter(|pull| pull.head_repository == HeadRepository::Here) {
             let mut changed = false;
             for (branch, sha) in [(&pull.head, &mut pull.head_sha), (&pull.base, &mut pull.base_sha)] {
                 if let Some(found) = bare::head(&repo.git_dir, branch)
@@ -50,7 +50,7 @@ pub fn list(world: &mut World, call: &Call, repo: usize) -> Outcome {
             // GitHub ignores a head without its owner and lists everything, which hides mistakes: the simulator finds nothing.
             call.query("head").is_none_or(|head| {
                 head.split_once(':').is_some_and(|(owner, branch)| {
-                    owner.eq_ignore_ascii_case(&repo.owner) && branch == pull.head
+                    owner.eq_ignore_ascii_case(head_owner(repo, pull)) && branch == pull.head
                 })
             })
         })
@@ -70,6 +70,14 @@ pub fn list(world: &mut World, call: &Call, repo: usize) -> Outcome {
     }
     let shapes = found.into_iter().map(|(issue, pull)| shapes::pull(call, world, repo, issue, pull, false));
     call.page(Some(repo.id), shapes.collect())
+}
+
+/// Whose repository the head is, or was, in.
+pub fn head_owner<'a>(repo: &'a Repository, pull: &'a Pull) -> &'a str {
+    match &pull.head_repository {
+        HeadRepository::Here => &repo.owner,
+        HeadRepository::Fork(owner) | HeadRepository::Deleted(owner) => owner,
+    }
 }
 
 fn whole(world: &World, call: &Call, repo: usize, number: u64) -> Result<serde_json::Value, Reply> {
@@ -117,7 +125,10 @@ pub fn create(world: &mut World, call: &Call, repo: usize) -> Outcome {
     let base_sha = bare::head(&found.git_dir, &base).ok_or_else(|| missing("base"))?;
     let head_sha = bare::head(&found.git_dir, &head).ok_or_else(|| missing("head"))?;
     let open = found.issues.values().any(|issue| {
-        issue.open && issue.pull.as_ref().is_some_and(|pull| pull.head == head && pull.base == base)
+        issue.open
+            && issue.pull.as_ref().is_some_and(|pull| {
+                pull.head_repository == HeadRepository::Here && pull.head == head && pull.base == base
+            })
     });
     if open {
         let message = format!("A pull request already exists for {owner}:{head}.");
@@ -131,6 +142,7 @@ pub fn create(world: &mut World, call: &Call, repo: usize) -> Outcome {
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
         issue.pull = Some(Pull {
             head,
+            head_repository: HeadRepository::Here,
             base,
             head_sha,
             base_sha,

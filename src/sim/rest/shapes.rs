@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::call::{Call, encode};
 use crate::sim::bare;
 use crate::sim::world::{
-    Comment, Event, FieldContent, FieldValue, Issue, Label, Pull, Repository, Role, User, World,
+    Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, Repository, Role, User,
+    World,
 };
 
 /// A time as GitHub writes it.
@@ -45,6 +46,11 @@ pub fn user(call: &Call, user: &User) -> Value {
 pub fn user_named(call: &Call, world: &World, login: &str) -> Value {
     let ghost = User { id: 10137, login: "ghost".to_owned(), name: None, kind: "User".to_owned() };
     user(call, world.find_user(login).unwrap_or(&ghost))
+}
+
+/// Who did something; an empty login is an account that is gone, which GitHub gives as `null`.
+fn person(call: &Call, world: &World, login: &str) -> Value {
+    if login.is_empty() { Value::Null } else { user_named(call, world, login) }
 }
 
 /// The API URL of a repository.
@@ -271,7 +277,7 @@ pub fn comment(call: &Call, world: &World, repo: &Repository, of: &Issue, commen
         "issue_url": format!("{}/issues/{}", repository_url(call, repo), of.number),
         "id": comment.id,
         "node_id": format!("IC_{}", comment.id),
-        "user": user_named(call, world, &comment.author),
+        "user": person(call, world, &comment.author),
         "created_at": time(comment.created_at),
         "updated_at": time(comment.updated_at),
         "body": comment.body,
@@ -287,13 +293,16 @@ pub fn event(call: &Call, world: &World, repo: &Repository, event: &Event) -> Va
         "id": event.id,
         "node_id": format!("EV_{}", event.id),
         "url": format!("{}/issues/events/{}", repository_url(call, repo), event.id),
-        "actor": user_named(call, world, &event.actor),
+        "actor": person(call, world, &event.actor),
         "event": event.kind,
         "commit_id": null,
         "commit_url": null,
         "created_at": time(event.at),
         "performed_via_github_app": null,
     });
+    if let Some((from, to)) = &event.rename {
+        shape["rename"] = json!({"from": from, "to": to});
+    }
     if let Some(name) = &event.label {
         let color = repo.label(name).map_or("ededed", |label| label.color.as_str());
         shape["label"] = json!({"name": name, "color": color});
@@ -317,6 +326,21 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
             "repo": repository(call, world, repo),
         })
     };
+    let mut head = side(&pull.head, &pull.head_sha);
+    if let HeadRepository::Fork(owner) | HeadRepository::Deleted(owner) = &pull.head_repository {
+        head["label"] = json!(format!("{owner}:{}", pull.head));
+        head["user"] = user_named(call, world, owner);
+        head["repo"] = match &pull.head_repository {
+            HeadRepository::Fork(_) => {
+                let mut fork = repository(call, world, repo);
+                fork["full_name"] = json!(format!("{owner}/{}", repo.name));
+                fork["owner"] = head["user"].clone();
+                fork["fork"] = json!(true);
+                fork
+            }
+            _ => Value::Null,
+        };
+    }
     let links = json!({
         "self": {"href": url}, "html": {"href": html}, "issue": {"href": issue_url},
         "comments": {"href": format!("{issue_url}/comments")},
@@ -356,7 +380,7 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
         "assignees": as_issue["assignees"],
         "requested_reviewers": [],
         "requested_teams": [],
-        "head": side(&pull.head, &pull.head_sha),
+        "head": head,
         "base": side(&pull.base, &pull.base_sha),
         "_links": links,
         "author_association": as_issue["author_association"],

@@ -222,3 +222,20 @@ async fn e25_a_verification_step_that_writes_is_denied() {
     assert_eq!(seen.matches("only plans").count(), 2, "both are denied, the verify command is not: {seen}");
     assert!(seen.contains("three"), "{seen}");
 }
+
+#[tokio::test]
+async fn a_handoff_that_the_policy_denies_softly_again_and_again_is_a_loop() {
+    let denies = |rules: &str| {
+        let rules = rules.to_owned();
+        move |flow: &mut Flow| flow.world.policy = format!("{}{rules}", flow.world.policy)
+    };
+    let soft = "[[rule]]\nid = \"not-yet\"\nkind = \"handoff\"\nname = \"closure.a\"\neffect = \"deny\"\nreason = \"later\"\n\
+                public_reason = \"Not yet.\"\ndeny_mode = \"tool_result\"\n";
+    let flow = Flow::f0(["handoff"; 5].map(says).into()).await.with(denies(soft));
+    let ended = flow.run().await;
+    assert_eq!(ended.end.stop.detail, StopDetail::LoopDetected, "{:?}", ended.end);
+    assert_eq!(ended.steps(), ["initial.a"; 3], "three times, not until the visits are used up");
+    assert!(ended.end.stop.message.contains("closure.a"), "{:?}", ended.end.stop);
+    assert!(ended.warned("handoff_denied").is_some());
+    assert!(ended.asked(2).starts_with("Your last handoff"), "{}", ended.asked(2));
+}

@@ -127,3 +127,76 @@ async fn a_remote_that_the_network_hides_for_a_moment_is_asked_again_and_what_wa
     assert!(failed >= 3, "the network failed: {asked:#?}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositories_go_on() {
+    let world = World::of(1, |scenario| {
+        let mut second = scenario.repositories[0].clone();
+        "demo/second".clone_into(&mut second.name);
+        second.issues.clear();
+        scenario.repositories.push(second);
+    })
+    .await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let path = world.shop().display().to_string();
+    world.write(
+        "overlay.toml",
+        &format!(
+            "{overlay}\n[[repositories]]\nname = \"demo/shop\"\npath = \"{path}\"\norigin_branch = \"develop\"\nagent = \"resolver\"\n\
+             [[repositories]]\nname = \"demo/second\"\norigin_branch = \"develop\"\nagent = \"resolver\"\n"
+        ),
+    );
+    // Asked four times at the start, and once more ten seconds later.
+    trouble(&world, "/repos/demo/second", json!({ "kind": "status", "status": 502, "times": 5 }));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    let of = |name: &str| {
+        let said = status(&world);
+        let all = said["repositories"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one["repo"] == name).unwrap_or_default()
+    };
+    until("it is said", || of("demo/second")["error"].to_string().contains("cannot be opened yet")).await;
+    until("the other one is worked on", || world.labels() == ["agentd:done"]).await;
+    until("it is watched", || of("demo/second")["polled_at"].is_string()).await;
+    assert!(of("demo/second")["error"].is_null(), "{}", of("demo/second"));
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_next_start() {
+    for daemon_is_next in [true, false] {
+        let world = World::of(1, |scenario| {
+            let issues = &mut scenario.repositories[0].issues;
+            let mut other = issues[0].clone();
+            other.number = Some(8);
+            issues.push(other);
+        })
+        .await;
+        super::daemons::slow_model(&world, 0, 60_000);
+        let mut run = world.command_in(&["run", "--issue", "7"]).spawn().unwrap();
+        until("it works", || world.sim.model_requests().len() == 1 && world.labels() == ["agentd:running"])
+            .await;
+        run.kill().unwrap();
+        run.wait().unwrap();
+        let comment = || world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+        assert!(comment().contains("is working on this issue"), "{}", comment());
+        match daemon_is_next {
+            true => drop(world.agentd(&["--config", "../overlay.toml", "daemon", "--once"]).await),
+            false => drop(world.json(&["run", "--issue", "8", "--dry-run"]).await),
+        }
+        if !daemon_is_next {
+            // Only looked at, not started.
+            assert_eq!(world.labels(), ["agentd:running"]);
+            drop(world.json(&["run", "--issue", "8"]).await);
+        }
+        assert_eq!(world.labels(), Vec::<String>::new(), "{daemon_is_next}");
+        assert!(
+            comment().contains("agentd runs resume") && !comment().contains("agentd:lease"),
+            "{}",
+            comment()
+        );
+        assert_eq!(world.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);
+        world.sim.shutdown().await;
+    }
+}
