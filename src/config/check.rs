@@ -365,6 +365,7 @@ impl Checker<'_> {
             ("max_memory_mib", sandbox.max_memory_mib),
             ("max_file_mib", sandbox.max_file_mib),
             ("max_open_files", sandbox.max_open_files),
+            ("max_tmp_mib", sandbox.max_tmp_mib),
         ];
         for (field, value) in limits {
             self.at_least_one(value, &format!("sandbox.{field}"));

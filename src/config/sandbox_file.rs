@@ -22,6 +22,8 @@ pub struct SandboxTable {
     /// Hosts that the definitions of a clone which agentd manages may open to commands, beside the package registries; `*` =
     /// all. What your own checkouts' definitions say needs no word here.
     pub hosts: Vec<String>,
+    /// Most that each folder in memory holds (`/dev/shm`, `/var/tmp`, `/run`), in MiB.
+    pub max_tmp_mib: u64,
     /// Addresses that agent programs reach by name, credentials added by agentd.
     pub endpoints: BTreeMap<String, EndpointTable>,
 }
@@ -35,6 +37,7 @@ impl Default for SandboxTable {
             max_file_mib: 8 * 1024,
             max_open_files: 65_536,
             hosts: Vec::new(),
+            max_tmp_mib: 1024,
             endpoints: BTreeMap::new(),
         }
     }

@@ -4,9 +4,12 @@ use super::error::GitError;
 use super::program::{Identity, failure};
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
+use crate::sys::files;
 
 /// How git marks the beginning of lines that both sides changed.
 const MARKER: &[u8] = b"<<<<<<< ";
+/// Larger files are no text that anyone works a conflict out in.
+const LARGEST_CONFLICT: u64 = 64 << 20;
 
 /// How a branch stands to a commit that it is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +71,8 @@ impl Worktree {
             return Ok(Vec::new());
         }
         let marked = |file: &String| {
-            let bytes = std::fs::read(self.path().join(file).as_path()).unwrap_or_default();
+            let bytes =
+                files::read_plain(self.path().join(file).as_path(), LARGEST_CONFLICT).unwrap_or_default();
             bytes.split(|byte| *byte == b'\n').any(|line| line.starts_with(MARKER))
         };
         Ok(self.unmerged().await?.into_iter().filter(marked).collect())

@@ -135,6 +135,7 @@ fn door(
             // Landlock cannot tell one socket from another, so that there are none: pipes are files like others.
             way = Way::Pipes;
             caged.walls.writable.push(folder.clone());
+            caged.walls.pipes.push(folder.clone());
         }
     }
     Ok((Some(Door { folder, shown, way, agentd }), caged))

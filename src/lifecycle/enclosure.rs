@@ -72,6 +72,7 @@ pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
         memory: table.max_memory_mib << 20,
         file_size: table.max_file_mib << 20,
         open_files: table.max_open_files,
+        temporary: table.max_tmp_mib << 20,
     }))
 }
 
@@ -359,6 +360,7 @@ impl Enclosure {
             readable,
             shown_as,
             shown_read_only: Vec::new(),
+            pipes: Vec::new(),
             network: self.commands.network.clone(),
         }
     }

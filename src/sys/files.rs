@@ -318,6 +318,12 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::rename(from, to).map_err(|source| FileError::new("rename", from, source))
 }
 
+/// The content of a file that an agent may have put there: nothing of a link, of a pipe, or of what is larger.
+pub fn read_plain(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let meta = path.symlink_metadata().ok()?;
+    (meta.is_file() && meta.len() <= most).then(|| fs::read(path).ok()).flatten()
+}
+
 /// Removes a file if it is there. True: it was.
 pub fn remove_file(path: &Path) -> Result<bool, FileError> {
     match fs::remove_file(path) {

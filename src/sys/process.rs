@@ -384,7 +384,8 @@ fn start_here(spec: &ProcessSpec) -> io::Result<ChildGuard> {
     Ok(ChildGuard { child: Some(child), pid, status: None })
 }
 
-/// In the child: a session of its own, subreaper of its descendants, killed when agentd dies.
+/// In the child: a session of its own, subreaper of its descendants, killed when agentd dies, and none of the files open
+/// that whoever started agentd left open to it.
 #[cfg(unix)]
 fn become_own_session(parent: nix::unistd::Pid) -> io::Result<()> {
     nix::unistd::setsid()?;
@@ -392,6 +393,7 @@ fn become_own_session(parent: nix::unistd::Pid) -> io::Result<()> {
     {
         nix::sys::prctl::set_child_subreaper(true)?;
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+        close_the_rest();
         if nix::unistd::getppid() != parent {
             return Err(nix::errno::Errno::ESRCH.into());
         }
@@ -399,6 +401,18 @@ fn become_own_session(parent: nix::unistd::Pid) -> io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = parent;
     Ok(())
+}
+
+/// Kernels before 5.11 have no such call; what agentd itself opens is closed by its own mark.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "a system call that takes numbers")]
+fn close_the_rest() {
+    use nix::libc;
+    let first: libc::c_uint = 3;
+    // SAFETY: nothing is closed here: the mark says that it is when the program takes over.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
 }
 
 #[cfg(unix)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::order_format::Order;
-use super::{Network, SECRETS, SYSTEM, Walls};
+use super::{FILTER_NUMBER, Network, SYSTEM, Walls};
 use crate::sys::process::ProcessSpec;
 
 /// Where agentd's own program and the proxy's socket stand inside.
@@ -18,14 +18,38 @@ const KERNEL_SETTINGS: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/i
 pub(super) struct Command<'a> {
     /// `bwrap`.
     pub bwrap: &'a Path,
+    /// What this one can.
+    pub can: Can,
+    /// Whether it is handed a filter of system calls.
+    pub filter: bool,
     /// agentd's own program, which sets limits and brings the proxy in.
     pub own: Option<&'a Path>,
     /// The command itself, found.
     pub program: &'a Path,
     /// Folders of tools, to be read.
     pub folders: &'a [PathBuf],
-    /// Files of them that are hidden.
+    /// Files of them, and of the system, that are hidden.
     pub hidden: &'a [PathBuf],
+}
+
+/// What a version of bubblewrap can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Can {
+    /// Bound what stands in memory (0.7).
+    pub bound: bool,
+    /// Refuse user namespaces inside (0.8).
+    pub refuse_namespaces: bool,
+}
+
+impl Can {
+    /// From what `bwrap --version` says.
+    pub(super) fn parse(said: &str) -> Self {
+        let mut numbers =
+            said.split_whitespace().last().unwrap_or_default().split('.').map(str::parse::<u32>);
+        let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
+        let version = (next(), next());
+        Self { bound: version >= (0, 7), refuse_namespaces: version >= (0, 8) }
+    }
 }
 
 /// The command line of bubblewrap.
@@ -37,23 +61,29 @@ pub(super) fn arguments(
 ) -> Vec<OsString> {
     let mut args = Arguments::default();
     args.words(["--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL"]);
+    if command.can.refuse_namespaces {
+        args.words(["--unshare-user", "--disable-userns"]);
+    }
+    if command.filter {
+        args.words(["--seccomp"]);
+        args.0.push(FILTER_NUMBER.to_string().into());
+    }
     if walls.network == Network::All {
         args.words(["--share-net"]);
     }
     for folder in SYSTEM {
         args.system(Path::new(folder));
     }
-    args.words([
-        "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", "/var/tmp",
-    ]);
+    args.words(["--dev", "/dev", "--proc", "/proc"]);
+    let most = command.can.bound.then_some(order.limits.temporary);
+    for place in ["/dev/shm", "/tmp", "/run", "/var/tmp"] {
+        args.in_memory(most, place);
+    }
     for place in KERNEL_SETTINGS {
         args.pair("--ro-bind-try", Path::new(place), Path::new(place));
     }
     if walls.network == Network::All {
         args.network_files();
-    }
-    for secret in SECRETS {
-        args.hide(Path::new(secret));
     }
     let mut shown: Vec<(&str, PathBuf, PathBuf)> = Vec::new();
     let mut same = |word, place: PathBuf| shown.push((word, place.clone(), place));
@@ -80,9 +110,10 @@ pub(super) fn arguments(
         args.pair(word, here, there);
     }
     for secret in command.hidden {
-        args.hide(secret);
+        args.hide(secret, command.can);
     }
-    args.words(["--chdir"]);
+    // What holds the places above is in memory as well.
+    args.words(["--remount-ro", "/dev", "--remount-ro", "/", "--chdir"]);
     args.0.push(spec.cwd.as_path().into());
     args.words(["--"]);
     if command.own.is_some() {
@@ -115,11 +146,24 @@ impl Arguments {
         }
     }
 
-    fn hide(&mut self, place: &Path) {
+    /// An empty folder for everyone, in memory, of at most so many bytes.
+    fn in_memory(&mut self, most: Option<u64>, place: &str) {
+        if let Some(most) = most {
+            self.words(["--size", &most.to_string(), "--perms", "1777"]);
+        }
+        self.words(["--tmpfs", place]);
+    }
+
+    fn hide(&mut self, place: &Path, can: Can) {
         // A link's target is what would be read; it is hidden where it stands.
         let Ok(real) = place.canonicalize() else { return };
         if real.is_dir() {
-            self.0.extend(["--tmpfs".into(), real.into()]);
+            if can.bound {
+                self.words(["--perms", "0555"]);
+            }
+            self.0.extend(["--tmpfs".into(), real.clone().into()]);
+            self.words(["--remount-ro"]);
+            self.0.push(real.into());
         } else {
             self.pair("--ro-bind", Path::new("/dev/null"), &real);
         }
@@ -130,5 +174,21 @@ impl Arguments {
         if let Some(real) = super::resolver() {
             self.pair("--ro-bind", &real, &real);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_tells_what_it_can() {
+        let can = |said| (Can::parse(said).bound, Can::parse(said).refuse_namespaces);
+        assert_eq!(can("bubblewrap 0.6.2\n"), (false, false));
+        assert_eq!(can("bubblewrap 0.7.0"), (true, false));
+        assert_eq!(can("bubblewrap 0.8.0"), (true, true));
+        assert_eq!(can("bubblewrap 0.11.0"), (true, true));
+        assert_eq!(can("bubblewrap 1.0"), (true, true));
+        assert_eq!(can("whatever"), (false, false));
     }
 }

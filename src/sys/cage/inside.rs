@@ -64,11 +64,15 @@ fn prepare(order: &Order) -> Result<(), Failed> {
     if let Some(group) = &order.group {
         group::join(group).map_err(|error| ("its control group", error))?;
     }
-    if order.outside {
-        return Ok(());
-    }
     let named = |what| move |error: io::Error| (what, error);
-    let mut own_network = true;
+    if order.outside {
+        return if filter::is_known() {
+            filter::hand_over(super::FILTER_NUMBER).map_err(named("the filter of system calls"))
+        } else {
+            Ok(())
+        };
+    }
+    let mut own_namespaces = true;
     if let Some(walls) = &order.walls {
         let wanted = walls.network != Network::Shared;
         match landlock::own_namespaces(wanted, &walls.shown_as) {
@@ -76,22 +80,27 @@ fn prepare(order: &Order) -> Result<(), Failed> {
             Err(error) if walls.network == Network::Own || !walls.shown_as.is_empty() => {
                 return Err(("namespaces of its own", error));
             }
-            Err(_) => own_network = false,
+            Err(_) => own_namespaces = false,
         }
     }
     if let Some(socket) = &order.proxy {
         relay::start(socket).map_err(named("the way to the proxy"))?;
     }
     limit(&order.limits).map_err(named("limits"))?;
-    if let Some(walls) = &order.walls {
-        landlock::enclose(walls).map_err(named("Landlock"))?;
-    }
-    let sockets = match &order.walls {
-        None => filter::Sockets::UnixAndInternet,
-        Some(walls) if walls.network == Network::Shared || own_network => filter::Sockets::Internet,
-        Some(_) => filter::Sockets::None,
+    let filter = match &order.walls {
+        // What bubblewrap cannot hold back where the network is the machine's.
+        None => {
+            landlock::complete(&order.pipes).map_err(named("Landlock"))?;
+            filter::INSIDE_BUBBLEWRAP
+        }
+        Some(walls) => {
+            landlock::enclose(walls, &order.pipes).map_err(named("Landlock"))?;
+            let some = walls.network == Network::Shared || own_namespaces;
+            let sockets = if some { filter::Sockets::Internet } else { filter::Sockets::None };
+            filter::Filter { sockets, own_ipc: own_namespaces, own_processes: false }
+        }
     };
-    filter::install(sockets).map_err(named("the filter of system calls"))
+    filter::install(filter).map_err(named("the filter of system calls"))
 }
 
 /// Lowers what the process may use, never beyond what it has.
@@ -101,7 +110,8 @@ fn limit(limits: &Limits) -> io::Result<()> {
         (Resource::RLIMIT_DATA, limits.memory),
         (Resource::RLIMIT_FSIZE, limits.file_size),
         (Resource::RLIMIT_NOFILE, limits.open_files),
-        (Resource::RLIMIT_CORE, 0),
+        // Not 0: that holds no program of the machine back that takes memory images in, and it runs outside; 1 does.
+        (Resource::RLIMIT_CORE, 1),
     ];
     for (resource, wanted) in all {
         let (_, most) = getrlimit(resource)?;

@@ -20,6 +20,8 @@ const LEAST: ABI = ABI::V3;
 const MOST: ABI = ABI::V6;
 /// From here on signals stay inside (Linux 6.12).
 pub(super) const SIGNALS: i64 = 6;
+/// From here on files can be moved between folders all the same (Linux 5.19).
+pub(super) const RENAMES: i64 = 2;
 
 /// Which Landlock the kernel has; 0 = none.
 pub(super) fn version() -> i64 {
@@ -32,18 +34,16 @@ pub(super) fn version() -> i64 {
     version.max(0)
 }
 
-/// Leaves, where `network` says so, the network of the machine for an empty one with a loopback; and its mounts for the
-/// same ones with the files of `shown_as`, `(here, there)`, each in the place of another. Nothing asked for: nothing done.
+/// Leaves the machine's shared memory and queues for empty ones; where `network` says so, its network for an empty one
+/// with a loopback; and its mounts for the same ones with the files of `shown_as`, `(here, there)`, each in the place of
+/// another.
 pub(super) fn own_namespaces(network: bool, shown_as: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-    let mut wanted = CloneFlags::empty();
+    let mut wanted = CloneFlags::CLONE_NEWIPC;
     if network {
-        wanted |= CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
+        wanted |= CloneFlags::CLONE_NEWNET;
     }
     if !shown_as.is_empty() {
         wanted |= CloneFlags::CLONE_NEWNS;
-    }
-    if wanted.is_empty() {
-        return Ok(());
     }
     leave(wanted)?;
     if !shown_as.is_empty() {
@@ -95,8 +95,30 @@ fn raise_loopback() -> io::Result<()> {
     Ok(())
 }
 
+/// What bubblewrap does not hold back, where the kernel can: sockets without a file are reached that this process and
+/// its own make, and no others; named pipes are made in the given folders only.
+pub(super) fn complete(pipes: &[PathBuf]) -> io::Result<()> {
+    if version() < RENAMES {
+        return Ok(());
+    }
+    let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
+    let special = AccessFs::MakeFifo | AccessFs::MakeChar | AccessFs::MakeBlock;
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(special | AccessFs::Refer)
+        .map_err(other)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::from_all(MOST))
+        .map_err(other)?;
+    let ruleset = ruleset.create().map_err(other)?;
+    let ruleset = ruleset.add_rules(path_beneath_rules(["/"], AccessFs::Refer)).map_err(other)?;
+    let ruleset = ruleset.add_rules(path_beneath_rules(pipes, AccessFs::MakeFifo)).map_err(other)?;
+    ruleset.restrict_self().map_err(other)?;
+    Ok(())
+}
+
 /// Gives up every capability and closes the walls around this process and all that it starts.
-pub(super) fn enclose(rules: &Rules) -> io::Result<()> {
+pub(super) fn enclose(rules: &Rules, pipes: &[PathBuf]) -> io::Result<()> {
     drop_capabilities();
     let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let ruleset = Ruleset::default()
@@ -118,8 +140,10 @@ pub(super) fn enclose(rules: &Rules) -> io::Result<()> {
         ["null", "zero", "full", "random", "urandom", "tty"].map(|name| Path::new("/dev").join(name));
     ruleset = ruleset.add_rules(path_beneath_rules(devices, device)).map_err(other)?;
     ruleset = ruleset.add_rules(path_beneath_rules(["/proc"], read)).map_err(other)?;
-    ruleset =
-        ruleset.add_rules(path_beneath_rules(&rules.writable, AccessFs::from_all(MOST))).map_err(other)?;
+    let special = AccessFs::MakeFifo | AccessFs::MakeChar | AccessFs::MakeBlock;
+    let write = AccessFs::from_all(MOST) & !special;
+    ruleset = ruleset.add_rules(path_beneath_rules(&rules.writable, write)).map_err(other)?;
+    ruleset = ruleset.add_rules(path_beneath_rules(pipes, AccessFs::MakeFifo)).map_err(other)?;
     ruleset.restrict_self().map_err(other)?;
     Ok(())
 }

@@ -14,6 +14,7 @@ pub mod inside;
 mod landlock;
 #[cfg(target_os = "linux")]
 mod relay;
+mod secrets;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::bubblewrap::Can;
 use self::group::Group;
 use self::order_format::{Limits, Network as Net, Order, Rules};
 use super::egress_log::EgressLog;
@@ -34,31 +36,8 @@ pub const PROXY_PORT: u16 = 3128;
 /// The system's folders that are there, where the machine has them.
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
-/// What of them holds secrets: hidden.
-const SECRETS: [&str; 22] = [
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/gitconfig",
-    "/etc/ssh",
-    "/etc/ssl/private",
-    "/etc/pki/tls/private",
-    "/etc/NetworkManager",
-    "/etc/wpa_supplicant",
-    "/etc/docker",
-    "/etc/kubernetes",
-    "/etc/rancher",
-    "/etc/cni",
-    "/etc/letsencrypt",
-    "/etc/krb5.keytab",
-    "/etc/netrc",
-    "/etc/agentd",
-    "/etc/environment",
-    "/etc/security",
-];
+/// Number of the open file by which bubblewrap is handed the filter of system calls.
+const FILTER_NUMBER: i32 = 100;
 /// Variables that name folders of tools.
 const TOOL_FOLDERS: [&str; 2] = ["CARGO_HOME", "RUSTUP_HOME"];
 /// Files of such folders that hold credentials.
@@ -71,14 +50,16 @@ pub struct Cage {
     /// agentd's own program, where it can be started inside: it sets limits and brings the proxy in.
     own: Option<PathBuf>,
     limits: Limits,
+    /// What of the system's folders is hidden.
+    secrets: Arc<[PathBuf]>,
     /// Counts the processes of all that is started in it, where the machine lets agentd.
     group: Option<Group>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    /// The program `bwrap`.
-    Bubblewrap(PathBuf),
+    /// The program `bwrap`, and what it can.
+    Bubblewrap(PathBuf, Can),
     /// Landlock; whether namespaces can be had for a network and mounts of its own.
     Landlock { namespaces: bool },
 }
@@ -106,6 +87,8 @@ pub struct Walls {
     pub shown_as: Vec<(AbsPath, AbsPath)>,
     /// `(here, there)`: the same, not writable.
     pub shown_read_only: Vec<(AbsPath, AbsPath)>,
+    /// Where named pipes may be made, beside the folders for temporary files: who reads there expects them.
+    pub pipes: Vec<AbsPath>,
     /// What is left of the network.
     pub network: Network,
 }
@@ -146,11 +129,35 @@ impl Cage {
         let Some(program) = which(OsStr::new("bwrap"), path) else {
             return Err("the program bwrap is not installed (package bubblewrap)".to_owned());
         };
-        let kind = Kind::Bubblewrap(program);
-        let cage = Self { kind, own: own_program(), limits: Limits::default(), group: None };
-        let tried = cage.trial(path, &Walls::default()).await;
-        tried.map_err(|why| format!("bwrap is installed but does not work here: {why}"))?;
-        Ok(cage)
+        let can = Self::version(&program).await;
+        let secrets: Arc<[PathBuf]> = Self::secrets().await;
+        let with = |can| Self {
+            kind: Kind::Bubblewrap(program.clone(), can),
+            own: own_program(),
+            limits: Limits::default(),
+            secrets: Arc::clone(&secrets),
+            group: None,
+        };
+        let mut tried = with(can).trial(path, &Walls::default()).await.map(|()| can);
+        if tried.is_err() && can.refuse_namespaces {
+            // Some machines let root do without user namespaces, and nobody have them.
+            let can = Can { refuse_namespaces: false, ..can };
+            tried = with(can).trial(path, &Walls::default()).await.map(|()| can);
+        }
+        tried.map(with).map_err(|why| format!("bwrap is installed but does not work here: {why}"))
+    }
+
+    /// What this bubblewrap can, as far as it says.
+    async fn version(program: &Path) -> Can {
+        let Ok(root) = AbsPath::new("/") else { return Can::default() };
+        let asked = ProcessSpec::new(program, &root).arg("--version").timeout(Duration::from_secs(10));
+        let said = process::run(asked, &CancellationToken::new()).await;
+        said.map(|exit| Can::parse(&exit.stdout.text())).unwrap_or_default()
+    }
+
+    /// What is hidden of the system; looking for it reads many small files.
+    async fn secrets() -> Arc<[PathBuf]> {
+        tokio::task::spawn_blocking(secrets::find).await.unwrap_or_default().into()
     }
 
     async fn landlock(path: &OsStr) -> Result<Self, String> {
@@ -160,10 +167,12 @@ impl Cage {
         if landlock_version() == 0 {
             return Err("the kernel has no Landlock".to_owned());
         }
+        let secrets = Self::secrets().await;
         let with = |namespaces| Self {
             kind: Kind::Landlock { namespaces },
             own: Some(own.clone()),
             limits: Limits::default(),
+            secrets: Arc::clone(&secrets),
             group: None,
         };
         let one = AbsPath::new(own.clone()).map_err(|error| error.to_string())?;
@@ -200,19 +209,19 @@ impl Cage {
     /// How records name it.
     pub fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Bubblewrap(_) => "bubblewrap",
+            Kind::Bubblewrap(..) => "bubblewrap",
             Kind::Landlock { .. } => "landlock",
         }
     }
 
     /// Whether a worktree's `.git` can be shown as another one.
     pub fn can_show_otherwise(&self) -> bool {
-        matches!(self.kind, Kind::Bubblewrap(_) | Kind::Landlock { namespaces: true })
+        matches!(self.kind, Kind::Bubblewrap(..) | Kind::Landlock { namespaces: true })
     }
 
     /// Whether sockets that are files are there, those that are let in.
     pub fn has_sockets(&self) -> bool {
-        matches!(self.kind, Kind::Bubblewrap(_))
+        matches!(self.kind, Kind::Bubblewrap(..))
     }
 
     /// Whether programs in it can reach single hosts; the error says why not.
@@ -222,7 +231,7 @@ impl Cage {
             Kind::Landlock { namespaces: false } => {
                 Err("the machine allows no network namespaces, so that there is the whole network or none")
             }
-            Kind::Bubblewrap(_) | Kind::Landlock { .. } => Ok(()),
+            Kind::Bubblewrap(..) | Kind::Landlock { .. } => Ok(()),
         }
     }
 
@@ -234,13 +243,33 @@ impl Cage {
             lacks.push(
                 "modes and times of your own files elsewhere can be changed, their content not".to_owned(),
             );
-            lacks.push("/tmp is not there (TMPDIR is)".to_owned());
+            lacks.push("processors and schedules of your other processes can be changed".to_owned());
+            lacks.push("/tmp and /dev/shm are not there (TMPDIR is)".to_owned());
             if landlock_version() < SIGNALS {
                 lacks.push("signals reach your other processes (Linux before 6.12)".to_owned());
             }
             if !namespaces {
                 lacks.push("git does not work in the worktree".to_owned());
                 lacks.push("there is the whole network or none: lists of hosts cannot be held".to_owned());
+            }
+        }
+        if let Kind::Bubblewrap(_, can) = &self.kind {
+            if !can.bound {
+                lacks.push(
+                    "folders in memory (/dev/shm, /var/tmp) have no limit (bubblewrap before 0.7)".to_owned(),
+                );
+            }
+            if self.own.is_none() && !can.refuse_namespaces {
+                lacks.push("user namespaces can be made inside (bubblewrap before 0.8)".to_owned());
+            }
+            if landlock_version() < RENAMES {
+                lacks.push("named pipes can be left in the worktree (Linux before 5.19)".to_owned());
+            }
+            if landlock_version() < SIGNALS {
+                lacks.push(
+                    "where the whole network is allowed, sockets without a file are reached (Linux before 6.12)"
+                        .to_owned(),
+                );
             }
         }
         if self.own.is_none() {
@@ -275,16 +304,18 @@ impl Cage {
         let folders = tool_folders(&spec, path.as_deref(), &found);
         let readable =
             folders.iter().map(PathBuf::as_path).chain(walls.readable.iter().map(AbsPath::as_path));
-        let hidden: Vec<PathBuf> = readable
+        let of_tools = readable
             .flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name)))
-            .filter(|secret| secret.exists())
-            .collect();
+            .filter(|secret| secret.exists());
+        let hidden: Vec<PathBuf> = self.secrets.iter().cloned().chain(of_tools).collect();
         let group = self.group.as_ref().map(|group| group.path().to_owned());
-        let order = Order { limits: self.limits, ..Order::default() };
+        let order = Order { limits: self.limits, pipes: self.pipes(walls), ..Order::default() };
         match (&self.kind, &self.own) {
-            (Kind::Bubblewrap(bwrap), own) => {
+            (Kind::Bubblewrap(bwrap, can), own) => {
                 let command = bubblewrap::Command {
                     bwrap,
+                    can: *can,
+                    filter: own.is_some() && has_filter(),
                     own: own.as_deref(),
                     program: &found,
                     folders: &folders,
@@ -292,15 +323,15 @@ impl Cage {
                 };
                 let args = bubblewrap::arguments(&command, &spec, walls, order);
                 let spec = ProcessSpec { program: command.bwrap.to_owned(), args, ..spec };
-                match (own, group) {
-                    (Some(own), Some(group)) => {
-                        let order = Order { group: Some(group), outside: true, ..Order::default() };
+                match own {
+                    Some(own) => {
+                        let order = Order { group, outside: true, ..Order::default() };
                         let mut args: Vec<OsString> =
                             vec![WORD.into(), order.text().into(), spec.program.clone().into()];
                         args.extend(spec.args.iter().cloned());
                         ProcessSpec { program: own.clone(), args, ..spec }
                     }
-                    _ => spec,
+                    None => spec,
                 }
             }
             (Kind::Landlock { .. }, None) => spec,
@@ -316,6 +347,32 @@ impl Cage {
                 }
             }
         }
+    }
+
+    /// Where named pipes may be made: in folders for temporary files that hold nothing else, and where they are expected.
+    fn pipes(&self, walls: &Walls) -> Vec<PathBuf> {
+        let all = walls.shown_as.iter();
+        let temporary: Vec<PathBuf> = match self.kind {
+            Kind::Landlock { .. } => {
+                let temporary = all.filter(|(_, there)| there.as_path() == Path::new("/tmp"));
+                temporary.map(|(here, _)| here.as_path().to_owned()).collect()
+            }
+            Kind::Bubblewrap(..) => {
+                let places: Vec<&Path> =
+                    all.map(|(_, there)| there).chain(&walls.writable).map(AbsPath::as_path).collect();
+                let alone = |folder: &&str| {
+                    let folder = Path::new(folder);
+                    !places.iter().any(|place| *place != folder && place.starts_with(folder))
+                };
+                ["/tmp", "/var/tmp", "/dev/shm"]
+                    .iter()
+                    .filter(|folder| alone(folder))
+                    .map(PathBuf::from)
+                    .collect()
+            }
+        };
+        let expected = walls.pipes.iter().map(|place| place.as_path().to_owned());
+        temporary.into_iter().chain(expected).collect()
     }
 
     /// The walls in Landlock's terms, and the folder for temporary files.
@@ -348,8 +405,7 @@ impl Cage {
         if network == Net::Shared {
             readable.extend(resolver());
         }
-        let secrets = SECRETS.iter().map(PathBuf::from).filter(|secret| secret.exists());
-        let hidden = secrets.chain(hidden).map(real).collect();
+        let hidden = hidden.into_iter().map(real).collect();
         let readable = readable.into_iter().map(real).collect();
         let rules = Rules { readable, writable, hidden, shown_as, network };
         (Order { proxy, walls: Some(rules), ..order }, temporary.map(|(here, _)| here.clone()))
@@ -396,14 +452,22 @@ fn resolver() -> Option<PathBuf> {
 }
 
 #[cfg(target_os = "linux")]
+use self::filter::is_known as has_filter;
+#[cfg(target_os = "linux")]
 use self::inside::{WORD, own_program};
 #[cfg(target_os = "linux")]
-use self::landlock::{SIGNALS, version as landlock_version};
+use self::landlock::{RENAMES, SIGNALS, version as landlock_version};
 
 #[cfg(not(target_os = "linux"))]
 const WORD: &str = "";
 #[cfg(not(target_os = "linux"))]
 const SIGNALS: i64 = 0;
+#[cfg(not(target_os = "linux"))]
+const RENAMES: i64 = 0;
+#[cfg(not(target_os = "linux"))]
+fn has_filter() -> bool {
+    false
+}
 #[cfg(not(target_os = "linux"))]
 fn own_program() -> Option<PathBuf> {
     None

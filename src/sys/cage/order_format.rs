@@ -15,11 +15,13 @@ pub struct Limits {
     pub file_size: u64,
     /// Most open files of one process.
     pub open_files: u64,
+    /// Largest folder that is held in memory, in bytes.
+    pub temporary: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { processes: 4096, memory: 16 << 30, file_size: 8 << 30, open_files: 65_536 }
+        Self { processes: 4096, memory: 16 << 30, file_size: 8 << 30, open_files: 65_536, temporary: 1 << 30 }
     }
 }
 
@@ -29,7 +31,7 @@ pub struct Order {
     /// Control group that is joined first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<PathBuf>,
-    /// Whether that is all: what comes is bubblewrap, and the rest is done inside.
+    /// Whether what comes is bubblewrap, which is handed the filter of system calls; the rest is done inside.
     #[serde(default)]
     pub outside: bool,
     /// Limits that are set.
@@ -37,6 +39,9 @@ pub struct Order {
     /// Socket of the proxy, which is to be reached at [`super::PROXY_PORT`] of the loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<PathBuf>,
+    /// Folders in which named pipes may be made: never where agentd reads afterwards, which they would hold up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipes: Vec<PathBuf>,
     /// Walls that the command itself has to be given, where bubblewrap does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walls: Option<Rules>,

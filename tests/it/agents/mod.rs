@@ -7,7 +7,7 @@
 mod acp;
 mod backends;
 pub mod bench;
-mod cage;
+pub mod cage;
 mod command;
 mod egress;
 mod limits;
