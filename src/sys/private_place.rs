@@ -117,7 +117,8 @@ fn above(dir: &Path) -> Option<Fault> {
 /// said; everything else is the fault, because nobody knows what is in it by now.
 pub fn settle(dir: &Path) -> Result<(), Fault> {
     match fault(dir) {
-        None => Ok(()),
+        // In the place of a directory that is none nothing is believed: what cannot be written says so by itself.
+        None | Some(Fault::NoDirectory) => Ok(()),
         Some(fault) if fault.is_mended_by_mode() => {
             close(dir).map_err(|error| Fault::Unknown(error.to_string()))?;
             tracing::warn!("{} {fault}; now it is yours alone (mode 0700)", dir.display());

@@ -35,9 +35,8 @@ fn mode(path: &Path, mode: u32) {
 }
 
 /// State directories that are not the user's alone: (what, how it is made, what is said).
-const STATES: [(&str, u32, &str); 8] = [
+const STATES: [(&str, u32, &str); 7] = [
     ("link", 0o700, "symbolic link"),
-    ("file", 0o600, "is no directory"),
     ("open to all", 0o777, "can be written by others"),
     ("open to all, and sticky", 0o1777, "can be written by others"),
     ("open to a group", 0o775, "can be written by others"),
@@ -63,10 +62,6 @@ fn planted_state(dir: &Path, what: &str, bits: u32) -> std::path::PathBuf {
             std::fs::create_dir(&real).unwrap();
             mode(&real, bits);
             symlink(&real, &state).unwrap();
-            return state;
-        }
-        "file" => {
-            std::fs::write(&state, "").unwrap();
             return state;
         }
         _ if what.contains("below") => {
