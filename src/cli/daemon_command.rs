@@ -32,11 +32,11 @@ use crate::lifecycle::watch::Watch;
 use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
+use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
 use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
 use crate::sys::lock;
-use crate::sys::descriptors;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 

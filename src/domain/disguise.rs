@@ -67,7 +67,7 @@ impl View {
     }
 
     /// The same view, told from what the original was a view of.
-    fn after(mut self, before: &View) -> Self {
+    fn after(mut self, before: &Self) -> Self {
         let mut pieces = Vec::with_capacity(self.pieces.len());
         for (index, piece) in self.pieces.iter().enumerate() {
             let end = self.pieces.get(index + 1).map_or(self.text.len(), |next| next.at);

@@ -72,7 +72,12 @@ const MOST_FOR_A_VALUE: usize = 10_000;
 /// Whether holding a value against the schema ends, and soon: subschemas for the same value that refer to themselves, or to
 /// each other over and over, would not.
 fn ends(root: &Value) -> Result<(), String> {
-    fn cost(root: &Value, schema: &Value, within: &mut Vec<*const Value>, left: &mut usize) -> Result<(), String> {
+    fn cost(
+        root: &Value,
+        schema: &Value,
+        within: &mut Vec<*const Value>,
+        left: &mut usize,
+    ) -> Result<(), String> {
         let Some(members) = schema.as_object() else { return Ok(()) };
         let place: *const Value = schema;
         if within.contains(&place) {

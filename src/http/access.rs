@@ -61,7 +61,8 @@ impl Access {
             return false;
         }
         let host = authority.host().to_ascii_lowercase();
-        let listed = |name: &String| *name == host || port.is_some_and(|port| *name == format!("{host}:{port}"));
+        let listed =
+            |name: &String| *name == host || port.is_some_and(|port| *name == format!("{host}:{port}"));
         if self.hosts.iter().any(listed) {
             return true;
         }
@@ -87,7 +88,8 @@ impl Access {
         }
         let name = self.cookie_name();
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        let mut pairs =
+            cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.any(|(given, value)| given == name && self.is_login(token, value))
     }
 
@@ -229,15 +231,32 @@ mod tests {
     fn it_answers_under_its_own_names_and_those_it_was_given() {
         let own = access("127.0.0.1:7878", &["Agentd.example.org", "other.example:9000"], None);
         for host in [
-            "127.0.0.1:7878", "127.0.0.1", "localhost:7878", "LOCALHOST", "[::1]:7878", "agentd.example.org",
-            "AGENTD.example.org:443", "other.example:9000",
+            "127.0.0.1:7878",
+            "127.0.0.1",
+            "localhost:7878",
+            "LOCALHOST",
+            "[::1]:7878",
+            "agentd.example.org",
+            "AGENTD.example.org:443",
+            "other.example:9000",
         ] {
             assert!(answers(&own, host), "{host}");
         }
         for host in [
-            "evil.example", "evil.example:7878", "localhost:9", "localhost.evil.example", "127.0.0.1.evil.example",
-            "evil.example@localhost:7878", "localhost:", "", "192.0.2.1:7878", "other.example", "a b", "localhost:99999",
-            "0x7f000001:7878", "agentd.example.org.evil.example",
+            "evil.example",
+            "evil.example:7878",
+            "localhost:9",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "evil.example@localhost:7878",
+            "localhost:",
+            "",
+            "192.0.2.1:7878",
+            "other.example",
+            "a b",
+            "localhost:99999",
+            "0x7f000001:7878",
+            "agentd.example.org.evil.example",
         ] {
             assert!(!answers(&own, host), "{host}");
         }
@@ -252,7 +271,8 @@ mod tests {
     fn an_address_in_the_paths_place_and_a_second_name_are_looked_at_too() {
         let own = access("127.0.0.1:7878", &[], None);
         let asked = |uri: &str, hosts: &[&str]| {
-            let request = hosts.iter().fold(Request::builder().uri(uri), |request, host| request.header("host", *host));
+            let request =
+                hosts.iter().fold(Request::builder().uri(uri), |request, host| request.header("host", *host));
             own.is_own(&request.body(Body::empty()).unwrap())
         };
         assert!(asked("http://localhost:7878/", &["localhost:7878"]));
@@ -277,6 +297,9 @@ mod tests {
         let past = hex::encode(seal(&token, 1).unwrap().finalize().into_bytes());
         assert!(!with(&own, &format!("agentd_7878=1.{past}")), "it has ended");
         assert!(!with(&own, "agentd_7878=a token of sixteen"));
-        assert!(cookie.contains("HttpOnly; SameSite=Strict") && own.cookie(&token, true).unwrap().ends_with("; Secure"));
+        assert!(
+            cookie.contains("HttpOnly; SameSite=Strict")
+                && own.cookie(&token, true).unwrap().ends_with("; Secure")
+        );
     }
 }

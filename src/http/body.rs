@@ -43,11 +43,7 @@ impl IntoResponse for Refused {
 }
 
 /// Hands on a body piece by piece; one that says that it is too long is not begun.
-pub(super) async fn each(
-    mut body: Body,
-    most: usize,
-    mut take: impl FnMut(&[u8]),
-) -> Result<(), Refused> {
+pub(super) async fn each(mut body: Body, most: usize, mut take: impl FnMut(&[u8])) -> Result<(), Refused> {
     if body.size_hint().lower() > most as u64 {
         return Err(Refused::TooLarge(most));
     }

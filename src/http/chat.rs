@@ -119,12 +119,7 @@ fn invalid(what: &str) -> Response {
 }
 
 /// `POST /api/{user_id}/chat`: `{"message": "…", "conversation_id": "…"?}`.
-async fn chat(
-    State(shared): Of,
-    Path(user_id): Path<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
+async fn chat(State(shared): Of, Path(user_id): Path<String>, headers: HeaderMap, body: Body) -> Response {
     let (chat, user) = match admitted(&shared, &headers, &user_id) {
         Ok(admitted) => admitted,
         Err(refused) => return *refused,

@@ -31,7 +31,8 @@ const MOST_OF_ONE: usize = 128;
 /// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What is sent to whom there is no room for.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 15\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 15\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// Most connections at a time: a quarter of the files that may be open, so that work has the rest.
 pub(super) fn most() -> usize {
@@ -156,16 +157,13 @@ impl Taken {
     }
 
     /// What a write came to; the clock runs while it waits.
-    fn judged<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        came: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
+    fn judged<T>(&mut self, context: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if came.is_ready() {
             self.until = None;
             return came;
         }
-        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALLED)));
+        let until =
+            self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALLED)));
         match until.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::review;
-use super::publish::without_secrets;
 use super::closure;
+use super::publish::without_secrets;
+use super::review;
 use super::run::Run;
 use super::site::Site;
 use super::telling;

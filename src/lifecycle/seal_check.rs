@@ -96,7 +96,9 @@ fn is_there(state: &StateDir, seal: &SignedSeal) -> bool {
 }
 
 /// The seal of a journal: its line, its files, its signature.
-fn sealed(lines: &[JournalLine]) -> Option<(&JournalLine, Vec<Artifact>, Option<Box<SignedSeal>>)> {
+type Seal<'l> = (&'l JournalLine, Vec<Artifact>, Option<Box<SignedSeal>>);
+
+fn sealed(lines: &[JournalLine]) -> Option<Seal<'_>> {
     let line = lines.iter().rev().find(|line| line.kind == "files_sealed")?;
     match line.event()? {
         Event::FilesSealed { files, signature } => Some((line, files, signature)),

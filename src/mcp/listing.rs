@@ -45,7 +45,10 @@ pub(super) async fn list(peer: &Peer<RoleClient>) -> Result<Listing, ServiceErro
         };
         let Some(next) = next else { return Ok(listing) };
         if listing.tools.len() >= TOOLS {
-            listing.leave("…", format!("the server lists more than {TOOLS} tools; those that follow are left out"));
+            listing.leave(
+                "…",
+                format!("the server lists more than {TOOLS} tools; those that follow are left out"),
+            );
             return Ok(listing);
         }
         if !seen.insert(next.clone()) {
@@ -145,8 +148,14 @@ mod tests {
             (json!({ "inputSchema": schema }), "missing field"),
             (json!({ "name": " ", "inputSchema": schema }), "it has no name"),
             (json!({ "name": "n".repeat(257), "inputSchema": schema }), "its name has 257 bytes"),
-            (json!({ "name": "x", "description": "d".repeat(40_000), "inputSchema": schema }), "its description has"),
-            (json!({ "name": "x", "inputSchema": { "type": "object", "description": "d".repeat(300_000) } }), "its inputSchema has"),
+            (
+                json!({ "name": "x", "description": "d".repeat(40_000), "inputSchema": schema }),
+                "its description has",
+            ),
+            (
+                json!({ "name": "x", "inputSchema": { "type": "object", "description": "d".repeat(300_000) } }),
+                "its inputSchema has",
+            ),
             (good.clone(), "another tool of the server has the same name"),
             (json!("not even an object"), "invalid type"),
         ] {

@@ -242,7 +242,8 @@ impl McpServers {
                 return Ok(());
             }
         };
-        for (tool, why) in left_out.into_iter().filter(|(tool, _)| tool == "…" || filter.lets_through(tool)) {
+        for (tool, why) in left_out.into_iter().filter(|(tool, _)| tool == "…" || filter.lets_through(tool))
+        {
             let message = format!(
                 "MCP server {server}: its tool {tool} is left out: {why}. Tell its author, or leave it out with deny = \
                  [\"{tool}\"] in [mcp.servers.{server}]"

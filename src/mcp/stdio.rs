@@ -122,7 +122,10 @@ fn failed(id: Option<RequestId>, message: String) -> Option<RxJsonRpcMessage<Rol
 enum Line {
     Whole(Vec<u8>),
     /// Its ends.
-    TooLong { first: Vec<u8>, last: Vec<u8> },
+    TooLong {
+        first: Vec<u8>,
+        last: Vec<u8>,
+    },
 }
 
 /// Lines of bounded length. Waiting for one may be given up and begun again: what was read is kept here.

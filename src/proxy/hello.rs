@@ -16,9 +16,8 @@ const WITHIN: Duration = Duration::from_secs(15);
 /// The alert of TLS that says that a name is not served: what programs make a clear message of.
 pub(super) const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 /// What a request begins with.
-const METHODS: [&[u8]; 9] = [
-    b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"TRACE ", b"CONNECT ",
-];
+const METHODS: [&[u8]; 9] =
+    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"PATCH ", b"OPTIONS ", b"TRACE ", b"CONNECT "];
 
 /// What came first.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,10 +35,7 @@ pub(super) enum Opening {
 }
 
 /// Reads what comes first, as far as it has to. What was read is to be sent on.
-pub(super) async fn listen(
-    from: &mut (impl AsyncRead + Unpin),
-    said: &mut Vec<u8>,
-) -> io::Result<Opening> {
+pub(super) async fn listen(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u8>) -> io::Result<Opening> {
     if from.read_buf(said).await? == 0 {
         return Ok(Opening::Nothing);
     }
@@ -67,9 +63,10 @@ fn opening(said: &[u8]) -> Option<Opening> {
     if !METHODS.into_iter().any(could_be) {
         return Some(Opening::Other);
     }
-    let end = said.windows(4).position(|end| end == b"\r\n\r\n").or_else(|| {
-        said.windows(2).position(|end| end == b"\n\n")
-    })?;
+    let end = said
+        .windows(4)
+        .position(|end| end == b"\r\n\r\n")
+        .or_else(|| said.windows(2).position(|end| end == b"\n\n"))?;
     Some(std::str::from_utf8(&said[..end]).map_or(Opening::Broken, request))
 }
 
@@ -95,8 +92,11 @@ fn request(head: &str) -> Opening {
     let mut lines = head.lines();
     let target = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or_default();
     // An address in the place of the path counts as well.
-    let in_target = target.split_once("://").map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
-    let hosts = lines.filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim().eq_ignore_ascii_case("host"));
+    let in_target =
+        target.split_once("://").map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
+    let hosts = lines
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| name.trim().eq_ignore_ascii_case("host"));
     let hosts = hosts.map(|(_, value)| value.trim());
     Opening::Http(in_target.into_iter().chain(hosts).map(str::to_owned).collect())
 }
@@ -110,7 +110,9 @@ pub(super) fn judge(host: &str, port: u16, opening: &Opening) -> Result<(), Stri
         // Addresses are not named in a greeting.
         Opening::Tls(None) if host.parse::<IpAddr>().is_ok() => Ok(()),
         Opening::Tls(None) => Err("its TLS greeting names no host".to_owned()),
-        Opening::Http(_) | Opening::Other if port == 443 => Err("what goes to port 443 has to be TLS".to_owned()),
+        Opening::Http(_) | Opening::Other if port == 443 => {
+            Err("what goes to port 443 has to be TLS".to_owned())
+        }
         Opening::Http(hosts) => match hosts.iter().find(|name| !names(name, host, port)) {
             Some(name) => Err(format!("its request names another host, \"{}\"", plain(name))),
             None if hosts.is_empty() => Err("its request names no host".to_owned()),

@@ -287,7 +287,10 @@ impl Shared {
         let same = said.all(|said| said.to_str().is_ok_and(|said| hello::names(said, &host, port)));
         if !same {
             self.asked.note(&host, port, None, Some("its Host header names another host"));
-            return told(StatusCode::BAD_REQUEST, "agentd: the Host header names another host than the address\n");
+            return told(
+                StatusCode::BAD_REQUEST,
+                "agentd: the Host header names another host than the address\n",
+            );
         }
         match self.guarded.send(url, request, None).await {
             Ok(response) => {

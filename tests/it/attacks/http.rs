@@ -87,7 +87,9 @@ pub fn answer(stream: &mut TcpStream) -> (u16, String) {
             lower.split_once(name)?.1.split("\r\n").next()?.trim().parse::<usize>().ok()
         };
         let streams = whole.contains("text/event-stream") && whole.contains("event:");
-        let done = head.is_some_and(|head| length("content-length:").is_some_and(|length| text.len() >= head + 4 + length));
+        let done = head.is_some_and(|head| {
+            length("content-length:").is_some_and(|length| text.len() >= head + 4 + length)
+        });
         if done || streams {
             break;
         }

@@ -1,4 +1,5 @@
 //! Journal: a finished run changed, cut, forged or taken away, and what `runs verify` says of it.
+#![expect(clippy::disallowed_methods, reason = "tests start what copies states and makes keys")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,28 +13,34 @@ use crate::outside::world::{World, text};
 const ALLOW: &str =
     "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"for the test\"\n";
 
+fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+    agentd::sys::files::write_private(path.as_ref(), bytes.as_ref()).unwrap();
+}
+
+type Tampering = (&'static str, fn(&Path));
+
 /// What may happen to each file of a run.
-const TAMPERINGS: [(&str, fn(&Path)); 6] = [
+const TAMPERINGS: [Tampering; 6] = [
     ("a byte is added", |path| {
         let mut bytes = std::fs::read(path).unwrap();
         bytes.push(b' ');
-        std::fs::write(path, bytes).unwrap();
+        write(path, bytes);
     }),
     ("a byte is changed", |path| {
         let mut bytes = std::fs::read(path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
-        std::fs::write(path, bytes).unwrap();
+        write(path, bytes);
     }),
     ("it is cut off", |path| {
         let bytes = std::fs::read(path).unwrap();
-        std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+        write(path, &bytes[..bytes.len() / 2]);
     }),
-    ("it is empty", |path| std::fs::write(path, "").unwrap()),
+    ("it is empty", |path| write(path, "")),
     ("it is removed", |path| std::fs::remove_file(path).unwrap()),
     ("it is another run's", |path| {
         let bytes = std::fs::read(path).unwrap();
-        std::fs::write(path, text(&bytes).replace("issue", "tissue").replace("run", "ran") + "x").unwrap();
+        write(path, text(&bytes).replace("issue", "tissue").replace("run", "ran") + "x");
     }),
 ];
 
@@ -74,7 +81,7 @@ impl State {
             journal.push_str(&line.to_string());
             journal.push('\n');
         }
-        std::fs::write(self.newer.join("events.jsonl"), journal).unwrap();
+        write(self.newer.join("events.jsonl"), journal);
     }
 
     /// Another word in the journal, and all files and the seal's list as if it had always been there.
@@ -84,7 +91,7 @@ impl State {
         for name in ["report.md", "result.json"] {
             let path = self.newer.join(name);
             let changed = std::fs::read_to_string(&path).unwrap().replace("HONEST", "FORGED");
-            std::fs::write(path, changed).unwrap();
+            write(path, changed);
         }
         let place = lines.iter().position(|line| line["kind"] == "files_sealed").unwrap();
         for file in lines[place]["data"]["files"].as_array_mut().unwrap() {
@@ -105,8 +112,7 @@ impl State {
     }
 
     fn write_index(&self, lines: &[String]) {
-        std::fs::write(self.index(), lines.iter().map(|line| format!("{line}\n")).collect::<String>())
-            .unwrap();
+        write(self.index(), lines.iter().map(|line| format!("{line}\n")).collect::<String>());
     }
 }
 
@@ -123,7 +129,7 @@ const FORGERIES: [Forgery; 25] = [
         let mut lines = state.lines();
         lines.retain(|line| line["kind"] != "files_sealed" && line["kind"] != "record_emitted");
         state.forge(&lines);
-        std::fs::write(state.newer.join("report.md"), "# All is well\n").unwrap();
+        write(state.newer.join("report.md"), "# All is well\n");
     }),
     ("the seal and all files are cut off, to have them made again", "gone", |state| {
         let mut lines = state.lines();
@@ -140,7 +146,7 @@ const FORGERIES: [Forgery; 25] = [
     ("the files are forged under the old signature", "another list of files", |state| {
         let mut lines = state.lines();
         let path = state.newer.join("report.md");
-        std::fs::write(&path, "# All is well\n").unwrap();
+        write(&path, "# All is well\n");
         for line in lines.iter_mut().filter(|line| line["kind"] == "files_sealed") {
             for file in line["data"]["files"].as_array_mut().unwrap() {
                 if file["path"] == "report.md" {
@@ -184,23 +190,23 @@ const FORGERIES: [Forgery; 25] = [
         let journal = std::fs::read_to_string(&path).unwrap();
         let kept: Vec<&str> =
             journal.lines().enumerate().filter(|(place, _)| *place != 5).map(|(_, l)| l).collect();
-        std::fs::write(path, kept.join("\n") + "\n").unwrap();
+        write(path, kept.join("\n") + "\n");
     }),
     ("two events change places", "chain", |state| {
         let path = state.newer.join("events.jsonl");
         let journal = std::fs::read_to_string(&path).unwrap();
         let mut lines: Vec<&str> = journal.lines().collect();
         lines.swap(4, 5);
-        std::fs::write(path, lines.join("\n") + "\n").unwrap();
+        write(path, lines.join("\n") + "\n");
     }),
     ("the last line is torn", "torn", |state| {
         let path = state.newer.join("events.jsonl");
         let mut journal = std::fs::read_to_string(&path).unwrap();
         journal.push_str("{\"seq\":");
-        std::fs::write(path, journal).unwrap();
+        write(path, journal);
     }),
     ("a file is laid beside", "was not left by the run", |state| {
-        std::fs::write(state.newer.join("more.md"), "x").unwrap();
+        write(state.newer.join("more.md"), "x");
     }),
     ("the index lost its last line", "its end was cut off", |state| {
         let mut lines = state.index_lines();
@@ -212,7 +218,7 @@ const FORGERIES: [Forgery; 25] = [
         state.write_index(&lines[1..]);
     }),
     ("the index is gone", "has no line for", |state| std::fs::remove_file(state.index()).unwrap()),
-    ("the index is empty", "has no line for", |state| std::fs::write(state.index(), "").unwrap()),
+    ("the index is empty", "has no line for", |state| write(state.index(), "")),
     ("a line of the index is changed", "signature of line 1 is wrong", |state| {
         let mut lines = state.index_lines();
         lines[0] = lines[0].replace("\"last_seq\":", "\"last_seq\":1");
@@ -245,7 +251,7 @@ const FORGERIES: [Forgery; 25] = [
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     }),
     ("the run's directory is gone", "directory is gone", |state| {
-        std::fs::remove_dir_all(&state.newer).unwrap();
+        agentd::sys::files::remove_dir(&state.newer).unwrap();
     }),
 ];
 
@@ -316,7 +322,7 @@ async fn what_was_changed_after_the_end_is_named() {
                 && name != "it is removed"
                 && name != "a byte is added"
             {
-                std::fs::write(&path, "{}").unwrap();
+                write(&path, "{}");
             } else {
                 tamper(&path);
             }
@@ -334,7 +340,8 @@ async fn what_was_changed_after_the_end_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_forged_or_taken_away_is_named() {
-    assert!(CASES > 60, "{CASES}");
+    let rows = FILES.len() * TAMPERINGS.len() + FORGERIES.len();
+    assert_eq!(rows, CASES);
     let world = two_runs("").await;
     let mut wrong = Vec::new();
     for (name, told, forge) in FORGERIES {
@@ -355,7 +362,7 @@ async fn what_was_forged_or_taken_away_is_named() {
     // What is gone is told of beside another run, too, which it does not make worse.
     let home = tempfile::tempdir().unwrap();
     let state = copy(&world, home.path());
-    std::fs::remove_dir_all(&state.older).unwrap();
+    agentd::sys::files::remove_dir(&state.older).unwrap();
     let (code, said) = verify(&world, &state.root, "latest").await;
     let older = state.older.file_name().unwrap().to_string_lossy().into_owned();
     assert_eq!((code, &said["proof"]["runs_gone"]), (Some(0), &json!([older])), "{said:#}");

@@ -133,7 +133,8 @@ async fn what_a_server_lists_costs_at_most_itself() {
     let mut wrong = Vec::new();
     for (mode, expected, words) in LISTS {
         let own = tools.iter().filter(|tool| name(tool).starts_with(&format!("{mode}__"))).count();
-        let told = log.lines().any(|line| line.contains(&format!("MCP server {mode}")) && line.contains(words));
+        let told =
+            log.lines().any(|line| line.contains(&format!("MCP server {mode}")) && line.contains(words));
         if own != expected.unwrap_or(0) || told == words.is_empty() {
             wrong.push(format!("{mode}: {own} tools instead of {expected:?}, told: {told}"));
         }
@@ -150,7 +151,10 @@ async fn what_a_server_lists_costs_at_most_itself() {
         let refused = answers.lines().any(|line| line.starts_with(mode) && line.contains("-32601"));
         assert!(refused, "{mode}: {answers}");
     }
-    assert!(answers.contains(r#"asks-for-folders: {"id": "own", "jsonrpc": "2.0", "result": {"roots": []}}"#), "{answers}");
+    assert!(
+        answers.contains(r#"asks-for-folders: {"id": "own", "jsonrpc": "2.0", "result": {"roots": []}}"#),
+        "{answers}"
+    );
     assert!(answers.contains(r#""action": "decline""#), "{answers}");
     desk.finish().await;
 }
@@ -162,9 +166,20 @@ async fn what_a_server_answers_costs_at_most_its_call() {
     for (mode, words) in CALLS {
         desk.configure("", &table(&desk, mode, ""));
         let began = Instant::now();
-        let done = desk.agentd(&["tools", "call", &format!("{mode}__go"), "--args", "{}", "--user", crate::outside::desk::USER]).await;
+        let done = desk
+            .agentd(&[
+                "tools",
+                "call",
+                &format!("{mode}__go"),
+                "--args",
+                "{}",
+                "--user",
+                crate::outside::desk::USER,
+            ])
+            .await;
         let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        let result: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{mode}: {error}: {text}"));
+        let result: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{mode}: {error}: {text}"));
         let steers = text.contains("forged") || text.contains('\u{1b}');
         // The call's own time is a minute.
         let waited = result["error_type"] == "Timeout" || began.elapsed() > Duration::from_secs(50);

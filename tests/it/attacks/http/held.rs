@@ -18,11 +18,31 @@ pub const ROWS: &[(&str, &str, &str)] = &[
     ("a head, header by header", "GET /health HTTP/1.1\r\nHost: localhost\r\n", "X: a\r\n"),
     ("empty lines", "\r\n", "\r\n"),
     ("idle after an answer", "GET /status.css HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
-    ("a body that never comes", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 100\r\n\r\n", ""),
-    ("a body, letter by letter", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 99999\r\n\r\n", "a"),
-    ("a body, piece by piece", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n"),
-    ("a login, letter by letter", "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n", "a"),
-    ("a body for nobody", "GET /status.css HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n", "a"),
+    (
+        "a body that never comes",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 100\r\n\r\n",
+        "",
+    ),
+    (
+        "a body, letter by letter",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 99999\r\n\r\n",
+        "a",
+    ),
+    (
+        "a body, piece by piece",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "1\r\na\r\n",
+    ),
+    (
+        "a login, letter by letter",
+        "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n",
+        "a",
+    ),
+    (
+        "a body for nobody",
+        "GET /status.css HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n",
+        "a",
+    ),
 ];
 
 const FRONT: &str = "poll_interval = \"1s\"\nwebhook_secret = \"${HOOK_SECRET}\"\ntoken = \"${FRONT_TOKEN}\"";
@@ -38,7 +58,8 @@ fn held(mut stream: TcpStream, first: &str, again: &str) -> Duration {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(error)
+                if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
             Err(_) => break,
         }
         if stream.write_all(again.as_bytes()).is_err() {

@@ -19,8 +19,16 @@ pub const ROWS: &[(&str, &str, bool)] = &[
     ("an_address_with_a_name", "tls 127.0.0.1:%P evil.example", false),
     ("plain_honest", "say localhost:%A 'GET / HTTP/1.1\\r\\nHost: localhost:%A\\r\\n\\r\\n'", true),
     ("plain_another", "say localhost:%A 'GET / HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n'", false),
-    ("plain_two", "say localhost:%A 'GET / HTTP/1.1\\r\\nHost: localhost:%A\\r\\nHost: evil.example\\r\\n\\r\\n'", false),
-    ("plain_in_the_path", "say localhost:%A 'GET http://evil.example/ HTTP/1.1\\r\\nHost: localhost:%A\\r\\n\\r\\n'", false),
+    (
+        "plain_two",
+        "say localhost:%A 'GET / HTTP/1.1\\r\\nHost: localhost:%A\\r\\nHost: evil.example\\r\\n\\r\\n'",
+        false,
+    ),
+    (
+        "plain_in_the_path",
+        "say localhost:%A 'GET http://evil.example/ HTTP/1.1\\r\\nHost: localhost:%A\\r\\n\\r\\n'",
+        false,
+    ),
     ("plain_none", "say localhost:%A 'GET / HTTP/1.1\\r\\n\\r\\n'", false),
     ("half_a_greeting", "say localhost:%A '\\x16\\x03\\x01\\x00\\x04\\x63\\x00\\x00\\x00'", false),
     ("passed_honest", "pass http://localhost:%A/ localhost:%A", true),
@@ -124,11 +132,14 @@ async fn a_tunnel_leads_to_the_host_that_it_names() {
     let plain = url.trim_start_matches("http://").split('/').next().unwrap().rsplit(':').next().unwrap();
     let rows: Vec<String> = ROWS
         .iter()
-        .map(|(name, what, _)| format!("{name}|{what}").replace("%P", &server.1.to_string()).replace("%A", plain))
+        .map(|(name, what, _)| {
+            format!("{name}|{what}").replace("%P", &server.1.to_string()).replace("%A", plain)
+        })
         .collect();
     let program = script(&world, "tunnels.py", &TOOLS.replace("%ROWS", &rows.join("\n")));
     let hosts: Vec<String> =
-        [format!("localhost:{}", server.1), format!("127.0.0.1:{}", server.1), format!("localhost:{plain}")].into();
+        [format!("localhost:{}", server.1), format!("127.0.0.1:{}", server.1), format!("localhost:{plain}")]
+            .into();
     fixer(&world, "command", &json!({"argv": [program], "network": hosts}));
     let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
     let report = output["final_report"]["content"].as_str().unwrap_or_default();
@@ -139,8 +150,15 @@ async fn a_tunnel_leads_to_the_host_that_it_names() {
     assert!(wrong.is_empty(), "{wrong:?}: {report}\n{output:#}");
     let told = journal(&world, &output);
     let asked = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let asked = asked.filter(|event| event["kind"] == "network_asked").map(|event| event.to_string()).collect::<String>();
-    for words in ["its TLS greeting names another host", "its TLS greeting names no host", "its request names another host"] {
+    let asked = asked
+        .filter(|event| event["kind"] == "network_asked")
+        .map(|event| event.to_string())
+        .collect::<String>();
+    for words in [
+        "its TLS greeting names another host",
+        "its TLS greeting names no host",
+        "its request names another host",
+    ] {
         assert!(asked.contains(words), "{words}: {asked}");
     }
     world.sim.shutdown().await;

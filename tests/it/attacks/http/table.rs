@@ -31,58 +31,230 @@ pub const ROWS: &[(&str, &str, &[u16])] = &[
     ("health of a stranger's name", "GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", &[421]),
     // With something that is not the token.
     ("no token", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer \r\n\r\n", &[401]),
-    ("its beginning", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer front\r\n\r\n", &[401]),
-    ("more than it", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T0\r\n\r\n", &[401]),
-    ("another case", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer FRONT-TOKEN-0123456789ABCDEF\r\n\r\n", &[401]),
-    ("another scheme", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Basic %T\r\n\r\n", &[401]),
+    (
+        "its beginning",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer front\r\n\r\n",
+        &[401],
+    ),
+    (
+        "more than it",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T0\r\n\r\n",
+        &[401],
+    ),
+    (
+        "another case",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer FRONT-TOKEN-0123456789ABCDEF\r\n\r\n",
+        &[401],
+    ),
+    (
+        "another scheme",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Basic %T\r\n\r\n",
+        &[401],
+    ),
     ("no scheme", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: %T\r\n\r\n", &[401]),
     ("in the API's query", "GET /api/v1/runs?token=%T HTTP/1.1\r\nHost: localhost:%P\r\n\r\n", &[401]),
-    ("in a header of one's own", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nX-Token: %T\r\n\r\n", &[401]),
-    ("as the cookie", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=%T\r\n\r\n", &[401]),
-    ("a forged cookie", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=99999999999.%A(64)\r\n\r\n", &[401]),
-    ("a cookie of the past", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=%C\r\n\r\n", &[401]),
-    ("a secret of webhooks", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer a secret of the hooks\r\n\r\n", &[401]),
-    ("a wrong login", "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 9\r\n\r\ntoken=abc", &[401]),
+    (
+        "in a header of one's own",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nX-Token: %T\r\n\r\n",
+        &[401],
+    ),
+    (
+        "as the cookie",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=%T\r\n\r\n",
+        &[401],
+    ),
+    (
+        "a forged cookie",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=99999999999.%A(64)\r\n\r\n",
+        &[401],
+    ),
+    (
+        "a cookie of the past",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nCookie: agentd_%P=%C\r\n\r\n",
+        &[401],
+    ),
+    (
+        "a secret of webhooks",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer a secret of the hooks\r\n\r\n",
+        &[401],
+    ),
+    (
+        "a wrong login",
+        "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 9\r\n\r\ntoken=abc",
+        &[401],
+    ),
     ("a wrong login in the query", "GET /?token=abc HTTP/1.1\r\nHost: localhost:%P\r\n\r\n", &[401]),
-    ("a login of another site's form", "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nContent-Length: 34\r\n\r\ntoken=%T", &[403]),
-    ("a long login", "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 999999999\r\n\r\ntoken=", &[413]),
+    (
+        "a login of another site's form",
+        "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nContent-Length: 34\r\n\r\ntoken=%T",
+        &[403],
+    ),
+    (
+        "a long login",
+        "POST /login HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 999999999\r\n\r\ntoken=",
+        &[413],
+    ),
     // Under another name, with the token (DNS rebinding).
-    ("another name", "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("another name, own port", "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("own name below another", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost.evil.example:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("own name before an at", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost@evil.example\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("own name after an at", "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example@localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("another port", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("another address", "GET /api/v1/runs HTTP/1.1\r\nHost: 192.0.2.1:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
+    (
+        "another name",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "another name, own port",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "own name below another",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost.evil.example:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "own name before an at",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost@evil.example\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "own name after an at",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example@localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "another port",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "another address",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: 192.0.2.1:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
     ("no name", "GET /api/v1/runs HTTP/1.1\r\nAuthorization: Bearer %T\r\n\r\n", &[400, 421]),
     ("no name in HTTP/1.0", "GET /api/v1/runs HTTP/1.0\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("two names", "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nHost: evil.example\r\nAuthorization: Bearer %T\r\n\r\n", &[400, 421]),
-    ("another name in the path's place", "GET http://evil.example/api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
-    ("a name that a proxy is said to have heard", "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[421]),
+    (
+        "two names",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nHost: evil.example\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[400, 421],
+    ),
+    (
+        "another name in the path's place",
+        "GET http://evil.example/api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
+    (
+        "a name that a proxy is said to have heard",
+        "GET /api/v1/runs HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[421],
+    ),
     // Another site's page orders something, with the token.
-    ("another origin", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("no origin to speak of", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: null\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("another port's origin", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:1\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("an origin below the name", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:%P.evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("two origins", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:%P\r\nOrigin: http://evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("a browser says another site", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nSec-Fetch-Site: cross-site\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("a browser says a neighbour", "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nSec-Fetch-Site: same-site\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[403]),
-    ("asking beforehand", "OPTIONS /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n", &[401, 403, 405]),
+    (
+        "another origin",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "no origin to speak of",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: null\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "another port's origin",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:1\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "an origin below the name",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:%P.evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "two origins",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://localhost:%P\r\nOrigin: http://evil.example\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "a browser says another site",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nSec-Fetch-Site: cross-site\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "a browser says a neighbour",
+        "POST /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nSec-Fetch-Site: same-site\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[403],
+    ),
+    (
+        "asking beforehand",
+        "OPTIONS /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+        &[401, 403, 405],
+    ),
     // Out of the runs' folder, and methods, with the token.
-    ("up", "GET /api/v1/runs/../../etc/passwd HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("up, escaped", "GET /api/v1/runs/..%2f..%2f..%2fetc%2fpasswd/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("up, backslashes", "GET /api/v1/runs/..%5c..%5cetc/report HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("absolute", "GET /api/v1/runs/%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("a zero byte", "GET /api/v1/runs/latest%00/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("a dot", "GET /api/v1/runs/./events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("a star", "GET /api/v1/runs/*/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[404]),
-    ("no characters", "GET /api/v1/runs/%ff%fe HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[400]),
-    ("delete", "DELETE /api/v1/runs/latest HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[405]),
-    ("put", "PUT /api/v1/runs/latest HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n", &[405]),
-    ("another method said beside", "GET /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nX-HTTP-Method-Override: POST\r\nAuthorization: Bearer %T\r\n\r\n", &[405]),
+    (
+        "up",
+        "GET /api/v1/runs/../../etc/passwd HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "up, escaped",
+        "GET /api/v1/runs/..%2f..%2f..%2fetc%2fpasswd/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "up, backslashes",
+        "GET /api/v1/runs/..%5c..%5cetc/report HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "absolute",
+        "GET /api/v1/runs/%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "a zero byte",
+        "GET /api/v1/runs/latest%00/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "a dot",
+        "GET /api/v1/runs/./events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "a star",
+        "GET /api/v1/runs/*/events HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[404],
+    ),
+    (
+        "no characters",
+        "GET /api/v1/runs/%ff%fe HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[400],
+    ),
+    (
+        "delete",
+        "DELETE /api/v1/runs/latest HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[405],
+    ),
+    (
+        "put",
+        "PUT /api/v1/runs/latest HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\nContent-Length: 0\r\n\r\n",
+        &[405],
+    ),
+    (
+        "another method said beside",
+        "GET /api/v1/refresh HTTP/1.1\r\nHost: localhost:%P\r\nX-HTTP-Method-Override: POST\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[405],
+    ),
     ("trace", "TRACE / HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[405]),
-    ("as a proxy", "CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[400, 404, 421]),
-    ("as many runs as there are numbers", "GET /api/v1/runs?limit=99999999999999999999999 HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n", &[400]),
+    (
+        "as a proxy",
+        "CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[400, 404, 421],
+    ),
+    (
+        "as many runs as there are numbers",
+        "GET /api/v1/runs?limit=99999999999999999999999 HTTP/1.1\r\nHost: localhost:%P\r\nAuthorization: Bearer %T\r\n\r\n",
+        &[400],
+    ),
     // Heads and bodies that are none.
     ("a large header", "GET /health HTTP/1.1\r\nHost: localhost:%P\r\nX: %A(200000)\r\n\r\n", &[431]),
     ("a long path", "GET /%A(200000) HTTP/1.1\r\nHost: localhost:%P\r\n\r\n", &[414, 431]),
@@ -90,25 +262,93 @@ pub const ROWS: &[(&str, &str, &[u16])] = &[
     ("a folded header", "GET /health HTTP/1.1\r\nHost: localhost:%P\r\nX: a\r\n b\r\n\r\n", &[400]),
     ("a zero byte in a header", "GET /health HTTP/1.1\r\nHost: localhost:%P\r\nX: a\0b\r\n\r\n", &[400]),
     ("no HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", &[400]),
-    ("two lengths", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", &[400]),
-    ("pieces of no length", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n", &[400]),
-    ("pieces of endless length", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nab", &[400]),
-    ("pieces and a length", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\n\r\n", &[400, 401]),
+    (
+        "two lengths",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        &[400],
+    ),
+    (
+        "pieces of no length",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
+        &[400],
+    ),
+    (
+        "pieces of endless length",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nab",
+        &[400],
+    ),
+    (
+        "pieces and a length",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\n\r\n",
+        &[400, 401],
+    ),
     // Webhooks.
-    ("no signature", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("no signature, and a body that never comes", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 26214400\r\n\r\n{", &[401]),
-    ("zeros", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("the signature's beginning", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=ab\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("an empty signature", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("the old signature", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature: sha1=%A(40)\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("another body's signature", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S([])\r\nContent-Length: 2\r\n\r\n{}", &[401]),
-    ("a signed body with more behind it", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 3\r\n\r\n{} ", &[401]),
-    ("a body that says it is too long", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 619000000\r\n\r\n{", &[413]),
-    ("a signed one without an id", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}", &[400]),
-    ("a signed one with a long id", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: %A(5000)\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}", &[400]),
-    ("the token for a signature", "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nAuthorization: Bearer %T\r\nContent-Length: 2\r\n\r\n{}", &[401]),
+    (
+        "no signature",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "no signature, and a body that never comes",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 26214400\r\n\r\n{",
+        &[401],
+    ),
+    (
+        "zeros",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "the signature's beginning",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=ab\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "an empty signature",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "the old signature",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature: sha1=%A(40)\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "another body's signature",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S([])\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
+    (
+        "a signed body with more behind it",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 3\r\n\r\n{} ",
+        &[401],
+    ),
+    (
+        "a body that says it is too long",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 619000000\r\n\r\n{",
+        &[413],
+    ),
+    (
+        "a signed one without an id",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
+        &[400],
+    ),
+    (
+        "a signed one with a long id",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: %A(5000)\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
+        &[400],
+    ),
+    (
+        "the token for a signature",
+        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nAuthorization: Bearer %T\r\nContent-Length: 2\r\n\r\n{}",
+        &[401],
+    ),
     // Conversations: nobody has a token for them, and no body is waited for.
-    ("a conversation", "POST /api/550e8400-e29b-41d4-a716-446655440000/chat HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 4000000\r\n\r\n{", &[404]),
+    (
+        "a conversation",
+        "POST /api/550e8400-e29b-41d4-a716-446655440000/chat HTTP/1.1\r\nHost: localhost:%P\r\nContent-Length: 4000000\r\n\r\n{",
+        &[404],
+    ),
 ];
 
 fn signature(body: &str) -> String {
@@ -132,7 +372,9 @@ fn filled(text: &str, port: u16) -> String {
         .replace("%C", &ended_login())
         .replace("%Z", &format!("sha256={}", "0".repeat(64)))
         .replace("%H", &"X: a\r\n".repeat(300));
-    for (mark, fill) in [("%S(", signature as fn(&str) -> String), ("%A(", |n| "a".repeat(n.parse().unwrap()))] {
+    for (mark, fill) in
+        [("%S(", signature as fn(&str) -> String), ("%A(", |n| "a".repeat(n.parse().unwrap()))]
+    {
         while let Some((before, rest)) = text.clone().split_once(mark) {
             let (inner, after) = rest.split_once(')').unwrap();
             text = format!("{before}{}{after}", fill(inner));
@@ -141,8 +383,7 @@ fn filled(text: &str, port: u16) -> String {
     text
 }
 
-const LOCKED: &str =
-    "poll_interval = \"10m\"\nwebhook_secret = \"${HOOK_SECRET}\"\ntoken = \"${FRONT_TOKEN}\"\nhosts = [\"agentd.example.org\"]";
+const LOCKED: &str = "poll_interval = \"10m\"\nwebhook_secret = \"${HOOK_SECRET}\"\ntoken = \"${FRONT_TOKEN}\"\nhosts = [\"agentd.example.org\"]";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_are_told_nothing_and_order_nothing() {
@@ -153,7 +394,8 @@ async fn strangers_are_told_nothing_and_order_nothing() {
     let mut wrong = Vec::new();
     for (name, request, right) in ROWS {
         let (status, text) = front.say(filled(request, front.port).as_bytes());
-        let tells = ["\"repositories\"", "\"runs\"", "agentd_", "started_at", "\"version\"", "root:", "counted"];
+        let tells =
+            ["\"repositories\"", "\"runs\"", "agentd_", "started_at", "\"version\"", "root:", "counted"];
         let told: Vec<&&str> = tells.iter().filter(|word| text.contains(**word)).collect();
         let told_by_cookie = text.contains("set-cookie");
         if !right.contains(&status) || !told.is_empty() || told_by_cookie {
@@ -184,7 +426,10 @@ async fn a_person_logs_in_with_a_browser_and_every_answer_is_guarded() {
     ] {
         let (status, text) = say(login);
         assert_eq!(status, 200, "{text}");
-        let cookie = text.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or_else(|| panic!("{text}"));
+        let cookie = text
+            .lines()
+            .find_map(|line| line.strip_prefix("set-cookie: "))
+            .unwrap_or_else(|| panic!("{text}"));
         assert!(cookie.contains("HttpOnly; SameSite=Strict") && !text.contains(TOKEN), "{text}");
         let value = cookie.split(';').next().unwrap();
         let page = format!("GET / HTTP/1.1\r\nHost: localhost:%P\r\nCookie: x=y; {value}\r\n\r\n");
