@@ -69,10 +69,10 @@ impl Listing {
         };
         for tool in tools {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or("without a name").to_owned();
-            let schema = tool.get("inputSchema").cloned();
+            let (schema, is_object) = (tool.get("inputSchema").cloned(), tool.is_object());
             match (schema, serde_json::from_value::<Tool>(tool)) {
                 (_, Ok(tool)) => self.take(tool),
-                (None, Err(_)) => self.leave(&name, "it has no inputSchema".to_owned()),
+                (None, Err(_)) if is_object => self.leave(&name, "it has no inputSchema".to_owned()),
                 (Some(schema), Err(_)) if !schema.is_object() => {
                     self.leave(&name, "its inputSchema is not an object".to_owned());
                 }

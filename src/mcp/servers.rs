@@ -244,10 +244,13 @@ impl McpServers {
         };
         for (tool, why) in left_out.into_iter().filter(|(tool, _)| tool == "…" || filter.lets_through(tool))
         {
-            let message = format!(
-                "MCP server {server}: its tool {tool} is left out: {why}. Tell its author, or leave it out with deny = \
-                 [\"{tool}\"] in [mcp.servers.{server}]"
-            );
+            let message = match tool.trim() {
+                "" | "…" => format!("MCP server {server}: of its tools not all are offered: {why}"),
+                tool => format!(
+                    "MCP server {server}: its tool {tool} is left out: {why}. Tell its author, or leave it out with deny = \
+                     [\"{tool}\"] in [mcp.servers.{server}]"
+                ),
+            };
             self.warnings.push(ServerWarning { server: server.clone(), message });
         }
         tools.retain(|tool| filter.lets_through(&tool.name));

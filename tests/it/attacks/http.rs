@@ -1,4 +1,8 @@
 //! What strangers may not do to the daemon's port, and caged programs to the proxy: read, order, hold it up, or lead elsewhere.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the daemon, a shell and a TLS server are started as people start them"
+)]
 
 mod held;
 mod proxied;

@@ -98,15 +98,17 @@ async fn more_connections_than_files_do_not_stop_work() {
     for (number, mut stream) in idle.iter().enumerate() {
         let _ = stream.write_all(if number % 2 == 0 { b"GET / HT" } else { b"" });
     }
+    // Who comes now is told so, and not left waiting.
+    let ask = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(front.say(ask.as_bytes()).0, 503);
     let open = || std::fs::read_dir(format!("/proc/{}/fd", front.pid())).unwrap().count();
     let files = open();
     assert!(files < 160, "{files} files are open");
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     until("done", || world.labels() == ["agentd:done"]).await;
     world.assert_one_of_each();
-    // They are told, and when they are gone there is room again.
+    // When they are gone there is room again.
     drop(idle);
-    let ask = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
     until("room", || front.say(ask.as_bytes()).0 == 200).await;
     world.finish().await;
 }

@@ -472,7 +472,7 @@ async fn a_body_without_end_is_neither_kept_nor_waited_for() {
     let head = filled(head, front.port);
     let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     std::thread::scope(|scope| {
-        for _ in 0..12 {
+        for _ in 0..4 {
             scope.spawn(|| {
                 let mut stream = front.connect();
                 stream.write_all(head.as_bytes()).unwrap();
@@ -482,7 +482,7 @@ async fn a_body_without_end_is_neither_kept_nor_waited_for() {
                 }
                 assert!(sent < 60, "{sent} MiB were taken");
                 // What it said may be lost where it hangs up on what is still sent.
-                assert!([413, 0].contains(&answer(&mut stream).0));
+                assert!([413, 408, 0].contains(&answer(&mut stream).0));
             });
         }
     });
