@@ -128,7 +128,7 @@ fn judged(
     if !(same_run && same_lines && same_files) {
         return (SignatureState::Invalid, None);
     }
-    match known.iter().find(|key| key.public_key == seal.public_key) {
+    match known_key(known, seal) {
         Some(key) => (SignatureState::Valid, Some(key.owner.as_str())),
         None => {
             let problem = format!("its seal is signed by the key {}, which is not known here", seal.key_id);
@@ -138,6 +138,11 @@ fn judged(
     }
 }
 
+/// The key that a seal names, where it is known here.
+fn known_key<'k>(known: &'k [KnownKey], seal: &SignedSeal) -> Option<&'k KnownKey> {
+    known.iter().find(|key| key.public_key == seal.public_key)
+}
+
 /// Lines of the index that nobody who is known signed.
 fn of_index<'e>(entries: &'e Entries, known: &'e [KnownKey]) -> impl Iterator<Item = String> + 'e {
     entries.seals.iter().enumerate().filter_map(|(place, seal)| {
@@ -145,7 +150,7 @@ fn of_index<'e>(entries: &'e Entries, known: &'e [KnownKey]) -> impl Iterator<It
         if !seal_key::is_signed(seal) {
             return Some(format!("the signature of line {number} is wrong"));
         }
-        let is_known = known.iter().any(|key| key.public_key == seal.public_key);
+        let is_known = known_key(known, seal).is_some();
         (!is_known)
             .then(|| format!("line {number} is signed by the key {}, which is not known here", seal.key_id))
     })

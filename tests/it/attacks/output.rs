@@ -90,7 +90,7 @@ pub fn cases() -> usize {
         .iter()
         .map(|(.., github)| CHANNELS.iter().filter(|(_, on)| *on || !*github).count())
         .sum::<usize>()
-        + TITLES.len() * 3
+        + TITLES.len() * 6
         + WORDS.len()
         + 3
 }
@@ -241,10 +241,11 @@ async fn a_secret_in_an_issues_title_is_not_published() {
         let pull = world.sim.pulls("demo/shop").pop().unwrap();
         let git_dir = world.sim.git_dir("demo/shop").unwrap();
         let subject = world.git(&git_dir, &["log", "-1", "--format=%s", "feature/issue-7"]).await;
-        let report = read(&newest(&world).join("report.md"));
-        for (channel, said) in [("title", &pull.title), ("subject", &subject), ("report.md", &report)] {
+        let file = |name: &str| read(&newest(&world).join(name));
+        let files = ["report.md", "events.jsonl", "run.json", "result.json"].map(|name| (name, file(name)));
+        for (channel, said) in [("title", pull.title), ("subject", subject)].into_iter().chain(files) {
             assert!(said.contains("Leak"), "{name}: {channel}: {said}");
-            assert!(!seen(said).contains(TOKEN), "{name}: {channel}: {said}");
+            assert!(!seen(&said).contains(TOKEN), "{name}: {channel}: {said}");
         }
         world.finish().await;
     }
