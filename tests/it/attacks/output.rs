@@ -231,11 +231,14 @@ const TITLES: [(&str, &str); 3] = [("plain", ""), ("zero-width", "\u{200b}"), ("
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_in_an_issues_title_is_not_published() {
     for (name, by) in TITLES {
+        let title = format!("Leak {} here", parted(by));
         let replies = vec![
-            calls(&[("write_file", json!({ "path": "a.txt", "content": "a\n" }))]),
+            calls(&[
+                ("search", json!({ "pattern": title })),
+                ("write_file", json!({ "path": "a.txt", "content": "a\n" })),
+            ]),
             reports("Done.", json!([])),
         ];
-        let title = format!("Leak {} here", parted(by));
         let world = solo_of(replies, Some(ALLOW), "", |scenario| titled(scenario, &title)).await;
         told(&world, &["run", "--issue", "7", "--agent", "solo"]).await;
         let pull = world.sim.pulls("demo/shop").pop().unwrap();
