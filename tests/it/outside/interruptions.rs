@@ -317,7 +317,7 @@ impl SmallDisk {
     #[expect(clippy::print_stdout, reason = "a test that cannot run here says so")]
     fn at(place: &Path, kib: usize) -> Option<Self> {
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "agentd-test"]).arg(place);
+        mount.args(["-t", "tmpfs", "-o", &format!("size={kib}k,mode=700"), "agentd-test"]).arg(place);
         let mounted = mount.output().is_ok_and(|done| done.status.success());
         if !mounted {
             println!("skipped: a file system of {kib} KiB cannot be mounted here (it needs root)");

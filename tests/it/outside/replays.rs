@@ -81,21 +81,21 @@ async fn p_041_refused_attempts_and_redacted_arguments_replay_equal() {
     let refused = |value: Value| serde_json::from_value(value).unwrap();
     let text = || refused(json!({"text": "just text"}));
     let key = "k=ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8\n";
-    for (script, detail) in [
-        (vec![text(), text(), text(), reports("done", json!([]))], "completed_forced_final"),
+    let writes = || {
+        vec![calls(&[("write_file", json!({"path": "s.txt", "content": key}))]), reports("done", json!([]))]
+    };
+    let allowed = "[commit]\nsecrets_allowed = [\"s.txt\"]\n";
+    for (script, config, detail) in [
+        (vec![text(), text(), text(), reports("done", json!([]))], "", "completed_forced_final"),
         (
             vec![refused(json!({"text": ""})), text(), text(), reports("done", json!([]))],
+            "",
             "completed_forced_final",
         ),
-        (
-            vec![
-                calls(&[("write_file", json!({"path": "s.txt", "content": key}))]),
-                reports("done", json!([])),
-            ],
-            "completed",
-        ),
+        (writes(), allowed, "completed"),
+        (writes(), "", "policy_denied"),
     ] {
-        let world = solo(script, None, "").await;
+        let world = solo(script, None, config).await;
         let (_, output) = run(&world).await;
         assert_eq!(output["stop_detail"], detail, "{output:#}");
         let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
