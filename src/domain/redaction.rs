@@ -854,21 +854,12 @@ mod tests {
     #[test]
     fn p_031_looking_for_disguises_takes_no_longer_than_the_text_is_long() {
         let redactor = redactor();
-        let time = |text: &str| {
-            // The shortest of some: other tests take their time, too.
-            let once = || {
-                let begun = std::time::Instant::now();
-                redactor.redact(text).unwrap();
-                begun.elapsed()
-            };
-            (0..5).map(|_| once()).min().unwrap()
-        };
         for part in ["\u{200b}a", "\u{1b}]", "\\\\u00", "%25", "&#", "\u{1b}[0m\\_", "ghp_\u{ad}"] {
-            let (short, long) = (time(&part.repeat(5_000)), time(&part.repeat(50_000)));
-            assert!(
-                long < short * 40 + std::time::Duration::from_millis(500),
-                "{part:?}: {short:?}, {long:?}"
-            );
+            let text = part.repeat(100_000);
+            let begun = std::time::Instant::now();
+            redactor.redact(&text).unwrap();
+            // Some tenths of a second; minutes, where each part were compared with all others.
+            assert!(begun.elapsed().as_secs() < 20, "{part:?}: {:?}", begun.elapsed());
         }
     }
 
