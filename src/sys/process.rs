@@ -587,15 +587,16 @@ mod tests {
 
     #[tokio::test]
     async fn one_finished_command_does_not_touch_another_that_lives() {
-        let long = shell("(setsid sleep 31.4155 &) ; sleep 0.3; cat").env("X", "1");
-        let long = tokio::spawn(async move { run(long, &nobody_cancels()).await.unwrap() });
+        // It lives until its input ends.
+        let mut long = spawn_piped(shell("(setsid sleep 31.4155 &) ; cat")).await.unwrap();
         while !marked("sleep 31.4155").iter().any(|line| line.starts_with("sleep")) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         run(shell(&escapees("31.4156")), &nobody_cancels()).await.unwrap();
         let lives = marked("sleep 31.4155").iter().any(|line| line.starts_with("sleep"));
         assert!(lives, "an orphan of a living command was taken for a leftover");
-        assert!(long.await.unwrap().success());
+        drop(long.stdin);
+        assert!(long.guard.wait().await.unwrap().success());
         assert_eq!(marked("31.4155").len() + marked("31.4156").len(), 0);
     }
 
