@@ -15,6 +15,7 @@ pub mod policy;
 pub mod untrusted;
 pub mod outgoing;
 mod secret_forms;
+mod secret_shapes;
 pub mod secret_scan;
 mod disguise;
 pub mod redaction;

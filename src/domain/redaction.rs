@@ -1,26 +1,22 @@
 //! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (contracts §3.10).
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, packed};
 use hmac::{Hmac, Mac as _};
-use regex::{Captures, Regex, RegexBuilder};
+use regex::{Captures, Regex};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
+use super::secret_shapes::{self, KNOWN, SHAPES, Scout, bit, compile};
 use super::{disguise, secret_forms};
 
 /// Secrets shorter than this are not looked for by value: they would hit ordinary words.
 pub const SHORTEST_SECRET: usize = 8;
 /// Longest text that is redacted in one piece, in bytes; a longer one fails, and what fails is dropped.
 pub const LONGEST_TEXT: usize = 64 * 1024 * 1024;
-/// What a stream holds back, so that a secret in several chunks is seen whole.
-const WINDOW: usize = 16 * 1024;
-/// A single match may hold back this much of a stream before it is replaced as it stands.
-const LONGEST_MATCH: usize = 1024 * 1024;
 
 /// A secret known by its value.
 #[derive(Clone)]
@@ -65,151 +61,15 @@ pub struct Redactor {
     exact: Option<Regex>,
     owners: HashMap<String, usize>,
     secrets: Vec<KnownSecret>,
-    patterns: Vec<(String, Regex)>,
+    /// Those of the configuration.
+    patterns: Vec<Regex>,
     scout: Scout,
-    window: usize,
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Redactor({} secrets, {} patterns)", self.secrets.len(), self.patterns.len())
     }
-}
-
-/// Shapes of keys: kind, words and expression. Every match of the expression holds one of the words, in any case: a text
-/// without them is not searched. Where the expression ignores case, its words have no `s` (it has a third case), a word with
-/// a `k` stands beside the one with that letter's third case, and no word has a character that JSON escapes. Where a group
-/// is named `s`, only it is replaced.
-const SHAPES: [(&str, &[&str], &str); 15] = [
-    (
-        "github_token",
-        &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
-        r"(?:gh[pousr]_[A-Za-z0-9][A-Za-z0-9_.\-]{18,}[A-Za-z0-9_\-]|github_pat_[A-Za-z0-9_]{20,})",
-    ),
-    (
-        "api_key",
-        &["sk-"],
-        r"(?:\b|%[0-9A-Fa-f]{2}|_)(?P<s>sk-(?:ant-|proj-|svcacct-|admin-|or-)?[A-Za-z0-9_\-]{20,})",
-    ),
-    ("api_key", &["AIza"], r"AIza[0-9A-Za-z_\-]{35}"),
-    ("aws_key_id", &["AKIA", "ASIA", "ABIA", "ACCA"], r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
-    (
-        "aws_secret_key",
-        // More of it than "secret": that word alone is in what every session records.
-        &["ecret_a", "ecreta", "ecret_k", "ecretk", "ecret_\u{212a}", "ecret\u{212a}"],
-        r#"(?i)aws_?(?:secret_?)(?:access_?)?key(?:_?id)?["'\s]*[:=]["'\s]*(?P<s>[A-Za-z0-9/+]{40})"#,
-    ),
-    (
-        "private_key",
-        &["-----BEGIN "],
-        concat!(
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----",
-            r"(?:(?:\s|\\[nrt])*(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\]*)*",
-            r"(?:(?:\s|\\[nrt]|[>|#*])*[A-Za-z0-9+/]{16,}={0,2})+(?:(?:\s|\\[nrt]|[>|#*])*[A-Za-z0-9+/]{1,15}={0,2})?",
-            r"(?:(?:\s|\\[nrt]|[>|#*])*=[A-Za-z0-9+/]{4})?",
-            r"(?:(?:\s|\\[nrt]|[>|#*])*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?",
-        ),
-    ),
-    ("jwt", &["eyJ"], r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"),
-    ("url_password", &["://"], r#"[A-Za-z][A-Za-z0-9+.\-]*://[^\s/?#@:'"\[\]]*:(?P<s>[^\s/?#@'"\[\]]+)@"#),
-    ("url_token", &["://"], r#"[A-Za-z][A-Za-z0-9+.\-]*://(?P<s>[A-Za-z0-9_\-.%]{20,})@"#),
-    (
-        "authorization",
-        &["authorization"],
-        r#"(?i)\b(?:authorization|proxy-authorization)["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#,
-    ),
-    ("authorization", &["x-api-"], r#"(?i)\bx-api-key["']?\s*[:=]\s*["']?(?P<s>[A-Za-z0-9._~+/=\-]{8,})"#),
-    ("gitlab_token", &["glpat-"], r"glpat-[A-Za-z0-9_\-]{20,}"),
-    ("slack_token", &["xox"], r"xox[abeoprs]-[A-Za-z0-9\-]{10,}"),
-    ("npm_token", &["npm_"], r"npm_[A-Za-z0-9]{36}"),
-    ("webhook_url", &["hooks.slack.com"], r"https://hooks\.slack\.com/(?P<s>services/[A-Za-z0-9/]{20,})"),
-];
-
-/// Finds in one pass over a text which of a redactor's expressions can match in it at all.
-struct Scout {
-    /// A text without any of these has none of the words; many bytes of it are looked at in a step. `None`: there are too
-    /// many, or the processor has no such steps.
-    hints: Option<packed::Searcher>,
-    words: AhoCorasick,
-    /// By word: the places of the expressions that need it.
-    owners: Vec<u32>,
-    /// Expressions without words: they can match anywhere.
-    anywhere: u32,
-}
-
-/// Bit of the known secrets; that of shape `n` is `1 << n`, and that of all patterns of the configuration is next to it.
-const KNOWN: u32 = 1 << 31;
-const CONFIGURED: u32 = 1 << SHAPES.len();
-
-impl Scout {
-    /// `needles`: every form of the known secrets. `configured`: whether the configuration has patterns of its own.
-    fn new(needles: &[&String], configured: bool) -> Result<Self, PatternError> {
-        let mut words = Vec::new();
-        let mut owners = Vec::new();
-        let mut hints = BTreeSet::new();
-        for (index, (_, needed, expression)) in SHAPES.iter().enumerate() {
-            for word in *needed {
-                words.push((*word).to_owned());
-                owners.push(1 << index);
-                match expression.starts_with("(?i)") {
-                    true => hints.extend(any_case(rarest(word.as_bytes()))),
-                    false => hints.extend([word.as_bytes().to_vec()]),
-                }
-            }
-        }
-        for needle in needles {
-            // As a JSON text writes it, too: see `Redactor::is_clean_json`.
-            let escaped = Value::from(needle.as_str()).to_string();
-            words.push(escaped[1..escaped.len() - 1].to_owned());
-            owners.push(KNOWN);
-            if words.last() != Some(*needle) {
-                words.push((*needle).clone());
-                owners.push(KNOWN);
-            }
-        }
-        // Known secrets are as they are, in every form.
-        hints.extend(
-            words
-                .iter()
-                .zip(&owners)
-                .filter(|(_, owner)| **owner == KNOWN)
-                .map(|(word, _)| word.as_bytes().to_vec()),
-        );
-        let hints = packed::Config::new().builder().extend(hints).build();
-        let words = AhoCorasickBuilder::new().ascii_case_insensitive(true).build(words).map_err(|error| {
-            PatternError::Malformed { pattern: "known secrets".to_owned(), message: error.to_string() }
-        })?;
-        Ok(Self { hints, words, owners, anywhere: if configured { CONFIGURED } else { 0 } })
-    }
-
-    /// The expressions worth trying on a text.
-    fn look(&self, text: impl AsRef<[u8]>) -> u32 {
-        let text = text.as_ref();
-        if self.hints.as_ref().is_some_and(|hints| hints.find(text).is_none()) {
-            return self.anywhere;
-        }
-        self.words
-            .find_overlapping_iter(text)
-            .fold(self.anywhere, |seen, word| seen | self.owners[word.pattern().as_usize()])
-    }
-}
-
-/// The three bytes of a word that stand least often in ordinary text, or in names of members.
-fn rarest(word: &[u8]) -> &[u8] {
-    let rank =
-        |byte: &u8| b"etaoinsh_rdlcumwfgypbvkjxqz".iter().position(|common| common == byte).unwrap_or(27);
-    word.windows(3).rev().max_by_key(|window| window.iter().map(rank).sum::<usize>()).unwrap_or(word)
-}
-
-/// Bytes with each letter in both cases.
-fn any_case(bytes: &[u8]) -> Vec<Vec<u8>> {
-    bytes.iter().fold(vec![Vec::new()], |begun, byte| {
-        let both = BTreeSet::from([byte.to_ascii_lowercase(), byte.to_ascii_uppercase()]);
-        begun
-            .iter()
-            .flat_map(|start| both.iter().map(move |byte| [start.as_slice(), &[*byte]].concat()))
-            .collect()
-    })
 }
 
 impl Redactor {
@@ -233,29 +93,19 @@ impl Redactor {
         let mut needles: Vec<&String> = owners.keys().collect();
         // Longest first: the alternation takes the first that fits.
         needles.sort_by_key(|needle| (std::cmp::Reverse(needle.len()), *needle));
-        let longest = needles.first().map_or(0, |needle| needle.len());
         let exact = match needles.iter().map(|needle| regex::escape(needle)).collect::<Vec<_>>() {
             none if none.is_empty() => None,
             escaped => Some(compile("known secrets", &escaped.join("|"))?),
         };
         let scout = Scout::new(&needles, !patterns.is_empty())?;
-        let shapes = SHAPES.iter().map(|(kind, _, shape)| Ok(((*kind).to_owned(), compile(shape, shape)?)));
         let own = patterns.iter().map(|pattern| {
             let regex = compile(pattern, pattern)?;
             if regex.is_match("") {
                 return Err(PatternError::Empty(pattern.clone()));
             }
-            Ok(("pattern".to_owned(), regex))
+            Ok(regex)
         });
-        Ok(Self {
-            key,
-            exact,
-            owners,
-            secrets,
-            patterns: shapes.chain(own).collect::<Result<_, _>>()?,
-            scout,
-            window: WINDOW.max(2 * longest),
-        })
+        Ok(Self { key, exact, owners, secrets, patterns: own.collect::<Result<_, _>>()?, scout })
     }
 
     /// Replaces every secret in a text. Redacting twice changes nothing more.
@@ -316,6 +166,18 @@ impl Redactor {
         Some(out)
     }
 
+    /// Kind and expression by place: shapes first, then those of the configuration.
+    fn pattern(&self, place: usize) -> (&str, &Regex) {
+        match place.checked_sub(SHAPES.len()) {
+            None => secret_shapes::shape(place),
+            Some(own) => ("pattern", &self.patterns[own]),
+        }
+    }
+
+    fn patterns_len(&self) -> usize {
+        SHAPES.len() + self.patterns.len()
+    }
+
     /// Where secrets stand that only a view of the text shows, unsorted.
     fn disguised(&self, text: &str) -> Vec<Disguised> {
         let mut all = Vec::new();
@@ -327,19 +189,14 @@ impl Redactor {
             for found in self.exact.iter().filter(|_| seen & KNOWN != 0).flat_map(|e| e.find_iter(&view.text))
             {
                 let place = view.original(&found.range());
-                let whole = place.clone();
-                all.push(Disguised { place, whole, rank: 0, mark: self.mark_of(found.as_str()) });
+                all.push(Disguised { place, rank: 0, mark: self.mark_of(found.as_str()) });
             }
-            for (index, (kind, pattern)) in self.patterns.iter().enumerate() {
-                if seen & bit(index) == 0 {
-                    continue;
-                }
+            for index in (0..self.patterns_len()).filter(|index| seen & bit(*index) != 0) {
+                let (kind, pattern) = self.pattern(index);
                 for found in pattern.captures_iter(&view.text) {
-                    let Some(whole) = found.get(0) else { continue };
-                    let secret = found.name("s").unwrap_or(whole);
-                    let (place, whole) = (view.original(&secret.range()), view.original(&whole.range()));
-                    let mark = self.mark(kind, secret.as_str());
-                    all.push(Disguised { place, whole, rank: index + 1, mark });
+                    let Some(secret) = found.name("s").or_else(|| found.get(0)) else { continue };
+                    let place = view.original(&secret.range());
+                    all.push(Disguised { place, rank: index + 1, mark: self.mark(kind, secret.as_str()) });
                 }
             }
         }
@@ -355,11 +212,12 @@ impl Redactor {
                 out = Cow::Owned(replaced);
             }
         }
-        for (place, (kind, pattern)) in self.patterns.iter().enumerate() {
+        for place in 0..self.patterns_len() {
             // A mark may read like the beginning of something.
             if matches!(out, Cow::Borrowed(_)) && seen & bit(place) == 0 {
                 continue;
             }
+            let (kind, pattern) = self.pattern(place);
             let mark = |found: &Captures<'_>| {
                 let whole = &found[0];
                 let start = found.get(0).map_or(0, |m| m.start());
@@ -447,134 +305,15 @@ impl Redactor {
             }
         })
     }
-
-    /// A redactor for bytes that arrive in chunks.
-    pub fn stream(&self) -> RedactingStream<'_> {
-        RedactingStream { redactor: self, bytes: Vec::new(), text: String::new(), enough: 2 * self.window }
-    }
-
-    /// Where secrets stand in a text, plain or disguised, unsorted.
-    fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        let seen = self.scout.look(text);
-        let known = self.exact.iter().filter(|_| seen & KNOWN != 0);
-        let patterns = self.patterns.iter().enumerate().filter(|(place, _)| seen & bit(*place) != 0);
-        known
-            .chain(patterns.map(|(_, (_, pattern))| pattern))
-            .flat_map(|pattern| pattern.find_iter(text))
-            .map(|found| found.range())
-            .chain(self.disguised(text).into_iter().map(|found| found.whole))
-            .collect()
-    }
 }
 
 /// A secret that only a view of a text shows.
 struct Disguised {
     /// Where it stands in the text.
     place: Range<usize>,
-    /// The same with what tells that it is one.
-    whole: Range<usize>,
     /// A known one comes before a shape.
     rank: usize,
     mark: String,
-}
-
-/// The bit of an expression, by its place in [`Redactor::patterns`]: shapes first, then those of the configuration.
-fn bit(place: usize) -> u32 {
-    if place < SHAPES.len() { 1 << place } else { CONFIGURED }
-}
-
-fn compile(name: &str, expression: &str) -> Result<Regex, PatternError> {
-    RegexBuilder::new(expression)
-        .size_limit(64 * 1024 * 1024)
-        .build()
-        .map_err(|error| PatternError::Malformed { pattern: name.to_owned(), message: error.to_string() })
-}
-
-/// A stream of bytes on its way through a [`Redactor`]; what comes out lags behind by a window, so that no border of
-/// chunks hides a secret. Bytes that are not UTF-8 come out as replacement characters.
-#[derive(Debug)]
-pub struct RedactingStream<'r> {
-    redactor: &'r Redactor,
-    bytes: Vec<u8>,
-    text: String,
-    /// How long the text is before it is looked at again: not with every small chunk.
-    enough: usize,
-}
-
-impl RedactingStream<'_> {
-    /// Takes a chunk, gives what is safe to pass on by now (often nothing).
-    pub fn push(&mut self, chunk: &[u8]) -> String {
-        self.bytes.extend_from_slice(chunk);
-        self.decode(false);
-        if self.text.len() < self.enough {
-            return String::new();
-        }
-        if self.text.len() > LONGEST_MATCH
-            && let Some(shown) = disguise::shown(&self.text)
-        {
-            // Nobody sees them, and no row of them may hide how a secret goes on.
-            self.text = shown;
-        }
-        let mut cut = self.cut();
-        let mut spans = self.redactor.spans(&self.text);
-        // From the last span to the first: moving the cut to a span's start may put it into an earlier one.
-        spans.sort_by_key(|span| std::cmp::Reverse(span.start));
-        for span in spans {
-            let held_back = self.text.len() - span.start <= LONGEST_MATCH;
-            if span.start < cut && cut < span.end && held_back {
-                cut = span.start;
-            }
-        }
-        while !self.text.is_char_boundary(cut) {
-            cut -= 1;
-        }
-        let rest = self.text.split_off(cut);
-        let ready = std::mem::replace(&mut self.text, rest);
-        self.enough = self.text.len().max(self.redactor.window) + self.redactor.window;
-        self.redactor.replace(&ready).into_owned()
-    }
-
-    /// Up to where the text can be passed on: behind it is as much as a secret needs, however it is disguised.
-    fn cut(&self) -> usize {
-        let window = self.redactor.window;
-        let plain = self.text.len().saturating_sub(window);
-        if plain > LONGEST_MATCH {
-            return plain;
-        }
-        disguise::views(&self.text, disguise::DEEPEST).all.iter().fold(plain, |cut, view| {
-            match view.text.len().checked_sub(window) {
-                Some(at) => cut.min(view.original(&(at..at + 1)).start),
-                None => 0,
-            }
-        })
-    }
-
-    /// The rest.
-    pub fn finish(mut self) -> String {
-        self.decode(true);
-        self.redactor.replace(&self.text).into_owned()
-    }
-
-    fn decode(&mut self, last: bool) {
-        let mut taken = 0;
-        for part in self.bytes.utf8_chunks() {
-            self.text.push_str(part.valid());
-            taken += part.valid().len();
-            let broken = part.invalid();
-            // The end of a chunk may be the beginning of a character.
-            let at_end = taken + broken.len() == self.bytes.len();
-            if broken.is_empty() || (at_end && !last && may_continue(broken)) {
-                break;
-            }
-            self.text.push(char::REPLACEMENT_CHARACTER);
-            taken += broken.len();
-        }
-        self.bytes.drain(..taken);
-    }
-}
-
-fn may_continue(broken: &[u8]) -> bool {
-    std::str::from_utf8(broken).is_err_and(|error| error.error_len().is_none())
 }
 
 #[cfg(test)]
@@ -657,27 +396,6 @@ mod tests {
     }
 
     #[test]
-    fn p_031_every_shape_is_found_by_its_words_alone() {
-        let all = redactor();
-        let attacks = include_str!("../../tests/data/attacks/key_shapes.txt");
-        for line in attacks.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-            let text = line.split_once('\t').unwrap().1.replace('⏎', "\n");
-            for (place, (kind, _)) in all.patterns.iter().enumerate().filter(|(_, (_, p))| p.is_match(&text))
-            {
-                assert_ne!(all.scout.look(&text) & bit(place), 0, "{kind}: {text}");
-                let json = json!({ "text": &text }).to_string();
-                assert_ne!(all.scout.look(&json) & bit(place), 0, "{kind}: {json}");
-            }
-        }
-        for (_, words, expression) in SHAPES {
-            let third_case =
-                |word: &&str| word.contains('s') || !words.contains(&word.replace('k', "\u{212a}").as_str());
-            assert!(!expression.starts_with("(?i)") || !words.iter().any(third_case), "{words:?}");
-            assert!(!words.concat().contains(['"', '\\']), "{words:?}");
-        }
-    }
-
-    #[test]
     fn p_031_a_json_text_is_clean_only_where_none_of_its_texts_names_and_numbers_is_a_secret() {
         let known = |value: &str| KnownSecret { kind: "k".into(), value: value.into() };
         let secrets = vec![known("a \"quoted\" secret\nin two lines"), known("90817263")];
@@ -701,24 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn p_031_a_hint_of_every_word_is_found_in_any_case_that_counts() {
-        assert_eq!(any_case(b"x-a"), [b"X-A", b"X-a", b"x-A", b"x-a"]);
-        assert_eq!((rarest(b"authorization"), rarest(b"ecret")), (&b"riz"[..], &b"ecr"[..]));
+    fn p_031_a_key_in_letters_of_a_third_case_is_found_and_a_frequent_word_is_none() {
         let redactor = redactor();
-        let hints = redactor.scout.hints.as_ref();
-        let found = |text: &str| hints.is_none_or(|hints| hints.find(text).is_some());
-        for (_, words, expression) in SHAPES {
-            for word in words {
-                assert!(found(word), "{word}");
-                let shouted = word.to_ascii_uppercase();
-                assert!(!expression.starts_with("(?i)") || found(&shouted), "{shouted}");
-            }
-        }
         let kelvin = format!("AWS_SECRET_{}EY={}", '\u{212a}', "a1B2".repeat(10));
         assert_ne!(redactor.redact(&kelvin).unwrap(), kelvin);
         let shapes = Redactor::new([7; 32], Vec::new(), &[]).unwrap();
         assert!(shapes.is_clean_json(b"{\"guardrailName\":\"secret_leak\"}"), "it is in every session");
-        assert!(hints.is_none() || !found("a text of no interest"), "or every text would be looked at twice");
     }
 
     #[test]
@@ -739,31 +445,6 @@ mod tests {
         assert!(!text.contains("s3cr3t") && !text.contains("90817263") && !text.contains("1234"), "{text}");
         assert_eq!(out["k"], true);
         assert!(out["t"].as_str().unwrap().starts_with("ticket-[redacted:pattern:"));
-    }
-
-    #[test]
-    fn p_031_a_secret_across_every_chunk_border_is_found() {
-        let redactor = redactor();
-        let pad = "lorem ipsum ".repeat(1500);
-        let text = format!("{pad}{TOKEN}{pad}ghs_12345_eyJhbGciOi.eyJzdWIiOi.SENTINELSENTINEL {pad}");
-        let whole = redactor.redact(&text).unwrap().into_owned();
-        let secret_at = pad.len();
-        for border in (secret_at - 2..secret_at + TOKEN.len() + 2).chain([1, 100, text.len() - 1]) {
-            let mut stream = redactor.stream();
-            let mut out = stream.push(&text.as_bytes()[..border]);
-            out.push_str(&stream.push(&text.as_bytes()[border..]));
-            out.push_str(&stream.finish());
-            assert_eq!(out, whole, "border {border}");
-        }
-        for size in [1, 7, 1000, 16 * 1024, 40_000] {
-            let mut stream = redactor.stream();
-            let mut out = String::new();
-            for chunk in text.as_bytes().chunks(size) {
-                out.push_str(&stream.push(chunk));
-            }
-            out.push_str(&stream.finish());
-            assert_eq!(out, whole, "chunks of {size}");
-        }
     }
 
     /// Ways to write a character so that a reader or a program has it back.
@@ -812,14 +493,6 @@ mod tests {
             proptest::prop_assert_eq!(redactor.redact(&out).unwrap(), out.as_str());
             let json = json!({ "a": ["\u{1b}]", &text] });
             proptest::prop_assert!(!redactor.is_clean_json(json.to_string().as_bytes()), "{json}");
-            let mut stream = redactor.stream();
-            let whole = format!("{}{text}{}", "pad ".repeat(9000), "end ".repeat(9000));
-            let mut streamed = String::new();
-            for chunk in whole.as_bytes().chunks(ways.len() * 97) {
-                streamed.push_str(&stream.push(chunk));
-            }
-            streamed.push_str(&stream.finish());
-            proptest::prop_assert_eq!(streamed, redactor.redact(&whole).unwrap());
         }
 
         #[test]
@@ -839,19 +512,6 @@ mod tests {
     }
 
     #[test]
-    fn p_031_a_million_hidden_characters_do_not_part_a_secret_in_a_stream() {
-        let redactor = redactor();
-        let mut stream = redactor.stream();
-        let mut out = stream.push(b"s3cr3t");
-        for _ in 0..50 {
-            out.push_str(&stream.push("\u{200b}".repeat(20_000).as_bytes()));
-        }
-        out.push_str(&stream.push(b"/Token+with=odd chars"));
-        out.push_str(&stream.finish());
-        assert!(out.contains("[redacted:my_token:") && !out.contains("s3cr3t"), "{} bytes", out.len());
-    }
-
-    #[test]
     fn p_031_looking_for_disguises_takes_no_longer_than_the_text_is_long() {
         let redactor = redactor();
         for part in ["\u{200b}a", "\u{1b}]", "\\\\u00", "%25", "&#", "\u{1b}[0m\\_", "ghp_\u{ad}"] {
@@ -861,18 +521,6 @@ mod tests {
             // Some tenths of a second; minutes, where each part were compared with all others.
             assert!(begun.elapsed().as_secs() < 20, "{part:?}: {:?}", begun.elapsed());
         }
-    }
-
-    #[test]
-    fn a_stream_keeps_characters_that_chunks_cut_and_replaces_bytes_that_are_none() {
-        let redactor = redactor();
-        let mut stream = redactor.stream();
-        let mut out = String::new();
-        for byte in "a€😀".bytes().chain([0xff, b'z', 0xe2, 0x82]) {
-            out.push_str(&stream.push(&[byte]));
-        }
-        out.push_str(&stream.finish());
-        assert_eq!(out, "a€😀\u{fffd}z\u{fffd}");
     }
 
     #[test]

@@ -328,7 +328,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg(&self.0).status();
+        // At once, though a process that another test just forked may still hold what is open here.
+        let unmounted = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
         assert!(std::thread::panicking() || unmounted.is_ok_and(|status| status.success()));
     }
 }
