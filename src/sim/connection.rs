@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -62,6 +63,11 @@ impl Cut {
     /// Ends the connection: nothing more is read or written.
     pub fn now(&self) {
         self.0.cancel();
+    }
+
+    /// Waits so long, or until the connection is cut.
+    pub async fn pause(&self, time: Duration) {
+        let _ = self.0.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 }
 

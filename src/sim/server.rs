@@ -79,8 +79,13 @@ pub async fn handle(
     let text = String::from_utf8_lossy(&known);
     let met = fault::meet(&mut shared.world().faults, parts.method.as_str(), &path, &text);
     let mut effect = None;
+    let mut late = Duration::ZERO;
     if let Some((kind, delay)) = met {
-        tokio::time::sleep(delay).await;
+        match path.starts_with("/model/") && matches!(kind, FaultKind::Delay) {
+            // A slow model has the request from the start: what waits for it to be asked sees it.
+            true => late = delay,
+            false => cut.pause(delay).await,
+        }
         match stop_before(kind, &cut).await {
             Ok(response) => return logged(&shared, seq, response, None),
             Err(after) => effect = Some(after),
@@ -89,7 +94,9 @@ pub async fn handle(
     let response = if is_git {
         remote::serve(&shared, &parts, body).await
     } else if let Some(rest) = path.strip_prefix("/model/") {
-        to_model(&shared, &parts, rest, &known, seq, &cut).await
+        let response = to_model(&shared, &parts, rest, &known, seq, &cut).await;
+        cut.pause(late).await;
+        response
     } else {
         let (response, counted, login) = to_api(&shared, &parts, &path, &known).await;
         let mut world = shared.world();
@@ -166,7 +173,10 @@ async fn stop_before(kind: FaultKind, cut: &Cut) -> Result<Response<Body>, Fault
             let garbage = "<html><body><h1>Bad gateway</h1></body>".to_owned();
             Ok(plain_response(200, "application/json; charset=utf-8", garbage.into_bytes()))
         }
-        FaultKind::Hang => futures::future::pending().await,
+        FaultKind::Hang => {
+            cut.pause(Duration::MAX).await;
+            Ok(plain_response(500, "", Vec::new()))
+        }
         other => Err(other),
     }
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The file is never removed: removing would let two processes lock two files of one name.
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    file: LockedFile,
     path: PathBuf,
     content: LeaseRecord,
     previous: Option<Holder>,
@@ -62,7 +62,7 @@ impl Lock {
             }
             std::thread::sleep(PAUSE);
         };
-        let before = read_record(&mut file).map_err(failed)?;
+        let before = read_record(&mut file.0).map_err(failed)?;
         let previous = before.as_ref().and_then(|content| content.holder.clone());
         // The kernel's word on this machine is enough: a lock that was free has no living holder. Only a holder on
         // another machine that shares the file may live without the kernel here knowing.
@@ -126,7 +126,7 @@ impl Lock {
             file.set_len(length)?;
             file.sync_data()
         };
-        write(&mut self.file).map_err(|source| FileError::new("write", &self.path, source))
+        write(&mut self.file.0).map_err(|source| FileError::new("write", &self.path, source))
     }
 }
 
@@ -163,7 +163,7 @@ pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
 /// A lock without a story: held for moments, waited for in turn (one administrative git step per repository).
 #[derive(Debug)]
 pub struct Turn {
-    _file: File,
+    _file: LockedFile,
 }
 
 impl Turn {
@@ -173,8 +173,21 @@ impl Turn {
     }
 }
 
+/// A file with the kernel's lock on it. The lock is undone by name, not left to the closing of the file: a child that was
+/// forked and has not begun its program yet has the file open, too, and would keep it.
+#[derive(Debug)]
+struct LockedFile(File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "a lock could not be undone; it is when the file is closed");
+        }
+    }
+}
+
 /// Locks the file that has this name now, not one that had it when it was opened.
-fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<File>, FileError> {
+fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<LockedFile>, FileError> {
     let failed = |source| FileError::new("lock", path, source);
     if let Some(folder) = path.parent() {
         files::create_dir(folder)?;
@@ -183,7 +196,7 @@ fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<File>, Fi
     loop {
         let file = files::open_shared(path).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) if is_named(&file, path) => return Ok(Some(file)),
+            Ok(()) if is_named(&file, path) => return Ok(Some(LockedFile(file))),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) if patience.is_none_or(|patience| watch.elapsed() >= patience) => {
                 return Ok(None);
@@ -234,6 +247,18 @@ mod tests {
 
     fn acquire(path: &Path, instance: &str) -> Result<Lock, LockError> {
         Lock::try_acquire(path, holder(instance), &Host::current(), now())
+    }
+
+    #[test]
+    fn a_lock_is_free_once_it_is_given_back_whoever_still_has_the_file_open() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("turn");
+        let turn = Turn::wait(&path, Duration::ZERO).unwrap().unwrap();
+        // As a child has it that was forked and has not begun its program yet.
+        let _inherited = turn._file.0.try_clone().unwrap();
+        assert!(Turn::wait(&path, Duration::ZERO).unwrap().is_none());
+        drop(turn);
+        assert!(Turn::wait(&path, Duration::ZERO).unwrap().is_some());
     }
 
     #[test]

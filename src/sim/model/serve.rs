@@ -103,9 +103,9 @@ fn choose(
 
 async fn give(wire: &'static Wire, chosen: Chosen, stream: bool, cut: &Cut) -> Response<Body> {
     let reply = &chosen.reply;
-    tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
+    cut.pause(Duration::from_millis(reply.delay_ms)).await;
     if reply.hang == Some(CutFile::BeforeHeaders) {
-        futures::future::pending::<()>().await;
+        cut.pause(Duration::MAX).await;
     }
     if reply.drop == Some(CutFile::BeforeHeaders) {
         cut.now();
