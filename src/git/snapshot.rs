@@ -1,16 +1,38 @@
 //! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
 
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::program::Identity;
 use super::submodules::commit_in;
 use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
-use crate::sys::files;
+use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
 /// Agentd's own index of a worktree, so that the user's and the agent's is neither read nor changed.
 const INDEX: &str = "agentd-index";
+
+/// The mode of a submodule's entry.
+const SUBMODULE: u32 = 0o160_000;
+
+/// The last snapshot of a worktree: what its index said, and the tree that was written of it.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots(Mutex<Option<([u8; 32], String)>>);
+
+impl Snapshots {
+    fn tree_of(&self, said: &[u8; 32]) -> Option<String> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|(known, _)| known == said).map(|(_, tree)| tree.clone())
+    }
+
+    fn keep(&self, said: [u8; 32], tree: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((said, tree.to_owned()));
+    }
+}
 
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,24 +101,21 @@ impl Worktree {
         }
         self.call(add).await?.index(work).stdin(excluded).done().await?;
         self.follow_submodules(work, links).await?;
-        let tree = self.call(["write-tree"]).await?.index(work).text().await?;
-        Ok(tree.trim().to_owned())
+        // Most calls of a tool change nothing: an index that says the same has the same tree.
+        let said = digest(work).await?;
+        if let Some(tree) = self.snapshots().tree_of(&said) {
+            return Ok(tree);
+        }
+        let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
+        self.snapshots().keep(said, &tree);
+        Ok(tree)
     }
 
     /// What the index and the folders have: submodules, other repositories, files.
     async fn listed(&self, index: &AbsPath) -> Result<Listed, GitError> {
-        let staged = self.call(["ls-files", "--stage", "-z"]).await?.index(index).text().await?;
-        let mut listed = Listed::default();
-        for line in staged.split('\0') {
-            let Some((meta, path)) = line.split_once('\t') else { continue };
-            match meta.strip_prefix("160000 ") {
-                Some(meta) => {
-                    let id = meta.split(' ').next().unwrap_or_default();
-                    listed.links.push((path.to_owned(), id.to_owned()));
-                }
-                None => listed.files.push(path.to_owned()),
-            }
-        }
+        let own = index.clone();
+        let staged = tokio::task::spawn_blocking(move || staged(&own)).await;
+        let mut listed = staged.map_err(|error| GitError::Lost(error.to_string()))??;
         let others = ["ls-files", "--others", "--exclude-standard", "-z"];
         let others = self.call(others).await?.index(index).text().await?;
         for path in others.split('\0').filter(|path| !path.is_empty()) {
@@ -294,6 +313,31 @@ fn file_name(path: &AbsPath) -> String {
 
 /// Copies an index; false where there is none. Its time comes along: git tells by it which files may have changed in
 /// the very moment it was written.
+/// The entries of an index.
+fn staged(index: &AbsPath) -> Result<Listed, GitError> {
+    let lost = |error: git2::Error| GitError::Lost(format!("{index}: {}", error.message()));
+    let index = git2::Index::open(index.as_path()).map_err(lost)?;
+    let mut listed = Listed::default();
+    for entry in index.iter() {
+        let path = String::from_utf8_lossy(&entry.path).into_owned();
+        match entry.mode {
+            SUBMODULE => listed.links.push((path, entry.id.to_string())),
+            _ => listed.files.push(path),
+        }
+    }
+    Ok(listed)
+}
+
+/// The hash of all that an index says.
+async fn digest(index: &AbsPath) -> Result<[u8; 32], GitError> {
+    let index = index.clone();
+    let work = move || match std::fs::read(index.as_path()) {
+        Ok(bytes) => Ok(Sha256::digest(bytes).into()),
+        Err(source) => Err(FileError::new("read", index.as_path(), source).into()),
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
+}
+
 pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError> {
     let (from, to) = (from.clone(), to.clone());
     let work = move || match files::copy_with_time(from.as_path(), to.as_path()) {

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
+use std::sync::Arc;
+
 use super::error::GitError;
 use super::program::Call;
+use super::snapshot::Snapshots;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -24,6 +27,7 @@ pub struct Worktree {
     git_dir: AbsPath,
     branch: BranchName,
     lfs: bool,
+    snapshots: Arc<Snapshots>,
 }
 
 /// One changed file.
@@ -113,7 +117,7 @@ impl Worktree {
         branch: BranchName,
         lfs: bool,
     ) -> Self {
-        Self { checkout: checkout.clone(), path, git_dir, branch, lfs }
+        Self { checkout: checkout.clone(), path, git_dir, branch, lfs, snapshots: Arc::default() }
     }
 
     /// Where it is.
@@ -140,6 +144,11 @@ impl Worktree {
     pub fn display(&self) -> String {
         let root = self.checkout.root().as_path();
         self.path.as_path().strip_prefix(root).unwrap_or(self.path.as_path()).display().to_string()
+    }
+
+    /// What the last snapshot was.
+    pub(super) fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// Whether Git LFS works in it.
