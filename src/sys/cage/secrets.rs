@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::fs::{self, File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 /// Hidden wherever they are.
 const KNOWN: &[&str] = &[
@@ -83,6 +86,8 @@ const PASSED_OVER: [&str; 4] =
 const KEYS: [&str; 7] = ["key", "p12", "pfx", "jks", "keytab", "kdbx", "ppk"];
 /// Entries that are looked at in all; what lies deeper is left as it is.
 const MOST_ENTRIES: usize = 30_000;
+/// Behind the scheme of an address.
+const ADDRESS: &str = "://";
 /// Larger files are no configuration.
 const LARGEST_READ: u64 = 128 << 10;
 
@@ -147,23 +152,26 @@ fn is_secret(path: &Path, meta: &Metadata, contents: bool) -> bool {
     read.is_ok() && tells_a_secret(&text)
 }
 
-/// A private key, or an address with a password in it.
+/// A private key, a registry's token, or an address with a password in it; found in one pass, for every run looks.
 fn tells_a_secret(text: &[u8]) -> bool {
-    let has = |word: &[u8]| text.windows(word.len()).any(|part| part == word);
-    has(b"PRIVATE KEY-----") || has(b"_authToken") || has_password(text)
+    static WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+        #[expect(clippy::expect_used, reason = "three short words make no automaton too large")]
+        AhoCorasick::new(["PRIVATE KEY-----", "_authToken", ADDRESS]).expect("the words can be looked for")
+    });
+    WORDS.find_iter(text).any(|found| {
+        let word = &text[found.range()];
+        word != ADDRESS.as_bytes() || has_password(&text[found.end()..])
+    })
 }
 
-/// `scheme://name:password@host`.
-fn has_password(text: &[u8]) -> bool {
-    let starts = text.windows(3).enumerate().filter(|(_, part)| *part == b"://").map(|(at, _)| at + 3);
-    starts.into_iter().any(|at| {
-        let ends = |byte: &u8| byte.is_ascii_whitespace() || b"/\"'<>".contains(byte);
-        let authority = text[at..].split(ends).next().unwrap_or_default();
-        let user = authority.rsplitn(2, |byte| *byte == b'@').nth(1).unwrap_or_default();
-        let password = user.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default();
-        // A placeholder is none.
-        !password.is_empty() && !password.contains(&b'$') && !password.contains(&b'%')
-    })
+/// Whether what follows a scheme is `name:password@host`.
+fn has_password(address: &[u8]) -> bool {
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || b"/\"'<>".contains(byte);
+    let authority = address.split(ends).next().unwrap_or_default();
+    let user = authority.rsplitn(2, |byte| *byte == b'@').nth(1).unwrap_or_default();
+    let password = user.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default();
+    // A placeholder is none.
+    !password.is_empty() && !password.contains(&b'$') && !password.contains(&b'%')
 }
 
 #[cfg(test)]
