@@ -14,6 +14,7 @@ use super::{anthropic, gemini, openai, openai_responses};
 use crate::config::{self, ProviderKind};
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::sys::clock::Clock;
+use crate::sys::tls;
 
 /// Longest wait for a connection. A host that cannot be reached is a network error, whatever the request's own limit.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,7 +65,7 @@ impl Providers {
         providers: impl IntoIterator<Item = config::Provider>,
         clock: &Clock,
     ) -> Result<Self, ProviderError> {
-        let client = reqwest::Client::builder()
+        let client = tls::http_client()
             .connect_timeout(CONNECT_TIMEOUT)
             // A redirected POST would arrive without its body, and the key at a stranger's.
             .redirect(reqwest::redirect::Policy::none())

@@ -25,6 +25,7 @@ use super::stdio::Stdio;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{ChildGuard, ProcessSpec, spawn_piped};
+use crate::sys::tls;
 
 /// Waits before the k-th start in a row without a call that was answered (C-14); the last one stays.
 const BACKOFF: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
@@ -221,7 +222,7 @@ impl Connection {
             value.set_sensitive(true);
             custom.insert(header, value);
         }
-        let client = reqwest::Client::builder()
+        let client = tls::http_client()
             .connect_timeout(self.start_timeout)
             .redirect(reqwest::redirect::Policy::none())
             // A kept connection costs some 40 ms a call where the last answer was not read to its end.

@@ -25,6 +25,7 @@ use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
 use crate::sys::socket;
+use crate::sys::tls;
 
 /// Most connections of one cage at a time, whatever the limit on open files is.
 const MOST_CONNECTIONS: usize = 512;
@@ -63,12 +64,12 @@ struct Shared {
 /// nothing on but tunnels.
 struct Sender {
     made: OnceCell<reqwest::Client>,
-    make: Box<dyn Fn() -> reqwest::ClientBuilder + Send + Sync>,
+    make: Arc<dyn Fn() -> reqwest::ClientBuilder + Send + Sync>,
 }
 
 impl Sender {
     fn new(make: impl Fn() -> reqwest::ClientBuilder + Send + Sync + 'static) -> Self {
-        Self { made: OnceCell::new(), make: Box::new(make) }
+        Self { made: OnceCell::new(), make: Arc::new(make) }
     }
 
     /// Sends a request on. The error is a cause, in words.
@@ -79,8 +80,8 @@ impl Sender {
         added: Option<&HeaderMap>,
     ) -> Result<Response<Body>, String> {
         let made = self.made.get_or_try_init(|| async {
-            let builder = (self.make)();
-            let built = tokio::task::spawn_blocking(|| builder.build()).await;
+            let make = Arc::clone(&self.make);
+            let built = tokio::task::spawn_blocking(move || make().build()).await;
             built.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
         });
         send(made.await?, url, request, added).await.map_err(|error| cause(&error))
@@ -96,7 +97,7 @@ impl Proxy {
         let listener = listener.map_err(|error| failed(error.to_string()))?;
         let rules = Arc::new(rules);
         let client = || {
-            let plain = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+            let plain = tls::http_client().redirect(reqwest::redirect::Policy::none());
             plain.connect_timeout(CONNECT_TIMEOUT)
         };
         let listed = Arc::clone(&rules);

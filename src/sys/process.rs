@@ -3,16 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::child::{Child, Started, Starter};
 use super::clock::Stopwatch;
 use super::paths::AbsPath;
 use super::process_tree;
@@ -255,13 +256,7 @@ pub async fn spawn_piped(spec: ProcessSpec) -> Result<Piped, ProcessError> {
         io::ErrorKind::NotFound => ProcessError::NotFound(spec.program.clone()),
         _ => ProcessError::Spawn { program: spec.program.clone(), source },
     };
-    let mut guard = start(spec.clone()).await.map_err(failed)?;
-    let streams =
-        guard.child.as_mut().map(|child| (child.stdin.take(), child.stdout.take(), child.stderr.take()));
-    match streams {
-        Some((Some(stdin), Some(stdout), Some(stderr))) => Ok(Piped { stdin, stdout, stderr, guard }),
-        _ => Err(failed(io::ErrorKind::BrokenPipe.into())),
-    }
+    start(spec.clone()).await.map_err(failed)
 }
 
 /// Kills every child with its descendants, now. For the second Ctrl-C and the last moment of `main`; blocks for some
@@ -337,19 +332,20 @@ impl Drop for ChildGuard {
 }
 
 /// The answer is a guard, so that a child that nobody waits for any more is killed, not forgotten.
-type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<ChildGuard>>);
+type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<Piped>>);
 
 /// Starts the child from a thread that lives as long as the process: the kernel's "die with your parent" means the
 /// thread that started it, and runtime threads come and go.
-async fn start(spec: ProcessSpec) -> io::Result<ChildGuard> {
+async fn start(spec: ProcessSpec) -> io::Result<Piped> {
     static STARTER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (orders, inbox) = std::sync::mpsc::channel::<Order>();
         let work = move || {
+            let mut starter = Starter::new();
             for (spec, runtime, reply) in inbox {
                 let _entered = runtime.enter();
                 if !reply.is_closed() {
-                    drop(reply.send(start_here(&spec)));
+                    drop(reply.send(start_here(&mut starter, &spec)));
                 }
             }
         };
@@ -362,57 +358,11 @@ async fn start(spec: ProcessSpec) -> io::Result<ChildGuard> {
     answer.await.map_err(|_| gone())?
 }
 
-fn start_here(spec: &ProcessSpec) -> io::Result<ChildGuard> {
-    #[expect(clippy::disallowed_methods, reason = "this is the place that starts processes")]
-    let mut command = tokio::process::Command::new(&spec.program);
-    command.args(&spec.args).current_dir(spec.cwd.as_path()).env_clear();
-    command.envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    #[cfg(unix)]
-    {
-        let parent = nix::unistd::getpid();
-        #[expect(unsafe_code, reason = "the closure makes three system calls and allocates nothing")]
-        // SAFETY: between fork and exec only async-signal-safe calls are made.
-        unsafe {
-            command.pre_exec(move || become_own_session(parent));
-        }
-    }
-    #[cfg(not(unix))]
-    command.kill_on_drop(true);
-    let child = process_tree::start(&spec.program, || command.spawn(), Child::id)?;
+fn start_here(starter: &mut Starter, spec: &ProcessSpec) -> io::Result<Piped> {
+    let started = process_tree::start(&spec.program, || starter.start(spec), |started| started.child.id())?;
+    let Started { child, stdin, stdout, stderr } = started;
     let pid = child.id().unwrap_or_default();
-    Ok(ChildGuard { child: Some(child), pid, status: None })
-}
-
-/// In the child: a session of its own, subreaper of its descendants, killed when agentd dies, and none of the files open
-/// that whoever started agentd left open to it.
-#[cfg(unix)]
-fn become_own_session(parent: nix::unistd::Pid) -> io::Result<()> {
-    nix::unistd::setsid()?;
-    #[cfg(target_os = "linux")]
-    {
-        nix::sys::prctl::set_child_subreaper(true)?;
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-        close_the_rest();
-        if nix::unistd::getppid() != parent {
-            return Err(nix::errno::Errno::ESRCH.into());
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = parent;
-    Ok(())
-}
-
-/// Kernels before 5.11 have no such call; what agentd itself opens is closed by its own mark.
-#[cfg(target_os = "linux")]
-#[expect(unsafe_code, reason = "a system call that takes numbers")]
-fn close_the_rest() {
-    use nix::libc;
-    let first: libc::c_uint = 3;
-    // SAFETY: nothing is closed here: the mark says that it is when the program takes over.
-    unsafe {
-        libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-    }
+    Ok(Piped { stdin, stdout, stderr, guard: ChildGuard { child: Some(child), pid, status: None } })
 }
 
 #[cfg(unix)]

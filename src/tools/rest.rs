@@ -17,6 +17,7 @@ use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::engine::tool_schema::closed_schema;
+use crate::sys::tls;
 
 /// Longest part of an answer that is read.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -55,7 +56,7 @@ pub fn rest_tools(declared: &BTreeMap<String, config::RestTool>) -> Result<Vec<A
     if declared.is_empty() {
         return Ok(Vec::new());
     }
-    let client = Client::builder()
+    let client = tls::http_client()
         .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         // Headers with credentials go to the declared host alone.
