@@ -38,7 +38,7 @@ pub struct Walked {
 
 /// Walks one issue to its end.
 pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
-    if request.source == ObjectiveSource::Cli && request.issue.tracked().is_some() {
+    if request.source == ObjectiveSource::Cli {
         recovery::clear_left(site).await;
     }
     let (plan, resolved) = match prepare(request.clone(), site).await {
