@@ -2,6 +2,7 @@
 //! their issues.
 
 mod local;
+mod mcp;
 mod site;
 mod weak;
 

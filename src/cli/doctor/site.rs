@@ -1,5 +1,5 @@
 //! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
-//! models; and the agent that all of it is for. Nothing here costs, and nothing is written
+//! models, MCP servers about their tools; and the agent that all of it is for. Nothing here costs, and nothing is written
 //! but what takes a killed run's "working" off its issue.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, weak};
+use super::{Finding, mcp, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
@@ -56,6 +56,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             let mut findings = models(&config, only_programs.as_deref()).await;
             findings.push(agent);
             findings.extend(programs);
+            findings.extend(mcp::look(&site).await);
             if let Some(github) = &site.github {
                 findings.extend(tracker(&site, github).await);
                 findings.extend(left(&site).await);
