@@ -359,6 +359,9 @@ async fn d66_last_edits_of_killed_runs_that_may_not_leave_stay_uncommitted_and_t
     std::fs::create_dir_all(worktree.join(".github/workflows")).unwrap();
     std::fs::write(worktree.join(".github/workflows/own.yml"), "on: push\n").unwrap();
     std::fs::write(worktree.join("lib/half.sh"), "# half an edit\n").unwrap();
+    for name in [".gitattributes", "lib/.gitattributes", ".gitmodules"] {
+        std::fs::write(worktree.join(name), "# nothing in it\n").unwrap();
+    }
     let asked = world.sim.model_requests().len();
     let daemon = Running::start(&world, &[]);
     until("failed", || world.labels() == ["agentd:failed"]).await;
@@ -367,6 +370,9 @@ async fn d66_last_edits_of_killed_runs_that_may_not_leave_stay_uncommitted_and_t
     for said in [
         "last edits are not committed",
         ".github/workflows/own.yml: the policy denies it",
+        ".gitattributes: the policy denies it",
+        "lib/.gitattributes: the policy denies it",
+        ".gitmodules: the policy denies it",
         ".worktrees/issue-7",
     ] {
         assert!(comment.contains(said), "{said}: {comment}");
