@@ -384,6 +384,22 @@ async fn d66_last_edits_of_killed_runs_that_may_not_leave_stay_uncommitted_and_t
     world.sim.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_program_is_asked_whether_a_run_of_the_daemon_may_be_at_all() {
+    let world = World::new(1).await;
+    let program = "case \"$(cat)\" in *'\"kind\":\"run\"'*) echo '{\"decision\":\"deny\",\"reason\":\"not_today\",\"publicReason\":\"Not today.\"}';; *) echo '{\"decision\":\"allow\",\"reason\":\"a\"}';; esac";
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let policy = format!("[policy]\nprogram = [\"sh\", \"-c\", {}]\n", json!(program));
+    world.write("overlay.toml", &format!("{overlay}\n{policy}"));
+    labelled(&world);
+    let daemon = Running::start(&world, &[]);
+    until("it is told", || world.labels() == ["agentd:attention"]).await;
+    daemon.stop().await;
+    assert!(only_comment(&world).contains("Not today."), "{}", only_comment(&world));
+    assert!(world.sim.model_requests().is_empty() && !world.shop().join(".worktrees").exists());
+    world.finish().await;
+}
+
 /// The run is begun by a daemon that is killed, and killed twice more while others go on with it.
 async fn killed_three_times(world: &World) {
     labelled(world);
