@@ -62,7 +62,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
                 Afterwards::TryAgain { counts: true }
             }
             StopDetail::Shutdown | StopDetail::UserAbort => Afterwards::Leave,
-            // Killed once too often (D37): it has begun, so it failed, and the comment says so.
+            // Cut off, and not wanted any more (D37): it has begun, so it failed, and the comment says so.
             StopDetail::Interrupted => settle(IssueState::Failed, Some(summary.stop.message.clone())),
             // A panic: something may have begun, so it is no refusal.
             StopDetail::Internal => settle(IssueState::Failed, Some(summary.stop.message.clone())),

@@ -148,12 +148,17 @@ fn mac(key: &[u8], of: &[u8]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// Under its own name only, and nothing done for another site's page (S68).
+/// Under its own name only, or one that the operator gave it.
 pub(super) async fn by_own_name(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if !shared.access.is_own(&request) {
         let words = "ask under the address it listens on, or add this name to daemon.hosts";
         return failure(StatusCode::MISDIRECTED_REQUEST, "foreign_host", words);
     }
+    next.run(request).await
+}
+
+/// Nothing is done for another site's page (S68).
+pub(super) async fn for_own_page(request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if !reads && from_elsewhere(request.headers()) {
         let words = "only the daemon's own page may ask for this";

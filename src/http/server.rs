@@ -136,13 +136,12 @@ fn router(front: Front, address: SocketAddr) -> Router {
         .route("/status.js", get(page::script))
         .route("/health", get(api::health))
         .route("/login", post(access::login));
-    let own = read.merge(open);
-    let own = own.layer(middleware::from_fn_with_state(Arc::clone(&shared), access::by_own_name));
-    // Webhooks come through a proxy under any name; their signature is what counts.
+    let own = read.merge(open).layer(middleware::from_fn(access::for_own_page));
+    // Webhooks and conversations have secrets of their own.
     let hooks = Router::new().route("/webhooks/github", post(webhook::github));
-    // The same holds for conversations: the token is what counts.
     own.merge(hooks)
         .merge(chat::router())
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), access::by_own_name))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods")

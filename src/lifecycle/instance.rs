@@ -18,6 +18,7 @@ use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
 use crate::config::source_format::Source;
+use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
 use crate::domain::failures;
@@ -69,27 +70,9 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             )));
         }
     };
-    let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(site));
-    let prior_failures = prior_failures(run, site).await;
-    run.record(Event::RunStarted(Box::new(RunStarted {
-        agent: plan.loaded.definition.name.clone(),
-        definition_sha256: plan.loaded.sha256.clone(),
-        policy_versions: policy.versions(),
-        config_sha256: config_hash(site),
-        budgets: plan.budgets.clone(),
-        inherited,
-        metadata: plan.request.metadata.clone(),
-        longest_inline: site.config.longest_inline(),
-        asked: asked(plan, site),
-        prior_failures: prior_failures.clone(),
-    })))?;
+    let Begun { inherited, finished, prior_failures } = begin(run, site).await?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(guidance::caps(run)?);
-    let finished =
-        run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
-    for visit in &finished {
-        run.record(Event::VisitImported(Box::new(visit.clone())))?;
-    }
     let enclosure = match enclose(run, site, worktree).await? {
         Ok(enclosure) => enclosure,
         Err(stop) => return Ok(Err(stop)),
@@ -154,6 +137,41 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         run_id: run.lease.run_id,
     };
     Ok(Ok(Instance { plan, world, finished, toolbox }))
+}
+
+/// What a run begins with.
+pub struct Begun {
+    /// What killed predecessors used.
+    inherited: Spend,
+    /// The visits that they finished.
+    finished: Vec<VisitRecord>,
+    /// What the last run failed at.
+    prior_failures: Vec<FailureRecord>,
+}
+
+/// Records that the run begins, under which rules, and what it takes over.
+pub async fn begin(run: &Run<'_>, site: &Site) -> Result<Begun, JournalError> {
+    let plan = run.plan;
+    let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
+    let prior_failures = prior_failures(run, site).await;
+    run.record(Event::RunStarted(Box::new(RunStarted {
+        agent: plan.loaded.definition.name.clone(),
+        definition_sha256: plan.loaded.sha256.clone(),
+        policy_versions: plan.policy.versions(),
+        config_sha256: config_hash(site),
+        budgets: plan.budgets.clone(),
+        inherited,
+        metadata: plan.request.metadata.clone(),
+        longest_inline: site.config.longest_inline(),
+        asked: asked(plan, site),
+        prior_failures: prior_failures.clone(),
+    })))?;
+    let finished =
+        run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
+    for visit in &finished {
+        run.record(Event::VisitImported(Box::new(visit.clone())))?;
+    }
+    Ok(Begun { inherited, finished, prior_failures })
 }
 
 /// A replay waits for nobody.

@@ -21,7 +21,7 @@ use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
 use crate::domain::run::RunId;
-use crate::domain::stop::StopDetail;
+use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
 use crate::engine::record::WITHHELD;
 use crate::store::journal_file::FileJournal;
@@ -44,8 +44,10 @@ pub struct Lease {
     pub mapping: MappingRecord,
     /// The run's journal.
     pub journal: Arc<FileJournal>,
-    /// The killed run that this one continues.
+    /// The killed run that this one continues, or puts an end to.
     pub predecessor: Option<Predecessor>,
+    /// Set where the predecessors were killed once too often (D37): this run visits no step, it keeps what they left.
+    pub given_up: Option<Stop>,
     lock: Mutex<Lock>,
 }
 
@@ -55,6 +57,12 @@ impl Lease {
         if let Err(error) = self.lock.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
+    }
+
+    /// Says in its file that nobody goes on with these runs by himself: the next one that a person asks for begins anew.
+    pub fn give_up(&self) {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up(&mut lock, &self.mapping);
     }
 
     /// Holds it for so long from now, for those who cannot see whether this process lives.
@@ -117,10 +125,10 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     let killed = predecessor.as_ref().is_some_and(|before| before.killed);
     let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
-    if let (Some(last), true, false, true) = (&last, predecessor.is_some(), continues, daemon) {
-        return Err(given_up(&mut lock, last));
-    }
+    let given_up =
+        last.as_ref().filter(|_| predecessor.is_some() && !continues && daemon).map(killed_too_often);
     let successors = match &last {
+        Some(last) if given_up.is_some() => last.successors,
         Some(last) if continues => last.successors + u32::from(killed),
         _ => 0,
     };
@@ -134,7 +142,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         successors,
         given_up: false,
     };
-    let predecessor = predecessor.filter(|_| continues);
+    let predecessor = predecessor.filter(|_| continues || given_up.is_some());
     // The last word before there is a run: whoever is refused after it would seem to work on.
     if let Some(refusal) = held_elsewhere(plan, site, &lock).await {
         if let Err(error) = lock.release() {
@@ -148,7 +156,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     lock.set_record(record).map_err(|error| {
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
     })?;
-    Ok(Lease { run_id, instance, mapping, journal, predecessor, lock: Mutex::new(lock) })
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, lock: Mutex::new(lock) })
 }
 
 /// The lock is ours; whether another clone of the repository has the issue, its status comment says (D75).
@@ -205,20 +213,21 @@ pub async fn abandon(key: &IssueKey, site: &Site) -> bool {
     true
 }
 
-/// The run of `last` was killed once too often: the next one that a person asks for begins anew (D37, D61).
-fn given_up(lock: &mut Lock, last: &MappingRecord) -> Refusal {
+/// Nobody goes on with the run of `last` by himself: the next one that a person asks for begins anew (D37, D61).
+fn given_up(lock: &mut Lock, last: &MappingRecord) {
     let record = MappingRecord { given_up: true, ..last.clone() };
     if let Err(error) = lock.set_record(serde_json::to_value(&record).unwrap_or_default()) {
         tracing::warn!(%error, "that a run is given up could not be written into its lease");
     }
-    Refusal::new(
-        StopDetail::Interrupted,
-        format!(
-            "The process was killed in the middle of this issue's run, and in {} more that continued it. \
-             What was committed is on the branch {}; what was not is in the worktree.",
-            last.successors, last.branch
-        ),
-    )
+}
+
+/// The end of the run that comes after `last` and its predecessors.
+fn killed_too_often(last: &MappingRecord) -> Stop {
+    let message = format!(
+        "The process was killed in the middle of this issue's run, and in {} more that continued it: it is not gone on with.",
+        last.successors
+    );
+    Stop::new(StopDetail::Interrupted, message)
 }
 
 /// What a lease file's record says; `None` for one of a newer agentd.

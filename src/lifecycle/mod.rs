@@ -50,4 +50,5 @@ pub mod guidance;
 pub mod verification;
 pub mod closure;
 pub mod publish;
+pub mod given_up;
 pub mod walk;

@@ -306,24 +306,43 @@ pub async fn tidy(site: &Site) -> Vec<Unfinished> {
     tidied.await.unwrap_or_default()
 }
 
-/// Takes "working" off the issues whose run on the command line was killed: nobody else would before its lease ends.
-pub async fn clear_left(site: &Site) {
+/// An issue whose run on the command line was killed, and that said that it is worked on.
+pub struct Left {
+    /// The issue.
+    pub number: u64,
+    /// The run's instance.
+    pub instance: InstanceId,
+    /// `None`: it says so no longer; else why it still does.
+    pub still_shown: Option<String>,
+}
+
+/// Takes "working" off the issues whose run on the command line was killed: nobody else would before its lease ends. Gives
+/// those that it was on.
+pub async fn clear_left(site: &Site) -> Vec<Left> {
+    if site.github.is_none() {
+        return Vec::new();
+    }
     let here = site.clone();
     let left = tokio::task::spawn_blocking(move || {
         let leases = here.checkout.lease_files();
         leases.iter().filter_map(|path| left_by_hand(&here, path)).collect::<Vec<_>>()
     });
+    let mut found = Vec::new();
     for (number, instance, run_id) in left.await.unwrap_or_default() {
-        match shown_lease::clear(site, number, (&instance, run_id)).await {
+        let still_shown = match shown_lease::clear(site, number, (&instance, run_id)).await {
             Ok(true) => {
                 tracing::info!(repo = %site.repo, number, %instance, "a killed run no longer shows as working");
+                None
             }
-            Ok(false) => {}
+            Ok(false) => continue,
             Err(error) => {
                 tracing::warn!(repo = %site.repo, number, %error, "a killed run still shows as working on its issue");
+                Some(error.to_string())
             }
-        }
+        };
+        found.push(Left { number, instance, still_shown });
     }
+    found
 }
 
 /// A run on the command line that was killed before it had settled its issue.

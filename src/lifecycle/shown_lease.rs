@@ -51,7 +51,7 @@ pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
 }
 
 /// What a run on the command line left on an issue when its process died: that it is being worked on. Its comment says what
-/// became of it, and the running label goes. True = it was there.
+/// became of it, and the running label goes, also where nobody's comment says who works. True = it was there.
 pub async fn clear(
     site: &Site,
     number: u64,
@@ -60,12 +60,21 @@ pub async fn clear(
     let Some(client) = &site.github else { return Ok(false) };
     let marker = report::marker(&IssueKey::Number(number));
     let found = client.find_comment(&site.repo, number, &marker).await?;
-    let shown = found.and_then(|comment| holder_of(&comment.body));
-    if shown.is_none_or(|holder| holder.instance != instance.as_str()) {
-        return Ok(false);
+    let running = &site.config.github.labels.running;
+    match found.and_then(|comment| holder_of(&comment.body)) {
+        Some(holder) if holder.instance == instance.as_str() => {}
+        // Somebody else works there.
+        Some(_) => return Ok(false),
+        None => {
+            let labelled = client.issue(&site.repo, number).await?.has_label(running);
+            if labelled {
+                client.remove_label(&site.repo, number, running).await?;
+            }
+            return Ok(labelled);
+        }
     }
     // The label first: the comment is what says that this was done.
-    client.remove_label(&site.repo, number, &site.config.github.labels.running).await?;
+    client.remove_label(&site.repo, number, running).await?;
     let text = format!(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"

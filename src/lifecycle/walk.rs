@@ -17,7 +17,9 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::site::Site;
 use super::watch::Watch;
-use super::{control, guidance, instance, origin, publish, recovery, report, sinks, steps, worktree};
+use super::{
+    control, given_up, guidance, instance, origin, publish, recovery, report, sinks, steps, worktree,
+};
 use crate::domain::event::{Effect, Event};
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::run_output::RunOutput;
@@ -36,7 +38,7 @@ pub struct Walked {
 
 /// Walks one issue to its end.
 pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
-    if request.source == ObjectiveSource::Cli && request.issue.tracked().is_some() {
+    if request.source == ObjectiveSource::Cli {
         recovery::clear_left(site).await;
     }
     let (plan, resolved) = match prepare(request.clone(), site).await {
@@ -82,12 +84,20 @@ pub async fn prepare(request: RunRequest, site: &Site) -> Result<(Plan, origin::
 
 /// From the lease on: work, then always report and publish.
 async fn through_the_rooms(run: &Run<'_>, site: &Site) -> Result<RunOutput, JournalError> {
-    let worked = work(run, site).await?;
-    let stop = match worked {
-        Ok(stop) | Err(stop) => stop,
+    let stop = match &run.lease.given_up {
+        Some(stop) => given_up::keep(run, site, stop).await?,
+        None => {
+            let worked = work(run, site).await?;
+            let stop = match worked {
+                Ok(stop) | Err(stop) => stop,
+            };
+            report::provisional(run, site, stop).await?
+        }
     };
-    let stop = report::provisional(run, site, stop).await?;
     let stop = publish::publish(run, site, stop).await?;
+    if run.lease.given_up.is_some() {
+        run.lease.give_up();
+    }
     if let Some(enclosure) = run.enclosure() {
         enclosure.close();
     }

@@ -86,6 +86,11 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
     for warning in prepared.warnings {
         run.warn("worktree", warning);
     }
+    if run.lease.given_up.is_some() {
+        // It is kept as it was left: nobody works in it.
+        run.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
+        return Ok(Ok(prepared.worktree));
+    }
     if let Some(predecessor) = &run.lease.predecessor
         && let Err(stop) = bring_back(run, &prepared.worktree, predecessor).await
     {

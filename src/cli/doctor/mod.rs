@@ -1,6 +1,8 @@
-//! `agentd doctor`: looks at everything a run needs, and names a remedy for each problem.
+//! `agentd doctor`: looks at everything a run needs, names a remedy for each problem, and clears what killed runs left on
+//! their issues.
 
 mod local;
+mod mcp;
 mod site;
 mod weak;
 

@@ -1,5 +1,6 @@
 //! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
-//! models; and the agent that all of it is for. Only reads, and nothing that costs.
+//! models, MCP servers about their tools; and the agent that all of it is for. Nothing here costs, and nothing is written
+//! but what takes a killed run's "working" off its issue.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, weak};
+use super::{Finding, mcp, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
@@ -19,6 +20,7 @@ use crate::domain::policy::ActorPermission;
 use crate::github;
 use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::plan::workers_here;
+use crate::lifecycle::recovery::{Left, clear_left};
 use crate::lifecycle::site::Site;
 use crate::llm::Providers;
 use crate::llm::reach::Reach;
@@ -54,8 +56,10 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
             let mut findings = models(&config, only_programs.as_deref()).await;
             findings.push(agent);
             findings.extend(programs);
+            findings.extend(mcp::look(&site).await);
             if let Some(github) = &site.github {
                 findings.extend(tracker(&site, github).await);
+                findings.extend(left(&site).await);
             }
             findings.extend(origin(&site).await);
             findings
@@ -201,6 +205,23 @@ async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
         Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
     });
     findings
+}
+
+/// What runs on the command line that were killed left on their issues.
+async fn left(site: &Site) -> Vec<Finding> {
+    let what = "killed runs";
+    let told = |left: Left| match left.still_shown {
+        None => Finding::ok(
+            what,
+            format!("the killed run {} no longer shows as working on #{}", left.instance, left.number),
+        ),
+        Some(why) => Finding::warning(
+            what,
+            format!("the killed run {} still shows as working on #{}: {why}", left.instance, left.number),
+            "run `agentd doctor` again once GitHub takes it",
+        ),
+    };
+    clear_left(site).await.into_iter().map(told).collect()
 }
 
 async fn origin(site: &Site) -> Option<Finding> {

@@ -161,7 +161,9 @@ async fn e21_a_closure_that_only_labels_never_closes() {
         let (code, output) = world.json(&["run", "--issue", "7"]).await;
         assert_eq!(code, Some(0), "{output:#}");
         let pull = &world.sim.pulls("demo/shop")[0];
-        assert_eq!(pull.body.as_ref().unwrap().contains("Closes #7"), closes, "{github}: {pull:?}");
+        let body = pull.body.as_ref().unwrap();
+        assert_eq!(body.lines().any(|line| line == "Closes #7"), closes, "{github}: {pull:?}");
+        assert_eq!(body.lines().any(|line| line == "Refs #7"), !closes, "{github}: {pull:?}");
         let labels =
             if github["labels"].is_null() { ["bug", "agentd:done"] } else { ["reviewed", "agentd:done"] };
         assert_eq!(state(&world), (true, labels.map(str::to_owned).into()), "{github}");

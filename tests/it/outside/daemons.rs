@@ -321,24 +321,102 @@ async fn d39_a_run_that_its_daemon_cut_off_and_nobody_wants_any_more_is_not_runn
 #[tokio::test(flavor = "multi_thread")]
 async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
     let world = World::new(5).await;
-    labelled(&world);
-    for round in 0..3 {
-        let asked = world.sim.model_requests().len();
-        slow_model(&world, 1, 2_000);
-        let daemon = Running::start(&world, &[]);
-        until(&format!("work in round {round}"), || world.sim.model_requests().len() > asked).await;
-        daemon.kill();
-    }
+    killed_three_times(&world).await;
+    let edited = world.shop().join(".worktrees/issue-7/lib/half.sh");
+    std::fs::write(&edited, "# half an edit\n").unwrap();
     let daemon = Running::start(&world, &[]);
     until("failed", || world.labels() == ["agentd:failed"]).await;
-    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
-    assert!(comments.iter().any(|comment| comment.body.contains("did not finish")), "{comments:?}");
+    let comment = only_comment(&world);
+    assert!(comment.contains("was killed") && comment.contains("and in 2 more"), "{comment}");
+    // What was being edited is committed here, nothing of it is public, and both are said.
+    let head = world.git(&world.shop(), &["rev-parse", "--short=10", "feature/issue-7"]).await;
+    let where_it_is = format!("committed on the local branch feature/issue-7 ({})", head.trim());
+    assert!(comment.contains(&where_it_is) && comment.contains("not pushed"), "{head}{comment}");
+    let kept = world.git(&world.shop(), &["show", "feature/issue-7:lib/half.sh"]).await;
+    assert_eq!(kept, "# half an edit\n");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert!(
+        agentd::sim::bare::head(&git_dir, "feature/issue-7").is_none()
+            && world.sim.pulls("demo/shop").is_empty()
+    );
+    let (_, last) = world.json(&["runs", "show", "latest"]).await;
+    assert!(last["error"]["message"].as_str().unwrap().contains(&where_it_is), "{last:#}");
     labelled(&world);
     until("done", || world.labels() == ["agentd:done"]).await;
     daemon.stop().await;
+    // Three that were killed, and the one that put an end to it.
     let (_, runs) = world.json(&["runs", "list"]).await;
-    assert_eq!(runs.to_string().matches("\"interrupted\"").count(), 3, "{runs:#}");
+    assert_eq!(runs.to_string().matches("\"interrupted\"").count(), 4, "{runs:#}");
     world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d66_last_edits_of_killed_runs_that_may_not_leave_stay_uncommitted_and_that_is_said() {
+    let world = World::new(3).await;
+    killed_three_times(&world).await;
+    let worktree = world.shop().join(".worktrees/issue-7");
+    let before = world.git(&world.shop(), &["rev-parse", "feature/issue-7"]).await;
+    std::fs::create_dir_all(worktree.join(".github/workflows")).unwrap();
+    std::fs::write(worktree.join(".github/workflows/own.yml"), "on: push\n").unwrap();
+    std::fs::write(worktree.join("lib/half.sh"), "# half an edit\n").unwrap();
+    for name in [".gitattributes", "lib/.gitattributes", ".gitmodules"] {
+        std::fs::write(worktree.join(name), "# nothing in it\n").unwrap();
+    }
+    let asked = world.sim.model_requests().len();
+    let daemon = Running::start(&world, &[]);
+    until("failed", || world.labels() == ["agentd:failed"]).await;
+    daemon.stop().await;
+    let comment = only_comment(&world);
+    for said in [
+        "last edits are not committed",
+        ".github/workflows/own.yml: the policy denies it",
+        ".gitattributes: the policy denies it",
+        "lib/.gitattributes: the policy denies it",
+        ".gitmodules: the policy denies it",
+        ".worktrees/issue-7",
+    ] {
+        assert!(comment.contains(said), "{said}: {comment}");
+    }
+    assert_eq!(world.git(&world.shop(), &["rev-parse", "feature/issue-7"]).await, before);
+    assert_eq!(std::fs::read_to_string(worktree.join("lib/half.sh")).unwrap(), "# half an edit\n");
+    assert!(worktree.join(".github/workflows/own.yml").exists());
+    assert_eq!(world.sim.model_requests().len(), asked, "no model is asked any more");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_policy_program_is_asked_whether_a_run_of_the_daemon_may_be_at_all() {
+    let world = World::new(1).await;
+    let program = "case \"$(cat)\" in *'\"kind\":\"run\"'*) echo '{\"decision\":\"deny\",\"reason\":\"not_today\",\"publicReason\":\"Not today.\"}';; *) echo '{\"decision\":\"allow\",\"reason\":\"a\"}';; esac";
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let policy = format!("[policy]\nprogram = [\"sh\", \"-c\", {}]\n", json!(program));
+    world.write("overlay.toml", &format!("{overlay}\n{policy}"));
+    labelled(&world);
+    let daemon = Running::start(&world, &[]);
+    until("it is told", || world.labels() == ["agentd:attention"]).await;
+    daemon.stop().await;
+    assert!(only_comment(&world).contains("Not today."), "{}", only_comment(&world));
+    assert!(world.sim.model_requests().is_empty() && !world.shop().join(".worktrees").exists());
+    world.finish().await;
+}
+
+/// The issue's run is begun by a daemon that is killed, and killed twice more while others go on with it.
+async fn killed_three_times(world: &World) {
+    labelled(world);
+    for round in 0..3 {
+        let asked = world.sim.model_requests().len();
+        slow_model(world, 1, 2_000);
+        let daemon = Running::start(world, &[]);
+        until(&format!("work in round {round}"), || world.sim.model_requests().len() > asked).await;
+        daemon.kill();
+    }
+}
+
+/// The one comment of the issue.
+fn only_comment(world: &World) -> String {
+    let comments = world.sim.issue("demo/shop", 7).unwrap().comments;
+    assert_eq!(comments.len(), 1, "{comments:?}");
+    comments[0].body.clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]

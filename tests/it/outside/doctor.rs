@@ -58,3 +58,41 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
     assert!(of(&told, "agent")[0].1.contains("agentd init"), "{told:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_the_mcp_tools_that_a_run_would_go_without() {
+    let world = World::new(1).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/attacks/mcp_server.py");
+    let server = |name: &str, mode: &str, more: &str| {
+        let notes = world.dir.path().join("answers");
+        format!(
+            "[mcp.servers.{name}]\ncommand = \"python3\"\nargs = [{script:?}, \"{mode}\", {notes:?}]\n{more}\n"
+        )
+    };
+    let servers = [
+        server("half", "no-schema", ""),
+        server("optional", "null-tools", "required = false"),
+        server("whole", "notices", ""),
+    ];
+    world.write("overlay.toml", &format!("{overlay}\n{}", servers.concat()));
+    let (code, told) = world.json(&["doctor"]).await;
+    assert_eq!(code, Some(0), "{told:#}");
+    let found = of(&told, "mcp");
+    for (state, words) in [
+        ("warning", "its tool bad is left out: it has no inputSchema"),
+        ("warning", "MCP server optional did not list its tools"),
+        ("ok", "half: 1 tool"),
+        ("ok", "whole: 1 tool"),
+    ] {
+        assert!(found.iter().any(|(is, text)| *is == state && text.contains(words)), "{words}: {found:#?}");
+    }
+    assert!(!found.iter().any(|(is, text)| *is == "ok" && text.contains("optional")), "{found:#?}");
+    // What a run could not even begin with is a problem.
+    world.write("overlay.toml", &format!("{overlay}\n{}", server("broken", "null-tools", "")));
+    let (code, told) = world.json(&["doctor"]).await;
+    assert_eq!(code, Some(1), "{told:#}");
+    let found = of(&told, "mcp");
+    assert!(found[0].0 == "problem" && found[0].1.contains("did not list its tools"), "{found:#?}");
+    world.finish().await;
+}

@@ -152,7 +152,8 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signed_webhook_makes_the_daemon_look_at_once_and_only_once() {
     let world = World::new(1).await;
-    let front = Front::start(&world, "10m", "webhook_secret = \"${HOOK_SECRET}\"");
+    let more = "webhook_secret = \"${HOOK_SECRET}\"\nhosts = [\"hooks.example\"]";
+    let front = Front::start(&world, "10m", more);
     let lists = || world.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
     until("a first poll", || lists() == 1).await;
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
@@ -160,12 +161,16 @@ async fn a_signed_webhook_makes_the_daemon_look_at_once_and_only_once() {
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"a secret of the hooks").unwrap();
     mac.update(body.as_bytes());
     let right = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
-    let send = async |signature: &str, delivery: &str| {
+    let send_to = async |host: &str, signature: &str, delivery: &str| {
         let ask = front.http.post(format!("{}/webhooks/github", front.base));
-        let ask = ask.header("x-github-event", "issues").header("x-github-delivery", delivery);
+        let ask =
+            ask.header("host", host).header("x-github-event", "issues").header("x-github-delivery", delivery);
         let answer = ask.header("x-hub-signature-256", signature).body(body).send().await.unwrap();
         (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
     };
+    // Under the name that the operator gave, and under none that somebody else did.
+    let send = async |signature: &str, delivery: &str| send_to("hooks.example", signature, delivery).await;
+    assert_eq!(send_to("other.example", &right, "d0").await.0, 421);
     let wrong = format!("sha256={}", "0".repeat(64));
     assert_eq!((send(&wrong, "d1").await.0, send("", "d1").await.0), (401, 401));
     assert_eq!(send(&right, "d1").await.0, 202);

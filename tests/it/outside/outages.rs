@@ -165,7 +165,7 @@ async fn a_first_clone_that_cannot_be_made_is_waited_for_and_the_other_repositor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_next_start() {
-    for daemon_is_next in [true, false] {
+    for next in ["daemon", "run", "file", "doctor", "without comment"] {
         let world = World::of(1, |scenario| {
             let issues = &mut scenario.repositories[0].issues;
             let mut other = issues[0].clone();
@@ -181,16 +181,40 @@ async fn a_killed_run_of_the_command_line_no_longer_shows_as_working_after_the_n
         run.wait().unwrap();
         let comment = || world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
         assert!(comment().contains("is working on this issue"), "{}", comment());
-        match daemon_is_next {
-            true => drop(world.agentd(&["--config", "../overlay.toml", "daemon", "--once"]).await),
-            false => drop(world.json(&["run", "--issue", "8", "--dry-run"]).await),
+        let cleared = "the killed run agent-issue-7-";
+        match next {
+            "daemon" => drop(world.agentd(&["--config", "../overlay.toml", "daemon", "--once"]).await),
+            "doctor" => {
+                let (_, told) = world.json(&["doctor"]).await;
+                let told = told.to_string();
+                assert!(
+                    told.contains(cleared) && told.contains("no longer shows as working on #7"),
+                    "{told}"
+                );
+                let (_, again) = world.json(&["doctor"]).await;
+                assert!(!again.to_string().contains(cleared), "once: {again:#}");
+            }
+            "file" => {
+                world.write("shop/9.md", "# Other work\n\nSomething else.\n");
+                drop(world.json(&["run", "--issue-file", "9.md"]).await);
+            }
+            // Somebody took the comment away.
+            "without comment" => {
+                world.sim.edit_issue("demo/shop", 7, |issue| issue.comments.clear());
+                let (_, told) = world.json(&["doctor"]).await;
+                assert!(told.to_string().contains(cleared), "{told:#}");
+                assert_eq!(world.labels(), Vec::<String>::new());
+                world.sim.shutdown().await;
+                continue;
+            }
+            _ => {
+                drop(world.json(&["run", "--issue", "8", "--dry-run"]).await);
+                // Only looked at, not started.
+                assert_eq!(world.labels(), ["agentd:running"]);
+                drop(world.json(&["run", "--issue", "8"]).await);
+            }
         }
-        if !daemon_is_next {
-            // Only looked at, not started.
-            assert_eq!(world.labels(), ["agentd:running"]);
-            drop(world.json(&["run", "--issue", "8"]).await);
-        }
-        assert_eq!(world.labels(), Vec::<String>::new(), "{daemon_is_next}");
+        assert_eq!(world.labels(), Vec::<String>::new(), "{next}");
         assert!(
             comment().contains("agentd runs resume") && !comment().contains("agentd:lease"),
             "{}",

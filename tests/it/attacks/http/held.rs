@@ -20,17 +20,17 @@ pub const ROWS: &[(&str, &str, &str)] = &[
     ("idle after an answer", "GET /status.css HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
     (
         "a body that never comes",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 100\r\n\r\n",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 100\r\n\r\n",
         "",
     ),
     (
         "a body, letter by letter",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 99999\r\n\r\n",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 99999\r\n\r\n",
         "a",
     ),
     (
         "a body, piece by piece",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost\r\nX-Hub-Signature-256: %Z\r\nTransfer-Encoding: chunked\r\n\r\n",
         "1\r\na\r\n",
     ),
     (

@@ -264,84 +264,94 @@ pub const ROWS: &[(&str, &str, &[u16])] = &[
     ("no HTTP", "\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", &[400]),
     (
         "two lengths",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-Hub-Signature-256: %S(ab)\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
         &[400],
     ),
     (
         "pieces of no length",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
         &[400],
     ),
     (
         "pieces of endless length",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nab",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-Hub-Signature-256: %S(ab)\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nab",
         &[400],
     ),
     (
         "pieces and a length",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\n\r\n",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /api/v1/runs HTTP/1.1\r\nHost: localhost:%P\r\n\r\n",
         &[400, 401],
     ),
     // Webhooks.
     (
         "no signature",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "no signature, and a body that never comes",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 26214400\r\n\r\n{",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nContent-Length: 26214400\r\n\r\n{",
         &[401],
     ),
     (
         "zeros",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "the signature's beginning",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=ab\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=ab\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "an empty signature",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: sha256=\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "the old signature",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature: sha1=%A(40)\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature: sha1=%A(40)\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "another body's signature",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S([])\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S([])\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
     ),
     (
         "a signed body with more behind it",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 3\r\n\r\n{} ",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 3\r\n\r\n{} ",
         &[401],
     ),
     (
         "a body that says it is too long",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 619000000\r\n\r\n{",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nX-Hub-Signature-256: %Z\r\nContent-Length: 619000000\r\n\r\n{",
         &[413],
     ),
     (
         "a signed one without an id",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
         &[400],
     ),
     (
         "a signed one with a long id",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: %A(5000)\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: %A(5000)\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
         &[400],
     ),
     (
         "the token for a signature",
-        "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nAuthorization: Bearer %T\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\nAuthorization: Bearer %T\r\nContent-Length: 2\r\n\r\n{}",
         &[401],
+    ),
+    (
+        "a signed webhook under another name",
+        "POST /webhooks/github HTTP/1.1\r\nHost: evil.example\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: e\r\nX-Hub-Signature-256: %S({})\r\nContent-Length: 2\r\n\r\n{}",
+        &[421],
+    ),
+    (
+        "a conversation under another name",
+        "GET /api/550e8400-e29b-41d4-a716-446655440000/conversations HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        &[421],
     ),
     // Conversations: nobody has a token for them, and no body is waited for.
     (
@@ -467,7 +477,7 @@ async fn a_body_without_end_is_neither_kept_nor_waited_for() {
         line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap()
     };
     let before = memory();
-    let head = "POST /webhooks/github HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\n\
+    let head = "POST /webhooks/github HTTP/1.1\r\nHost: localhost:%P\r\nX-GitHub-Event: issues\r\nX-GitHub-Delivery: d\r\n\
                 X-Hub-Signature-256: %Z\r\nTransfer-Encoding: chunked\r\n\r\n";
     let head = filled(head, front.port);
     let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
