@@ -295,6 +295,7 @@ fn why_last(reason: ForcedFinal) -> &'static str {
         ForcedFinal::MaxTurns => "no further turn is allowed",
         ForcedFinal::RetryExhaustion => "too many replies could not be used",
         ForcedFinal::UserStop => "the run was asked to stop",
+        ForcedFinal::MaxCost => "the money left covers the last report alone",
         ForcedFinal::TaskStatus => "the agent said that it is done",
     }
 }

@@ -19,10 +19,7 @@ async fn world(commands: &str) -> World {
         reports("Written.", json!([])),
     ];
     let world = solo(replies, None, "").await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    let overlay = overlay.replace("[[\"sh\", \"tests/run.sh\"]]", commands);
-    assert!(overlay.contains(commands), "{overlay}");
-    world.write("overlay.toml", &overlay);
+    world.verify(commands);
     world
 }
 
