@@ -166,7 +166,6 @@ async fn within(cap: u64, price: Price, replies: Vec<Reply>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
     fn d98_no_ledger_passes_its_cap_and_no_run_ends_while_a_request_is_covered(
         cap in prop_oneof![Just(0_u64), 0_u64..100_000, 0_u64..5_000_000],
