@@ -23,8 +23,11 @@ use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
+use crate::domain::stop::Stop;
 use crate::http::{self, Chat, Front, Listening};
+use crate::lifecycle::lease;
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::recovery;
 use crate::lifecycle::site::Site;
@@ -300,13 +303,24 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
             None => Presence::Absent,
         };
         let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), daemon);
+        let last = last_run(&site, path.as_path());
         if context.output.json() {
             let rules: Vec<_> = verdicts
                 .iter()
                 .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
                 .collect();
             let starts = verdicts.iter().all(crate::daemon::Verdict::passed);
-            return context.output.document(&serde_json::json!({ "issue": number, "starts": starts, "rules": rules }));
+            let last = last.map(|(run_id, stop)| {
+                serde_json::json!({
+                    "run_id": run_id, "stop_reason": stop.reason(), "stop_detail": stop.detail, "message": stop.message,
+                })
+            });
+            return context.output.document(&serde_json::json!({
+                "issue": number, "starts": starts, "rules": rules, "last_run": last,
+            }));
+        }
+        if let Some((run_id, stop)) = last {
+            context.output.line(format!("The last run, {run_id}: {}\n", stop.message))?;
         }
         let rows: Vec<Vec<String>> = verdicts
             .iter()
@@ -314,6 +328,13 @@ pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows)
     })?
+}
+
+/// The issue's last run and how it ended, from its lease; a success needs no word.
+fn last_run(site: &Site, lease_file: &Path) -> Option<(RunId, Stop)> {
+    let mapping = lease::mapping_of(&lock::peek(lease_file)?.record?)?;
+    let facts = recovery::facts(&site.state.run(&site.repo, mapping.run_id)).ok()?;
+    facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
 }
 
 fn wish(shutdown: &Shutdown) -> Wish<'static> {

@@ -167,14 +167,9 @@ impl Screen {
             Event::Committed { head, change, .. } => {
                 self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
             }
-            Event::Verified(command) => self.say(format!(
-                "verified {}: {}",
-                command.argv.join(" "),
-                command.exit_code.map_or_else(
-                    || command.end.clone().unwrap_or_default(),
-                    |code| format!("exit code {code}")
-                )
-            )),
+            Event::Verified(command) => {
+                self.say(format!("verify {}: {}", command.argv.join(" "), command.outcome()));
+            }
             Event::EffectPlanned { effect } => self.now(effect.as_str().to_owned()),
             Event::EffectDone { effect, outcome } => self.say(format!("{}: {outcome}", effect.as_str())),
             Event::EffectFailed { effect, message } => {
@@ -196,8 +191,7 @@ impl Screen {
                 }
             }
             AccountingKind::Tool { command, .. } => {
-                let end = if failed { entry.error.as_deref().unwrap_or("failed") } else { "ok" };
-                self.say(format!("  {command}: {end} ({})", page::duration(entry.latency)));
+                self.say(format!("  {command}: {} ({})", entry.tool_ending(), page::duration(entry.latency)));
             }
         }
     }

@@ -165,7 +165,10 @@ fn ending(
 ) -> String {
     let tone = if output.success { Tone::Good } else { Tone::Bad };
     let (headline, sentence) = page::headline(output, facts);
-    let mut lines = vec![format!("{} {sentence}", context.output.toned(headline, tone))];
+    let mut lines = vec![format!("{} {sentence}", context.output.toned(&headline, tone))];
+    if let Some(red) = page::red(output, facts) {
+        lines.extend(red.output.lines().map(|line| format!("  | {line}")));
+    }
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
     if let Some(url) = &output.artifacts.pr_url {
         fact("Pull request", url.clone());
@@ -177,10 +180,7 @@ fn ending(
         fact("Change", page::change_line(&committed.change));
     }
     for command in &facts.verification {
-        let end = command
-            .exit_code
-            .map_or_else(|| command.end.clone().unwrap_or_default(), |code| format!("exit code {code}"));
-        fact("Verified", format!("{}: {end}", command.argv.join(" ")));
+        fact("Verify", format!("{}: {}", command.argv.join(" "), command.outcome()));
     }
     let totals = &output.totals;
     let cost = page::cost_line(

@@ -171,8 +171,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {
-            let end = command.exit_code.map_or_else(String::new, |code| format!("exit code {code}"));
-            format!("verified {}: {end}", command.argv.join(" "))
+            format!("verify {}: {}", command.argv.join(" "), command.outcome())
         }
         Event::EffectPlanned { effect } => {
             run.doing = effect.as_str().to_owned();
@@ -198,8 +197,6 @@ fn accounted(run: &mut RunProgress, entry: &AccountingEntry) -> Option<String> {
             run.tokens += tokens.map_or(0, |tokens| tokens.total_tokens);
             failed.then(|| format!("{provider}/{model}: {error}"))
         }
-        AccountingKind::Tool { command, .. } => {
-            Some(format!("{command}: {}", if failed { error } else { "ok" }))
-        }
+        AccountingKind::Tool { command, .. } => Some(format!("{command}: {}", entry.tool_ending())),
     }
 }

@@ -197,9 +197,9 @@ impl RunFacts {
         }
     }
 
-    /// Whether every verify command passed, on the tree that was committed. Vacuous where none is configured (D83).
-    pub fn verification_passed(&self) -> bool {
-        self.verification.iter().all(VerifyCommand::passed)
+    /// The first verify command that does not pass on the tree that was committed (D83).
+    pub fn red(&self) -> Option<&VerifyCommand> {
+        self.verification.iter().find(|command| !command.passed())
     }
 
     /// Sums over the ledger; equal to the sums over `accounting.jsonl` by construction.

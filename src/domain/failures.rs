@@ -64,11 +64,7 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
         }
     }
     for command in facts.verification.iter().filter(|command| !command.passed()) {
-        let end = command.exit_code.map_or_else(
-            || command.end.clone().unwrap_or_else(|| "ended".to_owned()),
-            |code| format!("exit {code}"),
-        );
-        let what = format!("verify:{} {end}", command.argv.join(" "));
+        let what = format!("verify:{} {}", command.argv.join(" "), command.ending());
         seen.note(&what, Severity::High, last_visit, "the pull request is a draft");
     }
     for (effect, state) in &facts.effects {

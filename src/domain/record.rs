@@ -56,6 +56,26 @@ pub struct AccountingEntry {
     pub attempt: Option<u32>,
 }
 
+impl AccountingEntry {
+    /// The exit code of a tool's program that is not 0: the tool did its work, what it ran says no.
+    pub fn nonzero_exit(&self) -> Option<i32> {
+        match self.what {
+            AccountingKind::Tool { exit_code, .. } => exit_code.filter(|code| *code != 0),
+            AccountingKind::Llm { .. } => None,
+        }
+    }
+
+    /// How a tool ended, for people: `ok`, `exit 1`, or why it failed.
+    pub fn tool_ending(&self) -> String {
+        match (self.status, self.nonzero_exit()) {
+            (AccountingStatus::Failed, _) => self.error.clone().unwrap_or_else(|| "failed".to_owned()),
+            (AccountingStatus::Ok, Some(code @ (126 | 127))) => format!("could not run (exit {code})"),
+            (AccountingStatus::Ok, Some(code)) => format!("exit {code}"),
+            (AccountingStatus::Ok, None) => "ok".to_owned(),
+        }
+    }
+}
+
 /// Error of what was in flight when its process died; the line was written by whoever found that out.
 pub const INTERRUPTED: &str = "interrupted";
 

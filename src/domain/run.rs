@@ -150,6 +150,8 @@ pub enum ForcedFinal {
     RetryExhaustion,
     /// A person asked to stop (C-26).
     UserStop,
+    /// What is left of the money covers the last report alone (D98).
+    MaxCost,
     /// The model says by `agent__task_status` that it is done.
     TaskStatus,
 }

@@ -84,6 +84,8 @@ stop_details! {
     MaxIterations = "max_iterations" => BudgetExceeded, 1;
     /// Every claim proposed as verified was rejected.
     ClaimsRejected = "claims_rejected" => NoEvidence, 1;
+    /// A verify command does not pass on the final tree, or could not run.
+    VerifyFailed = "verify_failed" => NoEvidence, 1;
     /// A claim the agent requires is missing.
     RequiredClaimMissing = "required_claim_missing" => NoEvidence, 1;
     /// The model itself says that it has not enough evidence.

@@ -8,8 +8,9 @@ use futures::future::FutureExt as _;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::allowance::Allowance;
 use super::context_guard::widest_limit;
-use super::day_cap::{self, Reservation};
+use super::day_cap::Reservation;
 use super::gate::Phase;
 use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
@@ -138,7 +139,7 @@ impl Session<'_> {
     }
 
     /// The conversation as it is sent: facts of the moment before the last opening message, notice and tail at the end.
-    fn composed(&self, tail: &[Message]) -> Vec<Message> {
+    pub(super) fn composed(&self, tail: &[Message]) -> Vec<Message> {
         let system = usize::from(!self.request.system.is_empty());
         let (before, after) = self.messages.split_at(system + self.request.opening.len().saturating_sub(1));
         let (aside, notice) = (self.aside(), self.notice());
@@ -152,6 +153,7 @@ impl Session<'_> {
             ForcedFinal::MaxTurns => "This is the last turn of this session.",
             ForcedFinal::RetryExhaustion => "Too many replies could not be used.",
             ForcedFinal::UserStop => "A person asked to stop.",
+            ForcedFinal::MaxCost => "The money of this run is nearly used up.",
             ForcedFinal::TaskStatus => "You said how far you are; now comes the report.",
         };
         let what = match self.request.mode {
@@ -171,6 +173,7 @@ impl Session<'_> {
         target: usize,
         attempt: u32,
         tail: &[Message],
+        max_output_tokens: u64,
     ) -> Result<(ModelRequest, String, u64), Halt> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
@@ -180,7 +183,7 @@ impl Session<'_> {
         }
         let offer = self.offered()?;
         let request = ModelRequest {
-            target: target.clone(),
+            target: Target { max_output_tokens, ..target.clone() },
             messages: self.composed(tail),
             tools: Arc::clone(&offer.specs),
             tool_choice: if offer.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
@@ -264,9 +267,11 @@ impl Session<'_> {
         target: usize,
         attempt: u32,
         tail: &[Message],
+        allowance: Allowance,
     ) -> Result<Answered, Halt> {
-        let (request, request_hash, expected) = self.prepare(target, attempt, tail)?;
-        let mut held = self.reserve(&request).await?;
+        // The run's money stays set aside until the reply is charged; the day's, until it is settled.
+        let Allowance { max_output_tokens, run: _held_of_run, day: mut held } = allowance;
+        let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
         let started = Instant::now();
         let grace = match self.world.stop.asked() {
             Some(_) => {
@@ -340,19 +345,6 @@ impl Session<'_> {
                 })
             }
         }
-    }
-
-    /// Sets the request's worst case aside, where a day has a cap (D87). What is not settled later stays set aside: a
-    /// request whose cost nobody knows counts with its worst case.
-    async fn reserve(&self, request: &ModelRequest) -> Result<Option<Reservation>, Halt> {
-        let Some(day) = &self.world.day_cap else { return Ok(None) };
-        // Without a price there is no worst case; configurations with a day cap and no price are refused.
-        let worst = request
-            .target
-            .price
-            .as_ref()
-            .map_or(Money::from_micros(u64::MAX), |price| day_cap::worst_case(request, price));
-        Ok(Some(day.reserve_for(worst, self.world.clock.now()).await?))
     }
 
     async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Halt> {
@@ -457,6 +449,16 @@ pub(super) fn assistant(reply: &ModelReply) -> Message {
         content: reply.text.clone(),
         reasoning: reply.reasoning.clone(),
         tool_calls: reply.tool_calls.clone(),
+    }
+}
+
+/// What a message says.
+pub(super) fn text_of(message: &Message) -> &str {
+    match message {
+        Message::System { content }
+        | Message::User { content }
+        | Message::Assistant { content, .. }
+        | Message::Tool { content, .. } => content,
     }
 }
 

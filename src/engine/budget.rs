@@ -1,6 +1,6 @@
 //! The run-wide meter: what is spent, what is left, and when a limit is passed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,9 +30,33 @@ struct Used {
     cost_unknown: bool,
     /// What requests of an unknown cost are taken to have cost.
     estimated: Money,
+    /// Set aside for requests under way.
+    held: Money,
     soft: Vec<BudgetKind>,
     /// A cap ended the run: it is too late to raise one.
     over: bool,
+}
+
+/// Money of a run that is set aside for one request, until this is dropped.
+#[derive(Debug)]
+#[must_use = "it is set aside as long as this is kept"]
+pub struct Held {
+    meter: Arc<Meter>,
+    amount: Money,
+}
+
+impl Held {
+    /// How much.
+    pub fn amount(&self) -> Money {
+        self.amount
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut used = self.meter.used();
+        used.held = used.held.saturating_sub(self.amount);
+    }
 }
 
 /// A budget that has just passed its soft ratio, in the budget's own unit (visits, milliseconds, dollars).
@@ -55,6 +79,7 @@ impl Meter {
             cost: inherited.cost,
             cost_unknown: inherited.cost_unknown,
             estimated: Money::ZERO,
+            held: Money::ZERO,
             soft: Vec::new(),
             over: false,
         };
@@ -133,6 +158,25 @@ impl Meter {
     /// tokens does not lift the cap. What is spent stays what is known.
     pub fn charge_estimate(&self, cost: Money) {
         self.used().estimated += cost;
+    }
+
+    /// Sets money aside for a request: `choose` sees what is left of the cap, and gives what it wants with how much that is.
+    /// `Err` = what is left, which it did not want.
+    pub fn hold<T>(
+        self: &Arc<Self>,
+        choose: impl FnOnce(Money) -> Option<(T, Money)>,
+    ) -> Result<(T, Held), Money> {
+        let mut used = self.used();
+        let left = used.caps.max_cost.saturating_sub(used.cost + used.estimated + used.held);
+        let (chosen, amount) = choose(left).ok_or(left)?;
+        used.held += amount;
+        drop(used);
+        Ok((chosen, Held { meter: Arc::clone(self), amount }))
+    }
+
+    /// Says that the money does not cover what the run needs: it is too late to raise the cap.
+    pub fn end_by_cost(&self) {
+        self.used().over = true;
     }
 
     /// Whether time and money are left (a cap may be reached, not passed).

@@ -11,16 +11,12 @@ use chrono::{DateTime, NaiveDate, Utc};
 use uuid::Uuid;
 
 use super::day_cap_format::{DAY_SPENDING_SCHEMA, DaySpending};
-use super::model::ModelRequest;
 use crate::domain::money::Money;
-use crate::domain::target::Price;
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
 
 /// Longest wait for another process that changes the same file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Tokens that a provider may add to a request: chat templates, its own words about tools.
-const PROVIDER_OVERHEAD: u64 = 2048;
 
 /// The cap and where the day's spending is kept.
 #[derive(Debug, Clone)]
@@ -118,6 +114,11 @@ impl DayCap {
         off_thread(move || cap.hold(id, so_far)).await
     }
 
+    /// That the day's money does not cover a request.
+    pub fn used_up(&self, left: Money, wanted: Money) -> DayCapError {
+        DayCapError::UsedUp { cap: self.cap, left, wanted }
+    }
+
     /// Spent and set aside on the day of `now`. Blocks.
     pub fn used(&self, now: DateTime<Utc>) -> Result<Money, DayCapError> {
         Ok(read(&self.file(now.date_naive()))?.total())
@@ -195,19 +196,6 @@ fn read(path: &Path) -> Result<DaySpending, DayCapError> {
         )));
     }
     Ok(day)
-}
-
-/// The most that a request can cost: a token is at least one byte of what is sent, the window holds no more than it
-/// holds, all of it at the dearest input price, and the longest reply.
-pub fn worst_case(request: &ModelRequest, price: &Price) -> Money {
-    let bytes = |value: serde_json::Result<Vec<u8>>| value.map_or(u64::MAX, |text| text.len() as u64);
-    let sent = bytes(serde_json::to_vec(&request.messages))
-        .saturating_add(bytes(serde_json::to_vec(&request.tools)))
-        .saturating_add(PROVIDER_OVERHEAD);
-    let input = sent.min(request.target.context_window) as f64;
-    let dearest = price.input.max(price.cache_write).max(price.cache_read);
-    let micros = input * dearest + request.target.max_output_tokens as f64 * price.output;
-    Money::from_micros(micros.ceil().max(0.0) as u64)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod stop;
 pub mod budget;
 mod day_cap_format;
 pub mod day_cap;
+pub mod allowance;
 pub mod interrupt;
 pub mod halt;
 pub mod queue;

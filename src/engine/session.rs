@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::arguments::Scope;
+use super::attempt::text_of;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
@@ -247,6 +248,8 @@ pub(super) struct Session<'a> {
     pub(super) claims_sent_back: bool,
     /// When the last report has to be there, once it was asked for after a stop.
     pub(super) report_until: Option<Instant>,
+    /// That money is left for the last report alone.
+    pub(super) out_of_money: Option<Halt>,
 }
 
 /// Runs a session to its end. It never panics and never fails to give an outcome.
@@ -334,6 +337,7 @@ impl<'a> Session<'a> {
             over_told: false,
             claims_sent_back: false,
             report_until: None,
+            out_of_money: None,
         })
     }
 
@@ -484,7 +488,8 @@ impl<'a> Session<'a> {
     /// Report, guardrail, conversation, closing event: from here on nothing can keep the outcome from its caller.
     async fn close(mut self, ended: Result<ModelReport, Halt>) -> SessionOutcome {
         // Whoever asked to stop outranks every other end (C-08, C-26).
-        let asked = self.world.stop.asked().map(|stop| Halt::from(stop).into_failure());
+        let asked =
+            self.world.stop.asked().map(Halt::from).or(self.out_of_money.take()).map(Halt::into_failure);
         let clean = |mut failure: SessionFailure| {
             failure.error_message = self.record.redact(&failure.error_message);
             failure
@@ -651,15 +656,6 @@ pub(super) fn unfit(error: &UnfitTool) -> Halt {
             Halt::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
         }
         _ => Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
-    }
-}
-
-pub(super) fn text_of(message: &Message) -> &str {
-    match message {
-        Message::System { content }
-        | Message::User { content }
-        | Message::Assistant { content, .. }
-        | Message::Tool { content, .. } => content,
     }
 }
 

@@ -82,7 +82,8 @@ impl Session<'_> {
             {
                 return Ok(TurnEnd::StopAsked);
             }
-            match self.ask(target, attempt, &state.tail).await? {
+            let allowance = self.allow(target, &state.tail).await?;
+            match self.ask(target, attempt, &state.tail, allowance).await? {
                 Answered::Accepted { reply, reading, phase, sent, started } => {
                     let mut reply = *reply;
                     let mut reading = *reading;

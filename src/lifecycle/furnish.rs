@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::equipment::blocking;
+use super::host_command;
 use super::run::Run;
 use super::site::Site;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::stop::{StopSignal, StopState};
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
 use crate::sys::clock::Stopwatch;
 use crate::sys::files;
-use crate::sys::process::{self, Exit, ProcessSpec};
+use crate::sys::process::{Exit, ProcessSpec};
 
 /// Stands in the administrative directory once a worktree is furnished; a set-up that failed is done again next time.
 const FURNISHED: &str = "agentd-furnished";
@@ -24,20 +24,35 @@ const TAIL: usize = 1_000;
 
 /// Copies and sets up, once for each worktree. `Err`: the run cannot go on.
 pub async fn furnish(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<(), Stop> {
+    let left = || run.wall_time_left();
+    let note = |note: String| run.warn("worktree_copy", note);
+    furnish_within(site, worktree, &run.stop(), &left, &note).await.map_err(|stop| {
+        let out_of_time = run.out_of_time().filter(|_| stop.detail == StopDetail::ConfigInvalid);
+        out_of_time.unwrap_or(stop)
+    })
+}
+
+/// The same for a worktree of no run: `left` says how much time there is, `note` takes what people should know.
+pub async fn furnish_within(
+    site: &Site,
+    worktree: &Worktree,
+    stop: &StopSignal,
+    left: &(dyn Fn() -> Duration + Sync),
+    note: &(dyn Fn(String) + Sync),
+) -> Result<(), Stop> {
     let settings = &site.config.worktree;
     let done = worktree.git_dir().join(FURNISHED);
     if (settings.copy.is_empty() && settings.setup.is_empty()) || done.as_path().exists() {
         return Ok(());
     }
     for path in &settings.copy {
-        for note in copy(site, worktree, path).await.map_err(|error| failed(&error.to_string()))? {
-            run.warn("worktree_copy", note);
-        }
+        let notes = copy(site, worktree, path).await.map_err(|error| failed(&error.to_string()))?;
+        notes.into_iter().for_each(note);
     }
     let watch = Stopwatch::start();
     for argv in &settings.setup {
-        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(run.wall_time_left());
-        set_up(run, site, worktree, argv, left).await?;
+        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
+        set_up(site, worktree, argv, left, stop).await?;
     }
     files::write_private(done.as_path(), b"").map_err(|error| failed(&error.to_string()))
 }
@@ -103,11 +118,11 @@ fn copy_below(from: &Path, to: &Path) -> Result<Copied, files::FileError> {
 }
 
 async fn set_up(
-    run: &Run<'_>,
     site: &Site,
     worktree: &Worktree,
     argv: &[String],
     left: Duration,
+    stop: &StopSignal,
 ) -> Result<(), Stop> {
     let line = argv.join(" ");
     tracing::info!(command = line, "setting the worktree up");
@@ -117,28 +132,16 @@ async fn set_up(
         .envs(site.child_environment())
         .timeout(left)
         .output_cap(OUTPUT_CAP);
-    let cancel = CancellationToken::new();
-    let stop = run.stop();
-    let running = process::run(spec, &cancel);
-    tokio::pin!(running);
-    let ended = tokio::select! {
-        ended = &mut running => ended,
-        stop = stop.wait_aborted() => {
-            cancel.cancel();
-            // Its end does not matter any more; that it has ended does.
-            drop(running.await);
-            return Err(stop);
-        }
-    };
+    let ended = host_command::run(spec, stop).await;
+    if let StopState::Abort(stop) = stop.state() {
+        return Err(stop);
+    }
     let why = match ended {
         Ok(exit) if exit.success() => {
             tracing::info!(command = line, seconds = exit.duration.as_secs_f64(), "set up");
             return Ok(());
         }
-        Ok(exit) => match run.out_of_time().filter(|_| exit.timed_out()) {
-            Some(stop) => return Err(stop),
-            None => end_of(&exit),
-        },
+        Ok(exit) => end_of(&exit),
         Err(error) => error.to_string(),
     };
     let message = format!("The setup command `{line}` (worktree.setup) did not succeed: {why}");

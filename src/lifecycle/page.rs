@@ -12,7 +12,7 @@ use crate::domain::money::Money;
 use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
 use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
 use crate::domain::run_output::RunOutput;
-use crate::domain::stop::StopReason;
+use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::untrusted::visible;
 
 /// Most characters of a proposal's arguments that a comment shows.
@@ -82,6 +82,7 @@ fn render(
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence => said(&sentence),
+        red => red(run, facts).map(|red| fenced(&red.output)),
         summary => said(run.summary.trim()),
         title => said(&one_line(&run.objective.title)),
         objective_body => run.objective.body.trim(),
@@ -99,8 +100,8 @@ fn render(
                 [] => String::new(),
                 paths => format!("; {}", telling::changed_script(paths)),
             },
-            exit_code => command.exit_code,
-            end => command.end.clone().unwrap_or_default(),
+            passed => command.passed(),
+            outcome => command.outcome(),
             duration => duration(command.duration_ms),
         }).collect::<Vec<_>>(),
         verified => verified.iter().map(|claim| context! {
@@ -157,7 +158,20 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
 }
 
 /// What happened, in a word and a sentence.
-pub fn headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
+pub fn headline(run: &RunOutput, facts: &RunFacts) -> (String, String) {
+    if let Some(red) = red(run, facts) {
+        return (red.headline, red.sentence);
+    }
+    let (headline, sentence) = usual_headline(run, facts);
+    (headline.to_owned(), sentence)
+}
+
+/// The verify command that decided how the run ended.
+pub fn red(run: &RunOutput, facts: &RunFacts) -> Option<telling::RedVerify> {
+    telling::red_verify(facts).filter(|_| run.stop_detail == StopDetail::VerifyFailed)
+}
+
+fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
     let no_change = Change::default();
     let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
     let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
@@ -220,6 +234,16 @@ pub fn duration(milliseconds: u64) -> String {
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
+}
+
+/// Output in a code block that it cannot end; nothing where there is none.
+fn fenced(output: &str) -> String {
+    if output.trim().is_empty() {
+        return String::new();
+    }
+    let longest = output.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}text\n{}\n{fence}", visible(output))
 }
 
 /// A title as one line: nothing after it begins a line of its own.

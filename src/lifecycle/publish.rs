@@ -96,11 +96,11 @@ fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
 
 /// Why the pull request is a draft; `None` = it is ready (D14, D66, D83).
 fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> {
+    if stop.detail == StopDetail::VerifyFailed {
+        return Some("its verify commands do not pass.".to_owned());
+    }
     if !stop.success() {
         return Some(format!("the run ended with {} ({}).", stop.reason(), stop.detail));
-    }
-    if let Some(red) = facts.verification.iter().find(|command| !command.passed()) {
-        return Some(format!("the verify command `{}` does not pass.", red.argv.join(" ")));
     }
     evidence::missing_requirement(run, facts)
         .map(|claim| format!("the required claim `{claim}` is not verified."))

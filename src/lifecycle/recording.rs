@@ -141,6 +141,8 @@ impl Recording {
                 argv: argv.to_vec(),
                 exit_code: None,
                 end: Some("not run: the record has no run of it on this tree".to_owned()),
+                not_started: true,
+                also_red_on_base: None,
                 started_at: 0,
                 duration_ms: 0,
                 stdout_sha256: String::new(),

@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::request::{IssueRef, RunRequest};
 use super::run::Run;
 use super::site::Site;
-use super::{commit, evidence, recovery, seal};
+use super::{commit, evidence, recovery, seal, telling, verify_commands};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
@@ -60,8 +60,10 @@ pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop,
     }
     // Whoever asked to stop waits; nothing of such a run is offered for merging (D66).
     if !stopped_by_a_person(&stop) {
-        commit::verify(run, site).await?;
+        verify_commands::verify(run, site).await?;
     }
+    let red = stop.success().then(|| telling::red_verify(&run.facts())).flatten();
+    let stop = red.map_or(stop, |red| Stop::new(StopDetail::VerifyFailed, red.message()));
     let judged = evidence::judge(run, site, stop).await?;
     Ok(ended(run, &judged).unwrap_or(judged))
 }

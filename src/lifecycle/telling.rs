@@ -14,6 +14,11 @@ use crate::domain::stop::{StopDetail, StopReason};
 use crate::domain::trace::SuspendedProposal;
 use crate::domain::untrusted::visible;
 
+/// Lines of a red verify command's output that people are shown at once.
+const RED_LINES: usize = 10;
+/// Most characters of a command that stand in a sentence.
+const LONGEST_COMMAND: usize = 160;
+
 /// Everything that was not the agent's own doing: people, limits, the policy, the host (X-041).
 pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut told = Vec::new();
@@ -115,6 +120,58 @@ pub fn changed_script(paths: &[String]) -> String {
     format!("it executes {}, which this run changed", paths.join(", "))
 }
 
+/// What people are told first of a run whose verify commands do not pass.
+pub struct RedVerify {
+    /// What happened, and which command says that it does not hold.
+    pub headline: String,
+    /// What else is known of it.
+    pub sentence: String,
+    /// The last lines of the command's output.
+    pub output: String,
+}
+
+impl RedVerify {
+    /// Headline and sentence in one.
+    pub fn message(&self) -> String {
+        format!("{} {}", self.headline, self.sentence).trim_end().to_owned()
+    }
+}
+
+/// That a verify command does not pass; `None` = all do.
+pub fn red_verify(facts: &RunFacts) -> Option<RedVerify> {
+    let red = facts.red()?;
+    let line = command_line(&red.argv);
+    let changed = facts.committed.as_ref().is_some_and(|done| !done.change.is_empty());
+    let change = if changed { "Changed" } else { "Nothing was changed" };
+    let headline = format!("{change}, but `{line}` {}.", red.outcome());
+    let mut sentences = Vec::new();
+    let origin = facts.lease.as_ref().map(|lease| &lease.origin);
+    match (red.also_red_on_base, origin) {
+        (Some(true), Some(origin)) if changed => sentences.push(format!(
+            "It fails on {} at {} as well, without the change.",
+            origin.branch,
+            origin.commit.short()
+        )),
+        (Some(false), Some(origin)) => {
+            sentences.push(format!("It passes on {} at {}.", origin.branch, origin.commit.short()));
+        }
+        _ => {}
+    }
+    let further = facts.verification.iter().filter(|other| !other.passed()).skip(1);
+    sentences
+        .extend(further.map(|other| format!("`{}` {}, too.", command_line(&other.argv), other.outcome())));
+    Some(RedVerify { headline, sentence: sentences.join(" "), output: red.last_lines(RED_LINES) })
+}
+
+/// A command on one line, inside a code span.
+pub fn command_line(argv: &[String]) -> String {
+    let line = plain(&argv.join(" "));
+    if line.chars().count() <= LONGEST_COMMAND {
+        return line;
+    }
+    line.chars().take(LONGEST_COMMAND - 1).chain(['…']).collect()
+}
+
 /// What a person can do next, by how the run ended.
 pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = failed_effects(run, facts);
@@ -147,6 +204,7 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             return steps;
         }
         StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
+        StopDetail::VerifyFailed => after_red(run, facts),
         StopDetail::ClaimsRejected | StopDetail::RequiredClaimMissing => format!(
             "Read what could not be proven under \"Not verified\"; if the work is right, take it as it is, else say on \
              the issue what is missing and run again: {again}."
@@ -185,6 +243,23 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     steps
 }
 
+fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
+    let again = again(run);
+    match facts.red() {
+        Some(red) if !red.could_run() => format!(
+            "Make `{}` able to run on agentd's machine (`agentd doctor` tries it), then run again: {again}.",
+            command_line(&red.argv)
+        ),
+        Some(red) if red.also_red_on_base == Some(true) => format!(
+            "Mend what makes `{}` fail on the origin branch, or take the work as it is; then run again: {again}.",
+            command_line(&red.argv)
+        ),
+        _ => format!(
+            "Read the output above, say on the issue what is wrong, and run again: {again}. The branch is continued."
+        ),
+    }
+}
+
 fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut steps = Vec::new();
     for (effect, state) in &facts.effects {
@@ -220,6 +295,7 @@ fn why_last(reason: ForcedFinal) -> &'static str {
         ForcedFinal::MaxTurns => "no further turn is allowed",
         ForcedFinal::RetryExhaustion => "too many replies could not be used",
         ForcedFinal::UserStop => "the run was asked to stop",
+        ForcedFinal::MaxCost => "the money left covers the last report alone",
         ForcedFinal::TaskStatus => "the agent said that it is done",
     }
 }

@@ -176,6 +176,8 @@ impl Stage {
             argv,
             exit_code: Some(exit_code),
             end: None,
+            not_started: false,
+            also_red_on_base: None,
             started_at: 1,
             duration_ms: 1,
             stdout_sha256: "s".into(),

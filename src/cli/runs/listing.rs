@@ -10,8 +10,9 @@ use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
-use crate::lifecycle::page;
+use crate::domain::stop::StopDetail;
 use crate::lifecycle::recovery::Standing;
+use crate::lifecycle::{page, telling};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::paths::AbsPath;
@@ -105,6 +106,11 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
     if let Some(stop) = &facts.end {
         rows.push(("", stop.message.clone()));
+        if stop.detail == StopDetail::VerifyFailed
+            && let Some(red) = telling::red_verify(&facts)
+        {
+            rows.push(("output", red.output));
+        }
     }
     if let Some(lease) = &facts.lease {
         rows.push(("issue", format!("{} of {}: {}", lease.issue.key, dir.repo, lease.issue.title)));
@@ -139,7 +145,12 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             totals.tokens_out
         ),
     ));
-    rows.push(("tools", format!("{} run, {} failed", totals.tools_run, totals.tools_failed)));
+    let nonzero = facts.ledger.iter().filter(|entry| entry.nonzero_exit().is_some()).count();
+    let nonzero = match nonzero {
+        0 => String::new(),
+        count => format!(", {count} ended with another exit code than 0"),
+    };
+    rows.push(("tools", format!("{} run, {} failed{nonzero}", totals.tools_run, totals.tools_failed)));
     if let Some(committed) = &facts.committed {
         let (added, removed) = committed.change.lines();
         rows.push((
@@ -155,10 +166,7 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         ));
     }
     for command in &facts.verification {
-        rows.push((
-            "verify",
-            format!("{}: {}", command.argv.join(" "), if command.passed() { "passed" } else { "failed" }),
-        ));
+        rows.push(("verify", format!("{}: {}", command.argv.join(" "), command.outcome())));
     }
     for (effect, _) in &facts.effects {
         if let Some(outcome) = facts.outcome(*effect) {

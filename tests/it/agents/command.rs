@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::bench::{FIX, fixer, journal, managed, no_cage, script};
-use crate::outside::world::{World, text};
+use crate::outside::world::{GREEN, World, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_fixes_the_issue_and_its_words_are_the_report() {
@@ -97,6 +97,7 @@ async fn d13_commits_of_the_program_itself_are_kept_on_the_branch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_changed_partly_changed_and_no_policy_are_told_apart() {
     let world = World::new(0).await;
+    world.verify(GREEN);
     // It says that it did everything, and did nothing.
     fixer(&world, "command", &json!({"argv": ["echo", "All fixed, tests pass!"], "sandbox": "off"}));
     let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::definition::project::Project;
 use crate::definition::refused::NEGATIVE;
-use crate::outside::world::{World, text};
+use crate::outside::world::{GREEN, World, text};
 
 /// Everything that the definitions here ask for is allowed.
 const POLICY: &str = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n\n\
@@ -27,6 +27,7 @@ fn says(intent: &str) -> ReplyFile {
 async fn shop(replies: Vec<ReplyFile>) -> (World, Project) {
     let world = World::of(1, |scenario| scenario.model.replies = replies).await;
     world.write("shop/.agent/policy.toml", POLICY);
+    world.verify(GREEN);
     let project = Project::within(&world.shop(), "f0", "f0");
     (world, project)
 }

@@ -121,3 +121,23 @@ async fn x_005_a_budget_that_cannot_be_read_is_refused_and_names_its_place() {
         world.finish().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d98_a_cap_on_the_cost_is_never_passed_and_nothing_is_asked_that_it_does_not_cover() {
+    for (cap, requests) in [("0", 0), ("0.01", 0), ("0.2", 1)] {
+        let echo = super::solo::calls(&[("read_file", json!({ "path": "README.md" }))]);
+        let world = solo_of(vec![echo.clone(), echo, reports("Done.", json!([]))], None, "", |_| ()).await;
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "solo", "--max-cost", cap]).await;
+        let asked = world.sim.model_requests().len();
+        if requests == 0 {
+            assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("max_cost")), "{cap}: {output:#}");
+            assert_eq!(asked, 0, "{cap}");
+            assert_eq!(output["totals"]["cost_usd"], json!(0.0), "{output:#}");
+        } else {
+            assert!(asked >= requests, "{output:#}");
+        }
+        let spent = output["totals"]["cost_usd"].as_f64().unwrap();
+        assert!(spent <= cap.parse().unwrap(), "{cap}: {output:#}");
+        world.finish().await;
+    }
+}

@@ -33,6 +33,7 @@ mod page;
 mod proof;
 mod recorded;
 mod records;
+mod red_verify;
 mod replays;
 mod texts;
 mod tool_calls;

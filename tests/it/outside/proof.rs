@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::desk::ALLOW_ALL;
 use super::solo::{calls, left, newest, reports, run, solo, solo_of};
-use super::world::{World, text};
+use super::world::{DEMO, World, text};
 
 fn reply(value: Value) -> ReplyFile {
     serde_json::from_value(value).unwrap()
@@ -164,8 +164,9 @@ async fn x_008_case_30_tests_that_were_green_before_an_edit_prove_nothing_about_
     };
     // The edit breaks it again: agentd's own run on the final tree is red.
     let world = solo(script(edit(RIGHT, WRONG)), Some(ALLOW_ALL), "").await;
+    world.verify(DEMO);
     let (code, output) = run(&world).await;
-    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("claims_rejected")), "{output:#}");
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("verify_failed")), "{output:#}");
     let ran = left(&world, "run.json")["items"].to_string();
     assert!(ran.contains("ok    ten percent of twenty euros"), "it was green when the agent ran it: {ran}");
     assert_eq!(output["claims"][0]["status"], "unverified");
@@ -173,6 +174,7 @@ async fn x_008_case_30_tests_that_were_green_before_an_edit_prove_nothing_about_
 
     // A harmless edit: what the agent saw is stale all the same, and agentd looks once itself.
     let world = solo(script(edit("# Cart functions.", "# The cart's functions.")), Some(ALLOW_ALL), "").await;
+    world.verify(DEMO);
     let (code, output) = run(&world).await;
     assert_eq!((code, &output["claims"][0]["status"]), (Some(0), &json!("verified")), "{output:#}");
     let backs = &output["claims"][0]["evidence_ids"];
@@ -187,8 +189,7 @@ async fn x_008_case_30_tests_that_were_green_before_an_edit_prove_nothing_about_
 
     // Nobody says which command the tests are: nothing can be refreshed.
     let world = solo(script(edit("# Cart functions.", "# The cart's functions.")), Some(ALLOW_ALL), "").await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    world.write("overlay.toml", &overlay.replace("commands = [[\"sh\", \"tests/run.sh\"]]", "commands = []"));
+    world.verify("[]");
     let (code, output) = run(&world).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("claims_rejected")), "{output:#}");
     world.finish().await;

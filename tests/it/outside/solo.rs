@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agentd::sim::{ReplyFile, Scenario};
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{GREEN, World};
 
 const AGENT: &str = r#"{
   "version": "1.0.0", "name": "solo", "displayName": "Solo", "description": "Works in one step.",
@@ -65,6 +65,8 @@ pub async fn solo_of(
     }
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &format!("{overlay}\n{more}\n"));
+    // Scripted agents mend nothing.
+    world.verify(GREEN);
     world
 }
 

@@ -131,8 +131,7 @@ async fn x_018_c_13_the_wall_time_holds_for_setup_and_servers_and_finished_work_
         world.sim.shutdown().await;
     }
     let world = super::solo::solo(vec![super::solo::reports("Done.", serde_json::json!([]))], None, "").await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    world.write("overlay.toml", &overlay.replace("[\"sh\", \"tests/run.sh\"]", "[\"sleep\", \"9\"]"));
+    world.verify("[[\"sleep\", \"9\"]]");
     let args = ["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "8s"];
     let (code, output) = world.json(&args).await;
     assert_eq!((code, output["stop_detail"].as_str()), (Some(0), Some("completed")), "{output:#}");

@@ -10,6 +10,10 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 const SCENARIO: &str = include_str!("../../../templates/demo/scenario.toml");
+/// Verify commands that pass.
+pub const GREEN: &str = r#"[["true"]]"#;
+/// The demo's tests, which fail until somebody mends its repository.
+pub const DEMO: &str = r#"[["sh", "tests/run.sh"]]"#;
 pub const TOKEN: &str = "demo-token-of-the-simulator";
 
 /// A simulated GitHub and a checkout of its repository, as a person would have them.
@@ -90,6 +94,14 @@ impl World {
         let path = self.dir.path().join(path);
         agentd::sys::files::create_dir(path.parent().unwrap()).unwrap();
         agentd::sys::files::write_public(&path, content.as_bytes()).unwrap();
+    }
+
+    /// Other verify commands, as `verify.commands` has them.
+    pub fn verify(&self, commands: &str) {
+        let overlay = std::fs::read_to_string(self.dir.path().join("overlay.toml")).unwrap();
+        let is_key = |line: &&str| line.starts_with("commands = ");
+        let old = overlay.lines().find(is_key).unwrap();
+        self.write("overlay.toml", &overlay.replacen(old, &format!("commands = {commands}"), 1));
     }
 
     pub fn command(&self, args: &[&str]) -> Command {

@@ -155,8 +155,8 @@ async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
         .await;
     assert_eq!(ran.detail(), "completed");
     assert_eq!(cap.used(now).unwrap(), ran.outcome.cost, "a refused request costs nothing");
-    // What is left does not cover the longest reply: nothing is asked.
-    let held = cap.reserve(Money::from_micros(80_000), now).unwrap();
+    // What is left does not cover the shortest reply: nothing is asked.
+    let held = cap.reserve(Money::from_micros(96_000), now).unwrap();
     let ran = world(vec![report("ok")]).run().await;
     assert_eq!((ran.detail(), ran.requests.len()), ("max_cost", 0));
     cap.settle(&held, Money::ZERO).unwrap();

@@ -6,8 +6,11 @@ use agentd::domain::event::Event;
 use agentd::domain::message::TokenUsage;
 use agentd::domain::money::Money;
 use agentd::domain::record::AccountingKind;
+use agentd::domain::run::ForcedFinal;
+use agentd::domain::target::Price;
 use agentd::engine::day_cap::DayCap;
-use agentd::engine::model::ModelReply;
+use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest};
+use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -22,7 +25,8 @@ fn script(requests: &[Asked]) -> Vec<Line> {
         if *fails {
             return super::world::server_error();
         }
-        let usage = Some(TokenUsage::new(*input, *output, 0, 0));
+        // No provider gives longer replies than it is asked for.
+        let usage = Some(TokenUsage::new(*input, (*output).min(1024), 0, 0));
         Line::Reply(ModelReply { usage, ..reply("", &[("echo", json!({ "n": number }))]) })
     };
     let mut script: Vec<Line> = requests.iter().enumerate().map(said).collect();
@@ -91,5 +95,84 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
         runtime.block_on(spend(cap, runs));
+    }
+}
+
+/// One reply: parts of what the request allows of input, its cached half, and output, in thousandths; and what it does.
+type Reply = (u64, u64, u64, u8);
+
+/// A model that counts as tokens what it was sent and what it may say, at most.
+struct Honest {
+    replies: std::sync::Mutex<std::collections::VecDeque<Reply>>,
+    asked: std::sync::Mutex<Vec<u64>>,
+}
+
+impl Model for Honest {
+    fn complete<'a>(&'a self, request: &'a ModelRequest) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
+        let next = self.replies.lock().unwrap().pop_front().unwrap_or((1000, 1000, 1000, 9));
+        let (input, cached, output, does) = next;
+        self.asked.lock().unwrap().push(request.target.max_output_tokens);
+        let sent = serde_json::to_string(&request.messages).unwrap().len()
+            + serde_json::to_string(&request.tools).unwrap().len();
+        let sent = (sent as u64).min(request.target.context_window) * input / 1000;
+        let cache = sent * cached / 1000;
+        let said = request.target.max_output_tokens * output / 1000;
+        let usage = Some(TokenUsage::new(sent - cache, said, cache / 2, cache - cache / 2));
+        let last = !request.tools.iter().any(|tool| tool.name == "echo");
+        let reply = match does {
+            0 if !last => reply("", &[]),
+            _ if last || does == 9 => reply("", &[("agent__final_report", json!({ "content": "ok" }))]),
+            _ => reply("", &[("echo", json!({ "n": said, "text": "x".repeat(usize::from(does) * 100) }))]),
+        };
+        Box::pin(async move { Ok(ModelReply { usage, ..reply }) })
+    }
+}
+
+fn price() -> impl Strategy<Value = Price> {
+    (0.0_f64..30.0, 0.0_f64..120.0, 0.0_f64..5.0, 0.0_f64..40.0)
+        .prop_map(|(input, output, cache_read, cache_write)| Price { input, output, cache_read, cache_write })
+}
+
+async fn within(cap: u64, price: Price, replies: Vec<Reply>) {
+    let cap = Money::from_micros(cap);
+    let model = Arc::new(Honest {
+        replies: std::sync::Mutex::new(replies.into()),
+        asked: std::sync::Mutex::default(),
+    });
+    let asked = Arc::clone(&model);
+    let world =
+        World::new(vec![]).settings(|settings| settings.targets[0].price = Some(price)).with(|world| {
+            world.budgets.max_cost = cap;
+            world.provider = Some(model);
+        });
+    let ran = world.run().await;
+    let spent = ledger(&ran);
+    assert!(spent <= cap, "{spent} of {cap}: {}", ran.detail());
+    let asked = asked.asked.lock().unwrap().clone();
+    assert!(asked.iter().all(|tokens| *tokens >= 1024), "{asked:?}");
+    if ran.detail() == "max_cost" {
+        // Either the last report was had, or not even that was covered.
+        let told = &ran.outcome.failure.as_ref().unwrap().stop.message;
+        let figures: Vec<f64> = told
+            .split_whitespace()
+            .filter_map(|word| word.trim_matches(['$', ',', '.']).parse().ok())
+            .collect();
+        let [_, left, wanted] = figures[..] else { panic!("{told}") };
+        let forced = ran.outcome.forced_final == Some(ForcedFinal::MaxCost);
+        let had = forced && asked.len() as u32 > 0 && ran.outcome.turns > 0;
+        assert!(forced, "{told}");
+        assert!(wanted > left || had, "a request that is covered is sent: {told}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn d98_no_ledger_passes_its_cap_and_no_run_ends_while_a_request_is_covered(
+        cap in prop_oneof![Just(0_u64), 0_u64..100_000, 0_u64..5_000_000],
+        price in price(),
+        replies in prop::collection::vec((0_u64..=1000, 0_u64..=1000, 0_u64..=1000, 0_u8..10), 0..12),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(within(cap, price, replies));
     }
 }

@@ -1,0 +1,197 @@
+//! What a model request may cost: its worst case is set aside before it is sent, against what is left of run and day.
+//!
+//! What does not fit is sent with a lower limit on its output. What does not fit then, with the last report's worst case kept
+//! back, reaches the cap: the last report is asked for, and the run ends. No ledger whose prices are known passes its cap.
+
+use serde::Serialize;
+
+use super::budget::Held;
+use super::day_cap::Reservation;
+use super::halt::Halt;
+use super::session::Session;
+use crate::domain::message::Message;
+use crate::domain::money::Money;
+use crate::domain::run::ForcedFinal;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::target::{Price, Target};
+
+/// Fewest output tokens that a request is sent with, where its target allows as many.
+pub const FEWEST_OUTPUT: u64 = 1024;
+/// Tokens that a provider may add to a request: chat templates, its own words about tools.
+const PROVIDER_OVERHEAD: u64 = 2048;
+/// Bytes by which the request for a last report is longer than the conversation: the notice that it is the last.
+const LAST_NOTICE: u64 = 512;
+
+/// The most that a request can cost, by the length of its reply: a token is at least one byte of what is sent, the window
+/// holds no more than it holds, and all of it is at the dearest input price.
+#[derive(Debug, Clone, Copy)]
+pub struct WorstCase {
+    /// Micro-dollars.
+    input: f64,
+    /// Micro-dollars a token.
+    output: f64,
+    most: u64,
+}
+
+impl WorstCase {
+    /// Of a request of so many bytes.
+    pub fn of(bytes: u64, target: &Target, price: &Price) -> Self {
+        let input = bytes.saturating_add(PROVIDER_OVERHEAD).min(target.context_window) as f64;
+        let dearest = price.input.max(price.cache_write).max(price.cache_read);
+        Self { input: input * dearest, output: price.output, most: target.max_output_tokens }
+    }
+
+    /// With a reply of so many tokens.
+    pub fn with(&self, output: u64) -> Money {
+        Money::from_micros((self.input + output as f64 * self.output).ceil().max(0.0) as u64)
+    }
+
+    /// With the shortest reply that is worth a request.
+    pub fn least(&self) -> Money {
+        self.with(self.fewest())
+    }
+
+    fn fewest(&self) -> u64 {
+        self.most.min(FEWEST_OUTPUT)
+    }
+
+    /// The longest reply that this money covers; `None` = not even the shortest.
+    pub fn longest_within(&self, left: Money) -> Option<u64> {
+        if self.with(self.most) <= left {
+            return Some(self.most);
+        }
+        if self.least() > left {
+            return None;
+        }
+        let (mut fits, mut too_long) = (self.fewest(), self.most);
+        while too_long - fits > 1 {
+            let middle = fits + (too_long - fits) / 2;
+            if self.with(middle) <= left { fits = middle } else { too_long = middle }
+        }
+        Some(fits)
+    }
+}
+
+/// Leave to send one request.
+pub(super) struct Allowance {
+    /// Limit on the reply.
+    pub(super) max_output_tokens: u64,
+    /// Set aside of the run's money until the reply is charged; `None` = the target has no price.
+    pub(super) run: Option<Held>,
+    /// Set aside of the day's money.
+    pub(super) day: Option<Reservation>,
+}
+
+impl Session<'_> {
+    /// Sets the next request's worst case aside, with the longest reply that is covered (D87, D98). Where nothing is, the
+    /// last report is all that may still be asked for.
+    pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Halt> {
+        let target = self.request.settings.targets[target].clone();
+        let now = self.world.clock.now();
+        let Some(price) = target.price else {
+            // What has no price has no worst case; a configuration with a day cap and no price is refused.
+            let day = match &self.world.day_cap {
+                Some(day) => Some(day.reserve_for(Money::from_micros(u64::MAX), now).await?),
+                None => None,
+            };
+            if self.world.meter.budgets().max_cost == Money::ZERO {
+                return Err(self.not_covered(None).into());
+            }
+            return Ok(Allowance { max_output_tokens: target.max_output_tokens, run: None, day });
+        };
+        loop {
+            let left_today = match &self.world.day_cap {
+                Some(day) => Some(day.left_for(now).await?),
+                None => None,
+            };
+            let said = json_bytes(&self.composed(tail));
+            let tools = json_bytes(&*self.offered()?.specs);
+            let worst = WorstCase::of(said.saturating_add(tools), &target, &price);
+            let kept_back = if self.is_final() {
+                Money::ZERO
+            } else {
+                let tools = json_bytes(&*self.tools.on(true)?.specs);
+                let bytes = said.saturating_add(tools).saturating_add(LAST_NOTICE);
+                WorstCase::of(bytes, &target, &price).least()
+            };
+            let held = self.world.meter.hold(|left| {
+                let left = left_today.map_or(left, |today| left.min(today));
+                let longest = worst.longest_within(left.saturating_sub(kept_back))?;
+                // Where nothing has a price, nothing is needed; else what is kept back has to be there.
+                (left >= kept_back).then(|| (longest, worst.with(longest)))
+            });
+            match held {
+                Ok((max_output_tokens, run)) => {
+                    let day = match &self.world.day_cap {
+                        Some(day) => Some(day.reserve_for(run.amount(), now).await?),
+                        None => None,
+                    };
+                    return Ok(Allowance { max_output_tokens, run: Some(run), day });
+                }
+                Err(left) => {
+                    let of_the_day = left_today.filter(|today| *today < left);
+                    let refused: Halt = match (&self.world.day_cap, of_the_day) {
+                        (Some(day), Some(left)) => day.used_up(left, worst.least()).into(),
+                        _ => self.not_covered(Some((left, worst.least()))).into(),
+                    };
+                    if self.is_final() {
+                        return Err(refused);
+                    }
+                    self.last_report_for_want_of_money(refused)?;
+                }
+            }
+        }
+    }
+
+    /// From here on only the report is accepted, and the run ends with it.
+    fn last_report_for_want_of_money(&mut self, refused: Halt) -> Result<(), Halt> {
+        self.world.meter.end_by_cost();
+        self.out_of_money = Some(refused);
+        self.force(ForcedFinal::MaxCost, self.turn)?;
+        self.ceiling = self.turn;
+        self.guard.offer(&self.tools.on(true)?.sizes);
+        Ok(())
+    }
+
+    fn not_covered(&self, request: Option<(Money, Money)>) -> Stop {
+        self.world.meter.end_by_cost();
+        let cap = self.world.meter.budgets().max_cost;
+        let message = match request {
+            Some((left, wanted)) => format!(
+                "The budget of {cap} does not cover the next request: {left} is left, and it may cost up to {wanted}."
+            ),
+            None => format!("The budget of {cap} lets no request be sent."),
+        };
+        Stop::new(StopDetail::MaxCost, message)
+    }
+}
+
+fn json_bytes<T: Serialize + ?Sized>(value: &T) -> u64 {
+    serde_json::to_vec(value).map_or(u64::MAX, |text| text.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #[test]
+        fn d98_the_longest_reply_that_fits_fits_and_one_token_more_does_not(
+            input in 0.0_f64..1e7, output in 0.0_f64..100.0, most in 1_u64..200_000, left in 0_u64..20_000_000,
+        ) {
+            let worst = WorstCase { input, output, most };
+            let left = Money::from_micros(left);
+            match worst.longest_within(left) {
+                Some(longest) => {
+                    prop_assert!(worst.with(longest) <= left);
+                    prop_assert!(longest == most || worst.with(longest + 1) > left);
+                    prop_assert!(longest >= most.min(FEWEST_OUTPUT));
+                }
+                None => prop_assert!(worst.with(most.min(FEWEST_OUTPUT)) > left),
+            }
+        }
+    }
+}

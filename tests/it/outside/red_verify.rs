@@ -1,0 +1,115 @@
+//! What people see of a run whose verify commands do not pass.
+
+use serde_json::{Value, json};
+
+use super::solo::{calls, reports, run, solo};
+use super::world::{World, text};
+
+/// Fifteen lines, then the end that is asked for.
+fn says_much_and_ends_with(code: u32) -> String {
+    format!(
+        "[[\"sh\", \"-c\", \"for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do echo line-$n; done; exit {code}\"]]"
+    )
+}
+
+/// A world whose agent writes one file and reports, with these verify commands.
+async fn world(commands: &str) -> World {
+    let replies = vec![
+        calls(&[("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" }))]),
+        reports("Written.", json!([])),
+    ];
+    let world = solo(replies, None, "").await;
+    world.verify(commands);
+    world
+}
+
+fn codes(output: &Value) -> Vec<&str> {
+    output["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_whose_tests_fail_is_no_success_and_everybody_reads_that_first() {
+    let world = world(&says_much_and_ends_with(1)).await;
+    let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (shown, progress) = (text(&done.stdout), text(&done.stderr));
+    assert_eq!(done.status.code(), Some(1), "{shown}{progress}");
+    let first = "Changed, but `sh -c for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do echo line-$n; done; exit 1` failed (exit 1)";
+    assert!(shown.starts_with(first), "{shown}");
+    let issue = world.sim.issue("demo/shop", 7).unwrap();
+    assert_eq!(issue.labels, ["agentd:no-evidence"]);
+    let comment = &issue.comments[0].body;
+    assert!(comment.lines().nth(1).is_some_and(|line| line.starts_with(&format!("**{first}"))), "{comment}");
+    let pulls = world.sim.pulls("demo/shop");
+    assert!(pulls[0].pull.as_ref().unwrap().draft);
+    let body = pulls[0].body.as_ref().unwrap();
+    let head = body.lines().find(|line| !line.starts_with("<!--") && !line.starts_with("> [!")).unwrap();
+    assert!(head.contains(first), "{body}");
+    let (_, listed) = world.json(&["runs", "list"]).await;
+    let run = listed[0]["run_id"].as_str().unwrap().to_owned();
+    let report = text(&world.agentd(&["runs", "report", &run]).await.stdout);
+    let said = report.lines().filter(|line| !line.trim().is_empty()).nth(1).unwrap();
+    assert!(said.starts_with(&format!("**{first}")), "{report}");
+    let show = text(&world.agentd(&["runs", "show", &run]).await.stdout);
+    assert!(show.contains("NO_EVIDENCE (verify_failed)") && show.contains(first), "{show}");
+    for told in [&shown, comment, body, &report, &show] {
+        assert!(told.contains("line-15") && told.contains("line-6\n"), "its last ten lines: {told}");
+        assert!(!told.contains("line-5\n"), "ten, not more: {told}");
+        assert!(told.contains("fails on develop"), "the same there, before the change: {told}");
+    }
+    let mut command = world.command_in(&["why", "7"]);
+    let why = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(text(&why.stdout).contains(first), "{}", text(&why.stdout));
+    let (_, output) = world.json(&["runs", "show", &run]).await;
+    assert_eq!((&output["success"], &output["exit_code"]), (&json!(false), &json!(1)), "{output:#}");
+    assert!(codes(&output).contains(&"also_red_on_base"), "{output:#}");
+    let (_, stats) = world.json(&["runs", "stats"]).await;
+    assert_eq!(stats["success_rate"], json!(0.0), "{stats:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_fails_only_with_the_change_is_not_said_to_fail_before_it() {
+    let world = world("[[\"sh\", \"-c\", \"test ! -e lib/new.sh\"]]").await;
+    let (code, output) = run(&world).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("verify_failed")), "{output:#}");
+    assert!(!codes(&output).contains(&"also_red_on_base"), "{output:#}");
+    let events = text(&world.agentd(&["runs", "events", "latest"]).await.stdout);
+    assert!(events.contains("\"also_red_on_base\":false"), "it was tried: {events}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_could_not_run_is_told_as_such() {
+    for (commands, told) in [
+        ("[[\"sh\", \"-c\", \"exit 127\"]]", "Changed, but `sh -c exit 127` could not run (exit 127)"),
+        ("[[\"sh\", \"-c\", \"exit 126\"]]", "Changed, but `sh -c exit 126` could not run (exit 126)"),
+        ("[[\"no-such-program-here\"]]", "Changed, but `no-such-program-here` could not run ("),
+    ] {
+        let world = world(commands).await;
+        let (code, output) = run(&world).await;
+        assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("verify_failed")), "{output:#}");
+        let message = output["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(told), "{message}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tools_program_that_failed_is_not_shown_as_ok() {
+    let command = |end: &str| ("run_command", json!({ "argv": ["sh", "-c", format!("exit {end}")] }));
+    let replies =
+        vec![calls(&[command("3"), command("126"), command("0")]), reports("Nothing to do.", json!([]))];
+    let allow =
+        "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    let world = solo(replies, Some(allow), "").await;
+    let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let progress = text(&done.stderr);
+    for told in ["run_command: exit 3 (", "run_command: could not run (exit 126) (", "run_command: ok ("] {
+        assert_eq!(progress.matches(told).count(), 1, "{told}: {progress}");
+    }
+    let show = text(&world.agentd(&["runs", "show", "latest"]).await.stdout);
+    assert!(show.contains("2 ended with another exit code than 0"), "{show}");
+    world.finish().await;
+}
