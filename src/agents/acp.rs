@@ -1,5 +1,6 @@
 //! The Agent Client Protocol: one session, one prompt, over lines of JSON-RPC; permissions are asked of the gate.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,12 +14,13 @@ use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
 use super::wish;
-use crate::domain::agent_program::Permissions;
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_desk::AgentWish;
 use crate::engine::agent_task::AgentTask;
 use crate::engine::gate::Permission;
+use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
 
 /// The version of the protocol that is spoken.
@@ -338,6 +340,39 @@ fn wish(message: &Value) -> AgentWish {
             tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
             arguments: json!({}),
         },
+    }
+}
+
+/// Hears a talk of which only the program's side is there.
+pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
+    let Ok(cwd) = AbsPath::new("/") else { return };
+    let Some(usual) = AgentProgram::usual(Backend::ClaudeCode) else { return };
+    let program = AgentProgram { backend: Backend::Acp, permissions: Permissions::Policy, ..usual };
+    let launch = Launch {
+        program,
+        home: cwd.clone(),
+        cwd,
+        environment: Vec::new(),
+        caged: None,
+        counted: Arc::default(),
+    };
+    let (out, mut inbox) = mpsc::channel(WAITING);
+    let mut talk = Talk {
+        launch: &launch,
+        task,
+        entry: None,
+        out,
+        waiting: INITIALIZE,
+        loaded: false,
+        session: String::new(),
+        after_tool: false,
+    };
+    let mut lines = Lines::new(output);
+    while let Ok(Line::Text(line)) = lines.next().await {
+        if !line.trim().is_empty() && !matches!(talk.message(&line).await, Ok(Next::More)) {
+            break;
+        }
+        while inbox.try_recv().is_ok() {}
     }
 }
 

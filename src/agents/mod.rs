@@ -17,3 +17,6 @@ mod codex;
 mod gemini;
 mod opencode;
 mod reader;
+mod replay;
+
+pub use replay::read_output;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use git2::{Delta, DiffOptions, ObjectType, Oid, Repository, Tree};
 
 use super::checkout::{commit_id, oid};
+use super::compared::compared;
 use super::error::GitError;
 use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
@@ -19,6 +20,8 @@ const SUBMODULE: i32 = 0o160_000;
 const BINARY_LOOK: usize = 8_000;
 /// Entries of a folder behind a link that are named.
 const MOST_BEHIND: usize = 200;
+/// Folders behind a link that are looked into: they can be more than they are objects.
+const MOST_FOLDERS: usize = 2_000;
 
 /// Looks at lines that were added, with their numbers; says which of them are of note, and as what.
 pub type Inspect = Arc<dyn Fn(&[(u32, &str)]) -> Vec<(u32, String)> + Send + Sync>;
@@ -178,7 +181,7 @@ impl Look<'_> {
         for (at, parent) in roots.iter().enumerate() {
             let mut options = DiffOptions::new();
             options.include_typechange(true).max_size(i64::try_from(LARGEST_FILE).unwrap_or(i64::MAX));
-            let diff = self.repository.diff_tree_to_tree(*parent, Some(tree), Some(&mut options))?;
+            let diff = compared(self.repository, *parent, Some(tree), &mut options)?;
             let mut here = Changed::new();
             for delta in diff.deltas() {
                 let side = |file: &git2::DiffFile<'_>| Entry { id: file.id(), mode: i32::from(file.mode()) };
@@ -304,16 +307,18 @@ fn behind(repository: &Repository, tree: &Tree<'_>, link: &str, target: &[u8]) -
     let Ok(target) = target else { return Vec::new() };
     let mut found = Vec::new();
     let mut open = vec![(target, link.to_owned())];
+    let mut folders = 0;
     while let Some((id, shown)) = open.pop() {
         // What is no folder is named already.
         let Ok(folder) = repository.find_tree(id) else { continue };
+        folders += 1;
         for entry in &folder {
             let path = format!("{shown}/{}", String::from_utf8_lossy(entry.name_bytes()));
             match entry.kind() {
                 Some(ObjectType::Tree) => open.push((entry.id(), path)),
                 _ => found.push(path),
             }
-            if found.len() >= MOST_BEHIND {
+            if found.len() >= MOST_BEHIND || folders > MOST_FOLDERS {
                 return found;
             }
         }

@@ -5,9 +5,10 @@
 
 use std::fs;
 
-use git2::{ObjectType, Odb, Oid};
+use git2::{DiffOptions, ObjectType, Odb, Oid};
 
 use super::checkout::Checkout;
+use super::compared::compared;
 use super::error::GitError;
 use super::program::Identity;
 use super::submodules::plain_head;
@@ -146,7 +147,15 @@ impl Worktree {
                 }
                 let (new, old) = (Oid::from_str(wanted.as_str())?, Oid::from_str(base.as_str())?);
                 let continues = repository.graph_descendant_of(new, old).unwrap_or(false);
-                Ok((!continues).then(|| "they do not continue the branch".to_owned()))
+                if !continues {
+                    return Ok(Some("they do not continue the branch".to_owned()));
+                }
+                // git itself makes an index of all its paths.
+                let (new, old) = (repository.find_commit(new)?.tree()?, repository.find_commit(old)?.tree()?);
+                match compared(repository, Some(&old), Some(&new), &mut DiffOptions::new()) {
+                    Err(GitError::TooManyPaths) => Ok(Some(GitError::TooManyPaths.to_string())),
+                    other => other.map(|_| None),
+                }
             })
             .await?;
         if let Some(why) = left {

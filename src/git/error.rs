@@ -124,6 +124,9 @@ pub enum GitError {
         /// The most.
         limit: u64,
     },
+    /// Trees with more paths between them than anybody looks at.
+    #[error("more paths differ than agentd compares")]
+    TooManyPaths,
     /// Longer than its limit.
     #[error("git {what} did not end within {seconds} s")]
     TimedOut {

@@ -3,6 +3,7 @@
 pub mod error;
 pub mod hardening;
 pub mod program;
+pub mod output;
 pub mod checkout;
 pub mod remote;
 pub mod push;
@@ -10,6 +11,7 @@ pub mod place;
 pub mod needs;
 pub mod submodules;
 pub mod prepare;
+mod compared;
 pub mod worktree;
 pub mod snapshot;
 pub mod scratch;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::checkout::Checkout;
 use super::error::GitError;
+use super::output;
 use super::place::{Entry, Head, entries, resolved};
 use super::worktree::Worktree;
 use crate::domain::name::{BranchName, CommitId};
@@ -224,9 +225,8 @@ impl Worktree {
     /// too: git removes no worktree that has any.
     async fn nested_repository(&self) -> Result<Option<String>, GitError> {
         let staged = self.call(["ls-files", "--stage", "-z"]).await?.text().await?;
-        let submodule = staged.split('\0').find_map(|line| line.strip_prefix("160000 ")?.split_once('\t'));
-        if let Some((_, path)) = submodule {
-            return Ok(Some(path.to_owned()));
+        if let Some(path) = output::first_submodule(&staged) {
+            return Ok(Some(path));
         }
         let root = self.path().as_path().to_owned();
         let found = tokio::task::spawn_blocking(move || nested_below(&root));

@@ -2,6 +2,7 @@
 
 use super::checkout::Checkout;
 use super::error::{GitError, last_lines};
+use super::output;
 use super::program::failure;
 use super::remote::Remote;
 use crate::domain::name::{BranchName, CommitId};
@@ -81,13 +82,12 @@ impl Checkout {
         args.extend(["--".into(), remote.target(), format!("{commit}:{}", branch.full())]);
         let exit = self.remote_call(remote, args).await?.exit().await?;
         let answer = exit.stdout.text();
-        let line = answer.lines().find(|line| line.contains(&format!(":{}\t", branch.full())));
-        let outcome = match line.map(|line| (line.chars().next(), line)) {
-            Some((Some('='), _)) => PushOutcome::UpToDate,
-            Some((Some('!'), line)) if line.contains("stale info") || line.contains("fetch first") => {
+        let outcome = match output::pushed(&answer, branch) {
+            Some(('=', _)) => PushOutcome::UpToDate,
+            Some(('!', line)) if line.contains("stale info") || line.contains("fetch first") => {
                 PushOutcome::Stale { actual: self.remote_branch(remote, branch).await? }
             }
-            Some((Some('!'), line)) if line.contains("[remote rejected]") => {
+            Some(('!', line)) if line.contains("[remote rejected]") => {
                 let told = exit.stderr.text();
                 let told = told.lines().filter_map(|line| line.strip_prefix("remote:")).map(str::trim);
                 let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
@@ -102,7 +102,7 @@ impl Checkout {
                 }
                 PushOutcome::Refused { detail }
             }
-            Some((Some('!'), line)) => {
+            Some(('!', line)) => {
                 PushOutcome::Refused { detail: line.rsplit('\t').next().unwrap_or_default().to_owned() }
             }
             Some(_) if exit.success() => PushOutcome::Pushed,

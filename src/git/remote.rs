@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checkout::{Checkout, RefConflict, conflict};
 use super::error::GitError;
+use super::output;
 use super::program::{Call, Protocols, failure};
 use crate::domain::name::{BranchName, CommitId};
 
@@ -172,11 +173,7 @@ impl Checkout {
         let mut args = vec!["ls-remote".to_owned(), "--quiet".into(), "--".into(), remote.target()];
         args.extend(patterns.iter().cloned());
         let text = self.remote_call(remote, args).await?.text().await?;
-        let parse = |line: &str| {
-            let (id, name) = line.split_once('\t')?;
-            Some((name.to_owned(), CommitId::parse(id).ok()?))
-        };
-        Ok(text.lines().filter_map(parse).collect())
+        Ok(output::heads(&text))
     }
 
     /// Brings branches of the remote here and gives their commits, in order; `None` for one that it does not have.

@@ -6,6 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
+use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
 use super::worktree::{LARGEST_FILE, Worktree};
@@ -118,12 +119,9 @@ impl Worktree {
         let mut listed = staged.map_err(|error| GitError::Lost(error.to_string()))??;
         let others = ["ls-files", "--others", "--exclude-standard", "-z"];
         let others = self.call(others).await?.index(index).text().await?;
-        for path in others.split('\0').filter(|path| !path.is_empty()) {
-            match path.strip_suffix('/') {
-                Some(repository) => listed.embedded.push(repository.to_owned()),
-                None => listed.files.push(path.to_owned()),
-            }
-        }
+        let (embedded, files) = output::others(&others);
+        listed.embedded.extend(embedded);
+        listed.files.extend(files);
         Ok(listed)
     }
 
@@ -143,8 +141,8 @@ impl Worktree {
             let paths: String = found.iter().map(|(path, _)| format!("{path}\0")).collect();
             let asked =
                 self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(paths).text().await?;
-            let fields: Vec<&str> = asked.split('\0').collect();
-            found.retain(|(path, _)| !fields.chunks(3).any(|one| one == [path.as_str(), "filter", "lfs"]));
+            let under = output::under_lfs(&asked);
+            found.retain(|(path, _)| !under.contains(path.as_str()));
         }
         Ok(found)
     }
@@ -311,8 +309,6 @@ fn file_name(path: &AbsPath) -> String {
     path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Copies an index; false where there is none. Its time comes along: git tells by it which files may have changed in
-/// the very moment it was written.
 /// The entries of an index.
 fn staged(index: &AbsPath) -> Result<Listed, GitError> {
     let lost = |error: git2::Error| GitError::Lost(format!("{index}: {}", error.message()));
@@ -338,6 +334,8 @@ async fn digest(index: &AbsPath) -> Result<[u8; 32], GitError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
 }
 
+/// Copies an index; false where there is none. Its time comes along: git tells by it which files may have changed in
+/// the very moment it was written.
 pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError> {
     let (from, to) = (from.clone(), to.clone());
     let work = move || match files::copy_with_time(from.as_path(), to.as_path()) {

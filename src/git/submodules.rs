@@ -5,6 +5,7 @@ use std::fs;
 
 use super::checkout::Checkout;
 use super::error::GitError;
+use super::output::{self, Declared, declared};
 use super::program::{Protocols, protocol_of};
 use super::remote::Remote;
 use super::worktree::Worktree;
@@ -15,15 +16,6 @@ use crate::sys::paths::AbsPath;
 const LONGEST_HEAD: u64 = 4096;
 /// Longest list of a repository's refs.
 const LONGEST_REFS: u64 = 4 << 20;
-
-/// A submodule as `.gitmodules` has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Declared {
-    /// Its name there.
-    pub name: String,
-    /// Its address, as written.
-    pub url: String,
-}
 
 /// Why an address is not one for a submodule; `base` = the address of the remote that relative ones are relative to.
 pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
@@ -40,17 +32,6 @@ pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
         "ext" => Some("it would run a program"),
         _ => None,
     }
-}
-
-/// Reads the output of `git config --list -z`: key, line feed, value, NUL.
-fn declared(listing: &[u8]) -> Vec<Declared> {
-    let text = String::from_utf8_lossy(listing);
-    let entry = |entry: &str| {
-        let (key, url) = entry.split_once('\n')?;
-        let name = key.strip_prefix("submodule.")?.strip_suffix(".url")?;
-        Some(Declared { name: name.to_owned(), url: url.to_owned() })
-    };
-    text.split('\0').filter_map(entry).collect()
 }
 
 /// The commit that a repository's HEAD says, followed once, from plain files alone: nothing of its configuration is read, no
@@ -79,7 +60,7 @@ pub(super) fn plain_head(git_dir: &AbsPath) -> Option<CommitId> {
 }
 
 /// The commit that the repository in a submodule's folder stands on.
-pub(super) fn commit_in(folder: &AbsPath) -> Option<CommitId> {
+pub fn commit_in(folder: &AbsPath) -> Option<CommitId> {
     let link = folder.join(".git");
     let meta = link.as_path().symlink_metadata().ok()?;
     if meta.is_dir() {
@@ -141,9 +122,7 @@ impl Worktree {
         ] {
             let list = ["config", way, place, "--no-includes", "--list", "--name-only", "-z"];
             let exit = self.call(list).await?.exit().await?;
-            let listing = String::from_utf8_lossy(&exit.stdout.head).into_owned();
-            let named = |key: &str| Some(key.strip_prefix("submodule.")?.rsplit_once('.')?.0.to_owned());
-            names.extend(listing.split('\0').filter_map(named));
+            names.extend(output::submodules(&exit.stdout.head));
         }
         Ok(names.into_iter().map(|name| (format!("submodule.{name}.ignore"), "all".to_owned())).collect())
     }

@@ -1,6 +1,7 @@
 //! Taking in what happened on another branch: merged into the files of a worktree, committed with the work that follows.
 
 use super::error::GitError;
+use super::output;
 use super::program::{Identity, failure};
 use super::worktree::Worktree;
 use crate::domain::name::CommitId;
@@ -81,9 +82,6 @@ impl Worktree {
     async fn unmerged(&self) -> Result<Vec<String>, GitError> {
         // Not `diff`: that looks for changes inside of submodules, by running git there.
         let listed = self.call(["ls-files", "--unmerged", "-z"]).await?.text().await?;
-        let mut files: Vec<String> =
-            listed.split('\0').filter_map(|line| Some(line.split_once('\t')?.1.to_owned())).collect();
-        files.dedup();
-        Ok(files)
+        Ok(output::unmerged(&listed))
     }
 }

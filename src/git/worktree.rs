@@ -9,6 +9,7 @@ use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
 use std::sync::Arc;
 
+use super::compared::compared;
 use super::error::GitError;
 use super::program::Call;
 use super::snapshot::Snapshots;
@@ -230,7 +231,7 @@ impl Worktree {
                 if let Some(path) = &path {
                     options.pathspec(path).disable_pathspec_match(true);
                 }
-                let diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), Some(&mut options))?;
+                let diff = compared(repository, old.as_ref(), Some(&new), &mut options)?;
                 patch_text(&diff, cap)
             })
             .await
@@ -302,7 +303,7 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
 fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
-    let mut diff = repository.diff_tree_to_tree(old.as_ref(), Some(&new), Some(&mut bounded()))?;
+    let mut diff = compared(repository, old.as_ref(), Some(&new), &mut bounded())?;
     let mut similar = git2::DiffFindOptions::new();
     // To find what is alike, whole files are read.
     similar.exact_match_only(has_large(repository, &diff)?);
@@ -390,7 +391,7 @@ impl Checkout {
         let (base, head) = (base.clone(), head.clone());
         self.library(move |repository| {
             let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
-            let diff = repository.diff_tree_to_tree(old.as_ref(), new.as_ref(), Some(&mut bounded()))?;
+            let diff = compared(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
             patch_text(&diff, cap)
         })
         .await

@@ -14,6 +14,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const SECONDARY: Duration = Duration::from_secs(60);
 /// Longest pause that a doubling reaches.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
+/// Longest pause that is taken at its word: GitHub's own limits end within the hour, and what stands in between may say anything.
+const BELIEVED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a limited request has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +122,9 @@ impl Breaker {
             .and_then(|seconds| DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0));
         // GitHub's clock against GitHub's clock: ours may be off.
         let until_reset = match (reset, date) {
-            (Some(reset), Some(date)) => (reset - date).to_std().unwrap_or(SHORTEST).max(SHORTEST),
+            (Some(reset), Some(date)) => {
+                (reset - date).to_std().unwrap_or(SHORTEST).clamp(SHORTEST, BELIEVED)
+            }
             _ => SECONDARY,
         };
         let remaining = number("x-ratelimit-remaining");
@@ -153,7 +157,7 @@ impl Breaker {
         }
         state.in_a_row += 1;
         let doubled = SECONDARY.saturating_mul(1 << (state.in_a_row - 1).min(10)).min(LONGEST);
-        let wait = retry_after.unwrap_or(doubled).max(SHORTEST);
+        let wait = retry_after.unwrap_or(doubled).clamp(SHORTEST, BELIEVED);
         let reset = date.and_then(|date| date.checked_add_signed(TimeDelta::from_std(wait).ok()?));
         state.secondary = Some(Gate { until: now + wait, reset });
         true
@@ -191,6 +195,18 @@ impl Breaker {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+/// Takes in answers that come one after the other, and gives what is known then; for those who try it with what GitHub does
+/// not send.
+#[doc(hidden)]
+pub fn read_limits<'a>(answers: impl IntoIterator<Item = (u16, &'a HeaderMap, &'a str)>) -> Snapshot {
+    let (breaker, now) = (Breaker::default(), Instant::now());
+    for (status, headers, message) in answers {
+        breaker.note("core", status, headers, message, now);
+        breaker.pause("core", now);
+    }
+    breaker.snapshot(now)
 }
 
 /// The `Date` header: GitHub's clock.
@@ -252,6 +268,21 @@ mod tests {
         assert!(!breaker.note("core", 200, &headers(&[]), "", now));
         assert!(breaker.note("core", 429, &headers(&[("retry-after", "7")]), "", now));
         assert_eq!(breaker.pause("core", now).unwrap().wait, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_wait_beyond_all_time_is_a_day() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        assert!(breaker.note("core", 429, &headers(&[("retry-after", "18446744073709551615")]), "", now));
+        assert_eq!(breaker.pause("core", now).unwrap().wait, BELIEVED);
+        let (breaker, reset) = (Breaker::default(), "8210266876799");
+        let answer = [
+            ("date", "Sat, 21 Nov 2026 08:00:00 GMT"),
+            ("x-ratelimit-remaining", "0"),
+            ("x-ratelimit-reset", reset),
+        ];
+        assert!(breaker.note("core", 403, &headers(&answer), "", now));
+        assert_eq!(breaker.pause("core", now).unwrap().wait, BELIEVED);
     }
 
     #[test]

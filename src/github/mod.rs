@@ -26,7 +26,7 @@ mod text_history_wire;
 pub mod listing_format;
 
 pub use auth::GitToken;
-pub use breaker::{Budget, Snapshot};
+pub use breaker::{Budget, Snapshot, read_limits};
 pub use client::{Client, Settings};
 pub use comments::Comment;
 pub use dependencies::Dependency;

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use secrecy::ExposeSecret;
 
-use super::failure::invalid;
+use super::failure::{Refusal, invalid};
 use super::sse::{Event, Events};
 use super::transport::{Answer, Endpoint, cut_off, timed_out};
 use super::{anthropic, gemini, openai, openai_responses};
@@ -227,6 +227,12 @@ pub fn read_reply(kind: ProviderKind, request: &ModelRequest, body: &[u8]) -> Re
         ProviderKind::OpenaiResponses => openai_responses::read(request, body),
         ProviderKind::Gemini => gemini::read(request, body),
     }
+}
+
+/// Reads a provider's refusal; for those who try it with what no provider sends.
+#[doc(hidden)]
+pub fn read_refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> ModelError {
+    Refusal::answer(status, headers, body, chrono::DateTime::UNIX_EPOCH).into_error()
 }
 
 /// Reads a provider's stream of events, in slices as they come; for those who try it with what no provider sends.

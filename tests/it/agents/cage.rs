@@ -256,7 +256,8 @@ fn said(world: &World, corpus: &Corpus, mode: &str, templates: &Templates) -> Ve
             words => words.iter().map(|word| templates.fill(word)).collect(),
         };
         for word in never.iter().chain(&fixed).filter(|word| said.contains(*word)) {
-            wrong.push(format!("{}: it printed \"{word}\"", attack.name));
+            let line = said.lines().find(|line| line.contains(word.as_str())).unwrap_or_default();
+            wrong.push(format!("{}: it printed \"{word}\" in: {line}", attack.name));
         }
     }
     wrong

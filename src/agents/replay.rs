@@ -1,0 +1,43 @@
+//! What a program wrote, read without the program: for those who try it with what none writes.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::events::Heard;
+use super::lines::{Line, Lines};
+use super::reader::Reader;
+use crate::domain::agent_program::Backend;
+use crate::domain::message::TokenUsage;
+use crate::engine::agent_desk::AgentDesk;
+use crate::engine::agent_said::{AgentProgress, AgentSaid};
+use crate::engine::agent_task::AgentTask;
+
+/// Reads the whole standard output of a program of this kind, and gives what it said by it.
+#[doc(hidden)]
+pub async fn read_output(backend: Backend, output: &[u8]) -> AgentSaid {
+    let progress = AgentProgress::default();
+    let Some(mut reader) = Reader::of(backend, TokenUsage::default()) else {
+        // Nobody stands at the desk: what the program asks for is not allowed.
+        let (desk, _) = AgentDesk::new(Arc::from([]));
+        let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());
+        let task = AgentTask {
+            prompt,
+            resume: None,
+            anew: None,
+            schema: None,
+            progress: progress.clone(),
+            desk,
+            cancel,
+        };
+        super::acp::hear(&task, output).await;
+        return progress.so_far();
+    };
+    let mut lines = Lines::new(output);
+    while let Ok(Line::Text(line)) = lines.next().await {
+        if reader.line(&line, &progress) != Heard::More {
+            break;
+        }
+    }
+    progress.so_far()
+}

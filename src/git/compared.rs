@@ -1,0 +1,42 @@
+//! Comparing two trees, after counting how far they are apart: a few objects can hold more paths than there is memory for.
+
+use std::collections::BTreeMap;
+
+use git2::{Diff, DiffOptions, ObjectType, Oid, Repository, Tree};
+
+use super::error::GitError;
+
+/// Bytes of paths that differ, and what each costs beside.
+const MOST: usize = 64 << 20;
+const EACH: usize = 64;
+
+/// What differs between two trees.
+pub(super) fn compared<'r>(
+    repository: &'r Repository,
+    old: Option<&Tree<'r>>,
+    new: Option<&Tree<'r>>,
+    options: &mut DiffOptions,
+) -> Result<Diff<'r>, GitError> {
+    let mut left = MOST;
+    // Trees by id, and the length of the path at which they stand.
+    let mut open = vec![(old.map(Tree::id), new.map(Tree::id), 0_usize)];
+    while let Some((old, new, length)) = open.pop() {
+        let mut names: BTreeMap<Vec<u8>, [Option<(Oid, bool)>; 2]> = BTreeMap::new();
+        for (side, id) in [old, new].into_iter().enumerate() {
+            let Some(id) = id else { continue };
+            for entry in &repository.find_tree(id)? {
+                let found = (entry.id(), entry.kind() == Some(ObjectType::Tree));
+                names.entry(entry.name_bytes().to_vec()).or_default()[side] = Some(found);
+            }
+        }
+        for (name, sides) in names.into_iter().filter(|(_, [old, new])| old != new) {
+            let length = length + 1 + name.len();
+            left = left.checked_sub(length + EACH).ok_or(GitError::TooManyPaths)?;
+            let [old, new] = sides.map(|side| side.filter(|(_, folder)| *folder).map(|(id, _)| id));
+            if old.is_some() || new.is_some() {
+                open.push((old, new, length));
+            }
+        }
+    }
+    Ok(repository.diff_tree_to_tree(old, new, Some(options))?)
+}

@@ -1,0 +1,75 @@
+//! What git prints, read. Names in it are whoever's: files, branches and addresses are called as somebody liked.
+
+use std::collections::BTreeSet;
+
+use crate::domain::name::{BranchName, CommitId};
+
+/// A submodule as `.gitmodules` has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name there.
+    pub name: String,
+    /// Its address, as written.
+    pub url: String,
+}
+
+/// `config --list -z`: key, line feed, value, NUL.
+pub fn declared(listing: &[u8]) -> Vec<Declared> {
+    let text = String::from_utf8_lossy(listing);
+    let entry = |entry: &str| {
+        let (key, url) = entry.split_once('\n')?;
+        let name = key.strip_prefix("submodule.")?.strip_suffix(".url")?;
+        Some(Declared { name: name.to_owned(), url: url.to_owned() })
+    };
+    text.split('\0').filter_map(entry).collect()
+}
+
+/// `config --list --name-only -z`: the submodules that it has a key for.
+pub fn submodules(listing: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(listing);
+    let named = |key: &str| Some(key.strip_prefix("submodule.")?.rsplit_once('.')?.0.to_owned());
+    text.split('\0').filter_map(named).collect()
+}
+
+/// `ls-remote`: names of refs with their commits.
+pub fn heads(text: &str) -> Vec<(String, CommitId)> {
+    let parse = |line: &str| {
+        let (id, name) = line.split_once('\t')?;
+        Some((name.to_owned(), CommitId::parse(id).ok()?))
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// `push --porcelain`: the sign and the line of a branch.
+pub fn pushed<'a>(text: &'a str, branch: &BranchName) -> Option<(char, &'a str)> {
+    let line = text.lines().find(|line| line.contains(&format!(":{}\t", branch.full())))?;
+    Some((line.chars().next()?, line))
+}
+
+/// `check-attr -z … filter`: the paths that are under Git LFS.
+pub fn under_lfs(text: &str) -> BTreeSet<&str> {
+    let fields: Vec<&str> = text.split('\0').collect();
+    let path = |one: &[&'_ str]| matches!(one, [_, "filter", "lfs"]);
+    fields.chunks(3).filter(|one| path(one)).map(|one| one[0]).collect()
+}
+
+/// `ls-files --others -z`: repositories that stand around, and files.
+pub fn others(text: &str) -> (Vec<String>, Vec<String>) {
+    let (repositories, files): (Vec<&str>, Vec<&str>) =
+        text.split('\0').filter(|path| !path.is_empty()).partition(|path| path.ends_with('/'));
+    let owned = |paths: Vec<&str>| paths.into_iter().map(str::to_owned).collect();
+    (owned(repositories.into_iter().filter_map(|path| path.strip_suffix('/')).collect()), owned(files))
+}
+
+/// `ls-files --unmerged -z`: files in conflict, each once.
+pub fn unmerged(text: &str) -> Vec<String> {
+    let mut files: Vec<String> =
+        text.split('\0').filter_map(|line| Some(line.split_once('\t')?.1.to_owned())).collect();
+    files.dedup();
+    files
+}
+
+/// `ls-files --stage -z`: the first submodule.
+pub fn first_submodule(text: &str) -> Option<String> {
+    text.split('\0').find_map(|line| Some(line.strip_prefix("160000 ")?.split_once('\t')?.1.to_owned()))
+}
