@@ -127,6 +127,14 @@ pub enum GitError {
     /// Trees with more paths between them than anybody looks at.
     #[error("more paths differ than agentd compares")]
     TooManyPaths,
+    /// An entry of a tree that git itself does not make.
+    #[error("the entry \"{name}\" of a tree has the mode {mode:o}, which git does not know")]
+    OddEntry {
+        /// Its name.
+        name: String,
+        /// Its mode.
+        mode: i32,
+    },
     /// Longer than its limit.
     #[error("git {what} did not end within {seconds} s")]
     TimedOut {

@@ -622,8 +622,8 @@ fn of_git_objects() -> Vec<Parser> {
         with(
             "trees",
             |objects| {
-                let odd = entry("160000 vendor", objects.blob);
-                vec![raw_of(objects, objects.tree), odd]
+                let odd = |what| entry(what, objects.blob);
+                vec![raw_of(objects, objects.tree), odd("160000 vendor"), odd("60000 a.txt")]
             },
             |objects, bytes| {
                 objects.told(|write| {

@@ -4,7 +4,7 @@
 
 use agentd::sim::World as Sim;
 
-use super::{daemon, issue, label, labels, of, polled, world};
+use super::{daemon, issue, label, labels, of, polled, polls, world};
 use crate::outside::daemons::until;
 use crate::outside::world::World;
 
@@ -111,6 +111,12 @@ fn counted(world: &World) -> usize {
     world.sim.requests().iter().filter(|asked| asked.counted && !asked.target.starts_with("/model")).count()
 }
 
+/// Comments that agentd wrote.
+fn refusals(world: &World) -> usize {
+    let requests = world.sim.requests();
+    requests.iter().filter(|asked| asked.method == "POST" && asked.target.ends_with("/comments")).count()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_strangers_write_costs_a_few_requests_a_tick_and_then_none() {
     let world = world().await;
@@ -121,11 +127,14 @@ async fn what_strangers_write_costs_a_few_requests_a_tick_and_then_none() {
     let daemon = daemon(&world).await;
     for (name, storm) in STORMS {
         polled(&world, 2).await;
-        let before = counted(&world);
+        let (before, refused) = (counted(&world), refusals(&world));
+        let ticks = polls(&world);
         storm(&mut world.sim.world());
         polled(&world, 4).await;
         let cost = counted(&world) - before;
         assert!(cost <= 5 * TICK, "{name}: {cost} requests in four polls");
+        let (told, ticks) = (refusals(&world) - refused, polls(&world) - ticks);
+        assert!(told <= ticks + 1, "{name}: {told} refusals in {ticks} polls");
         // A command of somebody who may is followed all the same.
         let number = 90 + labels_done(&world);
         issue(&mut world.sim.world(), number, "nina");
