@@ -29,7 +29,11 @@ pub(super) fn compared<'r>(
             let Some(id) = id else { continue };
             for entry in &repository.find_tree(id)? {
                 let found = (entry.id(), entry.filemode_raw());
-                names.entry(entry.name_bytes().to_vec()).or_default()[side] = Some(found);
+                let name = entry.name_bytes();
+                // Two of one name would count as one here, and not where they are compared.
+                if names.entry(name.to_vec()).or_default()[side].replace(found).is_some() {
+                    return Err(GitError::TwoEntries { name: String::from_utf8_lossy(name).into_owned() });
+                }
             }
         }
         for (name, sides) in names.into_iter().filter(|(_, [old, new])| old != new) {

@@ -127,6 +127,12 @@ pub enum GitError {
     /// Trees with more paths between them than anybody looks at.
     #[error("more paths differ than agentd compares")]
     TooManyPaths,
+    /// Two entries of a tree with one name.
+    #[error("a tree has two entries with the name \"{name}\"")]
+    TwoEntries {
+        /// The name.
+        name: String,
+    },
     /// An entry of a tree that git itself does not make.
     #[error("the entry \"{name}\" of a tree has the mode {mode:o}, which git does not know")]
     OddEntry {

@@ -623,7 +623,12 @@ fn of_git_objects() -> Vec<Parser> {
             "trees",
             |objects| {
                 let odd = |what| entry(what, objects.blob);
-                vec![raw_of(objects, objects.tree), odd("160000 vendor"), odd("60000 a.txt")]
+                vec![
+                    raw_of(objects, objects.tree),
+                    odd("160000 vendor"),
+                    odd("60000 a.txt"),
+                    [odd("60000 a"), odd("100644 a")].concat(),
+                ]
             },
             |objects, bytes| {
                 objects.told(|write| {

@@ -442,18 +442,25 @@ async fn i21_an_agents_git_directory_lends_nothing_of_other_repositories() {
     }
 }
 
-/// Modes of entries that git makes none of: a block device, no kind at all, a file of one's own, a socket.
-const ODD: [i32; 4] = [0o060_000, 0o000_777, 0o100_600, 0o140_000];
+/// What stands in a tree as git makes none: a block device, no kind at all, a file of one's own, a socket, two of one name.
+const ODD: [&[&str]; 5] = [
+    &["60000 a.txt"],
+    &["777 a.txt"],
+    &["100600 a.txt"],
+    &["140000 a.txt"],
+    &["60000 a.txt", "100644 a.txt"],
+];
 
 #[tokio::test]
 async fn i21_an_entry_of_a_kind_that_git_does_not_know_is_refused_and_no_task_is_lost() {
-    for mode in ODD {
+    for entries in ODD {
         let ground = Ground::new().await;
         let ready = ground.prepare(7).await.unwrap();
         let repository = git2::Repository::open(ground.at(".git").as_path()).unwrap();
         let odb = repository.odb().unwrap();
         let blob = repository.blob(b"one\ntwo\nthree\n").unwrap();
-        let tree = [format!("{mode:o} a.txt\0").as_bytes(), blob.as_bytes()].concat();
+        let entry = |what: &&str| [what.as_bytes(), b"\0", blob.as_bytes()].concat();
+        let tree: Vec<u8> = entries.iter().flat_map(entry).collect();
         let tree = odb.write(git2::ObjectType::Tree, &tree).unwrap();
         let text = format!(
             "tree {tree}\nparent {}\nauthor A <a@b> 0 +0000\ncommitter A <a@b> 0 +0000\n\nx",
@@ -465,8 +472,8 @@ async fn i21_an_entry_of_a_kind_that_git_does_not_know_is_refused_and_no_task_is
         let known = std::slice::from_ref(&ready.head);
         let brought = ready.worktree.bringing((&odd, None), known, (1 << 20, inspect)).await;
         assert!(
-            matches!(brought, Err(GitError::OddEntry { .. })),
-            "{mode:o}: {:?}",
+            matches!(brought, Err(GitError::OddEntry { .. } | GitError::TwoEntries { .. })),
+            "{entries:?}: {:?}",
             brought.map(|all| all.changes)
         );
     }

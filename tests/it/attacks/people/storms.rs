@@ -80,6 +80,10 @@ async fn what_is_forged_in_agentds_form_blocks_nothing_and_is_not_taken_for_its_
 pub type Storm = (&'static str, fn(&mut Sim));
 
 pub const STORMS: &[Storm] = &[
+    // Before those by many accounts, which wait their turn for longer than this looks.
+    ("a command on each of many issues", |sim| {
+        (0..40).for_each(|round| says(sim, FIRST + round, "mallory", "/agentd run"));
+    }),
     ("a hundred comments by one account", |sim| (0..100).for_each(|_| says(sim, FIRST, "mallory", "me too"))),
     ("a hundred commands by one account", |sim| {
         (0..100).for_each(|_| says(sim, FIRST, "mallory", "/agentd run"))
@@ -89,9 +93,6 @@ pub const STORMS: &[Storm] = &[
             let login = sim.user(&format!("m{round}")).login;
             says(sim, FIRST, &login, "/agentd run");
         });
-    }),
-    ("a command on each of many issues", |sim| {
-        (0..40).for_each(|round| says(sim, FIRST + round, "mallory", "/agentd run"));
     }),
     ("a hundred mentions", |sim| {
         (0..100).for_each(|round| says(sim, FIRST + round % 40, "mallory", "@agentd-demo @agentd run"));
