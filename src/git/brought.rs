@@ -20,8 +20,6 @@ const SUBMODULE: i32 = 0o160_000;
 const BINARY_LOOK: usize = 8_000;
 /// Entries of a folder behind a link that are named.
 const MOST_BEHIND: usize = 200;
-/// Folders behind a link that are looked into: they can be more than they are objects.
-const MOST_FOLDERS: usize = 2_000;
 
 /// Looks at lines that were added, with their numbers; says which of them are of note, and as what.
 pub type Inspect = Arc<dyn Fn(&[(u32, &str)]) -> Vec<(u32, String)> + Send + Sync>;
@@ -307,18 +305,16 @@ fn behind(repository: &Repository, tree: &Tree<'_>, link: &str, target: &[u8]) -
     let Ok(target) = target else { return Vec::new() };
     let mut found = Vec::new();
     let mut open = vec![(target, link.to_owned())];
-    let mut folders = 0;
     while let Some((id, shown)) = open.pop() {
         // What is no folder is named already.
         let Ok(folder) = repository.find_tree(id) else { continue };
-        folders += 1;
         for entry in &folder {
             let path = format!("{shown}/{}", String::from_utf8_lossy(entry.name_bytes()));
             match entry.kind() {
                 Some(ObjectType::Tree) => open.push((entry.id(), path)),
                 _ => found.push(path),
             }
-            if found.len() >= MOST_BEHIND || folders > MOST_FOLDERS {
+            if found.len() >= MOST_BEHIND {
                 return found;
             }
         }

@@ -153,7 +153,11 @@ impl Worktree {
                 // git itself makes an index of all its paths.
                 let (new, old) = (repository.find_commit(new)?.tree()?, repository.find_commit(old)?.tree()?);
                 match compared(repository, Some(&old), Some(&new), &mut DiffOptions::new()) {
-                    Err(GitError::TooManyPaths) => Ok(Some(GitError::TooManyPaths.to_string())),
+                    Err(
+                        why @ (GitError::TooManyPaths
+                        | GitError::TwoEntries { .. }
+                        | GitError::OddEntry { .. }),
+                    ) => Ok(Some(why.to_string())),
                     other => other.map(|_| None),
                 }
             })

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use git2::{Diff, DiffOptions, ObjectType, Oid, Repository, Tree};
+use git2::{Diff, DiffOptions, Oid, Repository, Tree};
 
 use super::error::GitError;
 
 /// Bytes of paths that differ, and what each costs beside.
 const MOST: usize = 64 << 20;
 const EACH: usize = 64;
+/// Mode of a folder, and of everything else that git makes; the library ends its thread at any other.
+const FOLDER: i32 = 0o040_000;
+const OTHERS: [i32; 5] = [0o100_644, 0o100_664, 0o100_755, 0o120_000, 0o160_000];
 
 /// What differs between two trees.
 pub(super) fn compared<'r>(
@@ -21,18 +24,28 @@ pub(super) fn compared<'r>(
     // Trees by id, and the length of the path at which they stand.
     let mut open = vec![(old.map(Tree::id), new.map(Tree::id), 0_usize)];
     while let Some((old, new, length)) = open.pop() {
-        let mut names: BTreeMap<Vec<u8>, [Option<(Oid, bool)>; 2]> = BTreeMap::new();
+        let mut names: BTreeMap<Vec<u8>, [Option<(Oid, i32)>; 2]> = BTreeMap::new();
         for (side, id) in [old, new].into_iter().enumerate() {
             let Some(id) = id else { continue };
             for entry in &repository.find_tree(id)? {
-                let found = (entry.id(), entry.kind() == Some(ObjectType::Tree));
-                names.entry(entry.name_bytes().to_vec()).or_default()[side] = Some(found);
+                let found = (entry.id(), entry.filemode_raw());
+                let name = entry.name_bytes();
+                // Two of one name would count as one here, and not where they are compared.
+                if names.entry(name.to_vec()).or_default()[side].replace(found).is_some() {
+                    return Err(GitError::TwoEntries { name: String::from_utf8_lossy(name).into_owned() });
+                }
             }
         }
         for (name, sides) in names.into_iter().filter(|(_, [old, new])| old != new) {
             let length = length + 1 + name.len();
             left = left.checked_sub(length + EACH).ok_or(GitError::TooManyPaths)?;
-            let [old, new] = sides.map(|side| side.filter(|(_, folder)| *folder).map(|(id, _)| id));
+            if let Some((_, mode)) =
+                sides.iter().flatten().find(|(_, mode)| *mode != FOLDER && !OTHERS.contains(mode))
+            {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                return Err(GitError::OddEntry { name, mode: *mode });
+            }
+            let [old, new] = sides.map(|side| side.filter(|(_, mode)| *mode == FOLDER).map(|(id, _)| id));
             if old.is_some() || new.is_some() {
                 open.push((old, new, length));
             }

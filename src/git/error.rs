@@ -127,6 +127,20 @@ pub enum GitError {
     /// Trees with more paths between them than anybody looks at.
     #[error("more paths differ than agentd compares")]
     TooManyPaths,
+    /// Two entries of a tree with one name.
+    #[error("a tree has two entries with the name \"{name}\"")]
+    TwoEntries {
+        /// The name.
+        name: String,
+    },
+    /// An entry of a tree that git itself does not make.
+    #[error("the entry \"{name}\" of a tree has the mode {mode:o}, which git does not know")]
+    OddEntry {
+        /// Its name.
+        name: String,
+        /// Its mode.
+        mode: i32,
+    },
     /// Longer than its limit.
     #[error("git {what} did not end within {seconds} s")]
     TimedOut {

@@ -115,7 +115,7 @@ fn the_attempts_on_git_and_on_a_branch_are_counted() {
 /// Attempts of this file: each vector in each place is tried at every call; redirections; addresses; agents' own git
 /// directories; and the way through the binary, in each mode.
 pub const CASES: usize =
-    (KEYS.len() + HOOKS.len()) * PLACES.len() + REDIRECTIONS.len() + ADDRESSES.len() + 2 + 3;
+    (KEYS.len() + HOOKS.len()) * PLACES.len() + REDIRECTIONS.len() + ADDRESSES.len() + 2 + 3 + 3 + ODD.len();
 
 fn identity() -> Identity {
     Identity { name: "Ada".into(), email: "ada@example.org".into() }
@@ -440,6 +440,79 @@ async fn i21_an_agents_git_directory_lends_nothing_of_other_repositories() {
         assert!(matches!(taken, agentd::git::caged::Taken::Left(_)), "{way}: {taken:?}");
         assert!(!ground.attempt(&ground.repo, &["cat-file", "-e", &blob]).await.success(), "{way}");
     }
+}
+
+/// What stands in a tree as git makes none: a block device, no kind at all, a file of one's own, a socket, two of one name.
+const ODD: [&[&str]; 5] = [
+    &["60000 a.txt"],
+    &["777 a.txt"],
+    &["100600 a.txt"],
+    &["140000 a.txt"],
+    &["60000 a.txt", "100644 a.txt"],
+];
+
+#[tokio::test]
+async fn i21_an_entry_of_a_kind_that_git_does_not_know_is_refused_and_no_task_is_lost() {
+    for entries in ODD {
+        let ground = Ground::new().await;
+        let ready = ground.prepare(7).await.unwrap();
+        let repository = git2::Repository::open(ground.at(".git").as_path()).unwrap();
+        let odb = repository.odb().unwrap();
+        let blob = repository.blob(b"one\ntwo\nthree\n").unwrap();
+        let entry = |what: &&str| [what.as_bytes(), b"\0", blob.as_bytes()].concat();
+        let tree: Vec<u8> = entries.iter().flat_map(entry).collect();
+        let tree = odb.write(git2::ObjectType::Tree, &tree).unwrap();
+        let text = format!(
+            "tree {tree}\nparent {}\nauthor A <a@b> 0 +0000\ncommitter A <a@b> 0 +0000\n\nx",
+            ready.head
+        );
+        let odd = odb.write(git2::ObjectType::Commit, text.as_bytes()).unwrap();
+        let odd = CommitId::parse(&odd.to_string()).unwrap();
+        let inspect: agentd::git::brought::Inspect = std::sync::Arc::new(|_| Vec::new());
+        let known = std::slice::from_ref(&ready.head);
+        let brought = ready.worktree.bringing((&odd, None), known, (1 << 20, inspect)).await;
+        assert!(
+            matches!(brought, Err(GitError::OddEntry { .. } | GitError::TwoEntries { .. })),
+            "{entries:?}: {:?}",
+            brought.map(|all| all.changes)
+        );
+    }
+}
+
+/// A commit on HEAD whose tree has 111 objects' worth of entries and more than a million paths.
+fn bomb(git_dir: &AbsPath) -> git2::Oid {
+    let repository = git2::Repository::open(git_dir.as_path()).unwrap();
+    let blob = repository.blob(b"x").unwrap();
+    let filled = |id, mode| {
+        let mut tree = repository.treebuilder(None).unwrap();
+        (0..110).for_each(|at| drop(tree.insert(format!("{at:03}"), id, mode).unwrap()));
+        tree.write().unwrap()
+    };
+    let tree = filled(filled(filled(blob, 0o100_644), 0o040_000), 0o040_000);
+    let who = git2::Signature::new("Ada", "ada@example.org", &git2::Time::new(0, 0)).unwrap();
+    let parent = repository.head().unwrap().peel_to_commit().unwrap();
+    let tree = repository.find_tree(tree).unwrap();
+    repository.commit(Some("HEAD"), &who, &who, "small", &tree, &[&parent]).unwrap()
+}
+
+#[tokio::test]
+async fn i21_a_few_objects_that_hold_a_million_paths_are_neither_taken_nor_compared() {
+    let ground = Ground::new().await;
+    let ready = ground.prepare(7).await.unwrap();
+    let (tree, base) = (ready.worktree, ready.head);
+    let (caged, _) = tree.caged_git(&ground.at("~/cage"), &identity()).await.unwrap();
+    bomb(caged.dir());
+    let taken = tree.take_commits(&caged).await.unwrap();
+    let agentd::git::caged::Taken::Left(why) = &taken else { panic!("{taken:?}") };
+    assert!(why.contains("more paths differ than agentd compares"), "{why}");
+    assert_eq!(tree.head().await.unwrap().as_ref(), Some(&base));
+    // Without a cage it stands on a branch at once.
+    let bomb = CommitId::parse(&bomb(&ground.at(".git")).to_string()).unwrap();
+    let inspect: agentd::git::brought::Inspect = std::sync::Arc::new(|_| Vec::new());
+    let brought = tree.bringing((&bomb, None), std::slice::from_ref(&base), (1 << 20, inspect)).await;
+    assert!(matches!(brought, Err(GitError::TooManyPaths)), "{:?}", brought.map(drop));
+    let diff = ground.checkout().await.diff(&base, &bomb, 1 << 20).await;
+    assert!(matches!(diff, Err(GitError::TooManyPaths)), "{:?}", diff.map(drop));
 }
 
 /// The whole way of the first break: a command replaces a submodule by a repository of its own; the base branch moves and

@@ -4,7 +4,7 @@
 
 use agentd::sim::World as Sim;
 
-use super::{daemon, issue, label, labels, of, polled, world};
+use super::{daemon, issue, label, labels, of, polled, polls, world};
 use crate::outside::daemons::until;
 use crate::outside::world::World;
 
@@ -80,6 +80,10 @@ async fn what_is_forged_in_agentds_form_blocks_nothing_and_is_not_taken_for_its_
 pub type Storm = (&'static str, fn(&mut Sim));
 
 pub const STORMS: &[Storm] = &[
+    // Before those by many accounts, which wait their turn for longer than this looks.
+    ("a command on each of many issues", |sim| {
+        (0..40).for_each(|round| says(sim, FIRST + round, "mallory", "/agentd run"));
+    }),
     ("a hundred comments by one account", |sim| (0..100).for_each(|_| says(sim, FIRST, "mallory", "me too"))),
     ("a hundred commands by one account", |sim| {
         (0..100).for_each(|_| says(sim, FIRST, "mallory", "/agentd run"))
@@ -89,9 +93,6 @@ pub const STORMS: &[Storm] = &[
             let login = sim.user(&format!("m{round}")).login;
             says(sim, FIRST, &login, "/agentd run");
         });
-    }),
-    ("a command on each of many issues", |sim| {
-        (0..40).for_each(|round| says(sim, FIRST + round, "mallory", "/agentd run"));
     }),
     ("a hundred mentions", |sim| {
         (0..100).for_each(|round| says(sim, FIRST + round % 40, "mallory", "@agentd-demo @agentd run"));
@@ -111,6 +112,12 @@ fn counted(world: &World) -> usize {
     world.sim.requests().iter().filter(|asked| asked.counted && !asked.target.starts_with("/model")).count()
 }
 
+/// Comments that agentd wrote.
+fn refusals(world: &World) -> usize {
+    let requests = world.sim.requests();
+    requests.iter().filter(|asked| asked.method == "POST" && asked.target.ends_with("/comments")).count()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_strangers_write_costs_a_few_requests_a_tick_and_then_none() {
     let world = world().await;
@@ -121,11 +128,14 @@ async fn what_strangers_write_costs_a_few_requests_a_tick_and_then_none() {
     let daemon = daemon(&world).await;
     for (name, storm) in STORMS {
         polled(&world, 2).await;
-        let before = counted(&world);
+        let (before, refused) = (counted(&world), refusals(&world));
+        let ticks = polls(&world);
         storm(&mut world.sim.world());
         polled(&world, 4).await;
         let cost = counted(&world) - before;
         assert!(cost <= 5 * TICK, "{name}: {cost} requests in four polls");
+        let (told, ticks) = (refusals(&world) - refused, polls(&world) - ticks);
+        assert!(told <= ticks + 1, "{name}: {told} refusals in {ticks} polls");
         // A command of somebody who may is followed all the same.
         let number = 90 + labels_done(&world);
         issue(&mut world.sim.world(), number, "nina");
