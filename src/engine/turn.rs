@@ -9,7 +9,7 @@ use super::execution::Execution;
 use super::gate::{Phase, ReportCall, Ruling};
 use super::halt::Halt;
 use super::interrupt::Interrupt;
-use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use super::pacing::Refusals;
 use super::reading::{Reading, Rejection};
 use super::report::ModelReport;
@@ -17,6 +17,7 @@ use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::CallLimits;
 use crate::domain::event::Event;
+use crate::domain::evidence::short_quote;
 use crate::domain::message::Message;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::StopDetail;
@@ -24,6 +25,9 @@ use crate::domain::target::OnFatalError;
 use crate::domain::trace::ItemRole;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// A model that refuses is asked once more, another one where there is one: a filter may err. Then it is believed.
+const MOST_REFUSALS: u32 = 2;
 
 /// How a turn ended.
 pub(super) enum TurnEnd {
@@ -49,6 +53,8 @@ struct Attempts {
     /// What follows the conversation in the next request.
     tail: Vec<Message>,
     schema_repairs: u32,
+    /// Replies in which the model refused.
+    refused: u32,
     last: Option<Fault>,
     /// Reasoning of a rejected reply, and the target that gave it.
     thought: Option<(usize, Value)>,
@@ -107,6 +113,12 @@ impl Session<'_> {
                         self.rejected(&mut state, attempt, Some(&reply), &rejection).await?
                     {
                         break;
+                    }
+                    if reply.stop == ReplyStop::Refusal {
+                        state.refused += 1;
+                        if state.refused == MOST_REFUSALS {
+                            return Err(refused(&self.record.redact(&reply.text)));
+                        }
                     }
                 }
                 Answered::Failed(error) if error.class == ModelErrorClass::InvalidReply => {
@@ -384,6 +396,17 @@ fn fatal(error: &ModelError) -> Halt {
         ),
     };
     Halt::new(detail, name, message, error.to_string())
+}
+
+/// The model will not do it; its words, as far as it gave any.
+fn refused(words: &str) -> Halt {
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let message = if words.is_empty() {
+        "The model refused to work on this, and gave no reason.".to_owned()
+    } else {
+        format!("The model refused to work on this: \"{}\"", short_quote(&words))
+    };
+    Halt::new(StopDetail::InvalidModelOutput, "ModelRefused", &message, message.clone())
 }
 
 fn unavailable(error: &ModelError) -> Halt {

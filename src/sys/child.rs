@@ -387,6 +387,7 @@ mod os {
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "a test writes its programs as anybody would")]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;

@@ -113,3 +113,20 @@ async fn a_tools_program_that_failed_is_not_shown_as_ok() {
     assert!(show.contains("2 ended with another exit code than 0"), "{show}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_refuses_is_asked_once_more_and_its_words_are_the_end() {
+    let refuses = serde_json::from_value(
+        json!({ "text": "I cannot help\nwith that key ghp_0123456789abcdefghijklmnopqrstuvwxyzAB.", "stop": "refusal", "times": 0 }),
+    );
+    let world = solo(vec![refuses.unwrap()], None, "").await;
+    let (code, output) = run(&world).await;
+    let words = "The model refused to work on this: \"I cannot help with that key ";
+    let message = output["stop"]["message"].as_str().unwrap();
+    assert_eq!((code, &output["stop"]["detail"]), (Some(1), &json!("invalid_model_output")), "{output:#}");
+    assert!(message.starts_with(words) && !message.contains("ghp_"), "{message}");
+    let asked = world.sim.requests().iter().filter(|asked| asked.target.starts_with("/model")).count();
+    assert_eq!(asked, 2, "once, and once more");
+    let issue = world.sim.issue("demo/shop", 7).unwrap();
+    assert!(issue.comments[0].body.contains(words), "{}", issue.comments[0].body);
+}
