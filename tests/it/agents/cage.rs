@@ -355,6 +355,16 @@ pub async fn attack(mode: &str, corpus: &str) {
         done | tr 'A-Za-z' 'N-ZA-Mn-za-m' > attack.log\nfind . -type l -delete\necho survived\n";
     let program = json!({"argv": [script(&world, "runner.sh", &runner)], "network": ["allowed.example"]});
     fixer(&world, "command", &program);
+    // As in a policy that says nothing of the files that steer git: what is written into them is met by agentd's own git.
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    let examples = [
+        r#", ".gitmodules", "**/.gitattributes""#,
+        r#", ".gitmodules", "docs/.gitattributes""#,
+        r#", ".gitmodules", ".gitattributes""#,
+    ];
+    let open = examples.iter().fold(policy, |policy, steering| policy.replace(steering, ""));
+    assert!(!open.contains(".gitmodules"), "{open}");
+    world.write("shop/.agent/policy.toml", &open);
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     snapshot(&home, &mut before);
     let kernel = kernel_settings();

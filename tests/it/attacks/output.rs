@@ -160,9 +160,7 @@ async fn no_disguise_of_a_secret_comes_through_any_channel() {
         files.insert("padding.txt".to_owned(), serde_json::from_value(json!(padding)).unwrap());
     })
     .await;
-    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
-    let verify = "commands = [[\"cat\", \"secret.txt\"]]";
-    world.write("overlay.toml", &overlay.replace("commands = [[\"sh\", \"tests/run.sh\"]]", verify));
+    world.verify("[[\"cat\", \"secret.txt\"]]");
     let (stdout, stderr) = told(&world, &["-v", "run", "--issue", "7", "--agent", "solo"]).await;
     let run = newest(&world);
     let pulls = world.sim.pulls("demo/shop");
@@ -312,6 +310,7 @@ async fn a_verify_script_that_the_run_changed_is_told() {
         reports("All tests pass.", json!([])),
     ];
     let world = solo_of(replies, Some(ALLOW), "", |_| ()).await;
+    world.verify("[[\"sh\", \"tests/run.sh\"]]");
     told(&world, &["run", "--issue", "7", "--agent", "solo"]).await;
     let run = newest(&world);
     let evidence = read(&run.join("evidence.jsonl"));

@@ -122,8 +122,8 @@ async fn a_model_that_refuses_is_asked_once_more_and_its_words_are_the_end() {
     let world = solo(vec![refuses.unwrap()], None, "").await;
     let (code, output) = run(&world).await;
     let words = "The model refused to work on this: \"I cannot help with that key ";
-    let message = output["stop"]["message"].as_str().unwrap();
-    assert_eq!((code, &output["stop"]["detail"]), (Some(1), &json!("invalid_model_output")), "{output:#}");
+    let message = output["error"]["message"].as_str().unwrap_or_else(|| panic!("{output:#}"));
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("invalid_model_output")), "{output:#}");
     assert!(message.starts_with(words) && !message.contains("ghp_"), "{message}");
     let asked = world.sim.requests().iter().filter(|asked| asked.target.starts_with("/model")).count();
     assert_eq!(asked, 2, "once, and once more");
