@@ -1,5 +1,6 @@
 //! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
@@ -40,6 +41,26 @@ impl Snapshots {
 pub struct Restored {
     /// Where the state before is kept; `None` when it was the wanted one already.
     pub rescued: Option<CommitId>,
+}
+
+/// Why a file is in no snapshot and in no commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTaken {
+    /// It has this many bytes, more than [`LARGEST_FILE`].
+    Large(u64),
+    /// On some system its name is that of git's own folder.
+    Name,
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Large(bytes) => write!(f, "{bytes} bytes, more than the {LARGEST_FILE} of any file"),
+            Self::Name => {
+                f.write_str("git refuses its name, which is that of git's own folder on some system")
+            }
+        }
+    }
 }
 
 /// What is in a worktree, as an index and the folders say.
@@ -90,11 +111,11 @@ impl Worktree {
             self.call(base).await?.index(work).done().await?;
         }
         let Listed { links, embedded, files } = self.listed(work).await?;
-        let large = self.larger(files).await?;
+        let left_out = self.not_taken(files).await?;
         // What is a repository itself is left to itself: git would run a program in it, with its configuration. A file that
-        // agentd would not read is not taken in, either.
+        // agentd would not read is not taken in, either, nor one whose name would make git take none at all.
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
-        let others = others.chain(large.iter().map(|(path, _)| path.as_str()));
+        let others = others.chain(left_out.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
         let mut add = vec!["add", "--all"];
         if !excluded.is_empty() {
@@ -125,33 +146,37 @@ impl Worktree {
         Ok(listed)
     }
 
-    /// Those files that are larger than what agentd reads of one, with their lengths; what Git LFS takes is small in git.
-    async fn larger(&self, files: Vec<String>) -> Result<Vec<(String, u64)>, GitError> {
+    /// Those files that no tree gets: larger than what agentd reads of one (what Git LFS takes is small in git), or with a
+    /// name that git refuses.
+    async fn not_taken(&self, files: Vec<String>) -> Result<Vec<(String, NotTaken)>, GitError> {
         let root = self.path().clone();
-        let measure = move || {
-            let length = |path: &String| {
+        let look = move || {
+            let why = |path: &String| {
                 let meta = root.join(path).as_path().symlink_metadata().ok()?;
-                (meta.is_file() && meta.len() > LARGEST_FILE).then_some(meta.len())
+                if !may_be_named(path, meta.is_symlink()) {
+                    return Some(NotTaken::Name);
+                }
+                (meta.is_file() && meta.len() > LARGEST_FILE).then_some(NotTaken::Large(meta.len()))
             };
-            files.into_iter().filter_map(|path| length(&path).map(|bytes| (path, bytes))).collect()
+            files.into_iter().filter_map(|path| why(&path).map(|why| (path, why))).collect()
         };
-        let mut found: Vec<(String, u64)> =
-            tokio::task::spawn_blocking(measure).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        let mut found: Vec<(String, NotTaken)> =
+            tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))?;
         if self.lfs() && !found.is_empty() {
             let paths: String = found.iter().map(|(path, _)| format!("{path}\0")).collect();
             let asked =
                 self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(paths).text().await?;
             let under = output::under_lfs(&asked);
-            found.retain(|(path, _)| !under.contains(path.as_str()));
+            found.retain(|(path, why)| *why == NotTaken::Name || !under.contains(path.as_str()));
         }
         Ok(found)
     }
 
-    /// Changed files that are too large to be taken in, with their lengths; no snapshot and no commit has them.
-    pub async fn too_large(&self) -> Result<Vec<(String, u64)>, GitError> {
+    /// Changed files that cannot be taken in; no snapshot and no commit has them.
+    pub async fn left_out(&self) -> Result<Vec<(String, NotTaken)>, GitError> {
         let (_, index) = self.record().await?;
         let listed = self.listed(&index).await?;
-        let found = self.larger(listed.files).await?;
+        let found = self.not_taken(listed.files).await?;
         if found.is_empty() {
             return Ok(found);
         }
@@ -309,6 +334,21 @@ fn file_name(path: &AbsPath) -> String {
     path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// Whether git would take a file, or a link, of that name, with `core.protectHFS` and `core.protectNTFS` as every call has
+/// them: one refusal, and `git add` takes in nothing.
+fn may_be_named(path: &str, link: bool) -> bool {
+    // What HFS+ does not see in a name.
+    let unseen = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let seen: String = path.chars().filter(|c| !unseen(c)).collect::<String>().to_ascii_lowercase();
+    // NTFS divides at both slashes, and sees neither a stream's name nor dots and spaces at the end.
+    let refused = |part: &str| {
+        let part = part.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
+        let modules = part == ".gitmodules" || part.starts_with("gitmod~") || part.starts_with("gi7eba~");
+        part == ".git" || part == "git~1" || (link && modules)
+    };
+    !seen.split(['/', '\\']).any(refused)
+}
+
 /// The entries of an index.
 fn staged(index: &AbsPath) -> Result<Listed, GitError> {
     let lost = |error: git2::Error| GitError::Lost(format!("{index}: {}", error.message()));
@@ -344,4 +384,20 @@ pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError>
         Err(error) => Err(error.into()),
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_git_s_own_folder_on_some_system_is_not_taken() {
+        let refused =
+            [".GIT ", "docs/.git", "a/.Git./b", "git~1", ".git::$INDEX_ALLOCATION", ".g\u{200c}it/config"];
+        assert_eq!(refused.map(|name| (name, may_be_named(name, false))), refused.map(|name| (name, false)));
+        let taken =
+            ["git", ".gitignore", ".github/ci.yml", "docs/git~10.md", ".git-blame-ignore-revs", "\u{feff}a"];
+        assert_eq!(taken.map(|name| (name, may_be_named(name, false))), taken.map(|name| (name, true)));
+        assert_eq!([true, false].map(|link| may_be_named(".gitmodules", link)), [false, true]);
+    }
 }

@@ -34,14 +34,9 @@ const LONGEST_LIST: usize = 20;
 
 /// Looks at what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends so.
 pub async fn of_worktree(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Option<Stop>, GitError> {
-    let large = worktree.too_large().await?;
-    let mut problems: Vec<Problem> = large
-        .into_iter()
-        .map(|(path, bytes)| {
-            let why = format!("{bytes} bytes, more than the {LARGEST_FILE} of any file");
-            Problem { path, why, of: None }
-        })
-        .collect();
+    let left_out = worktree.left_out().await?;
+    let mut problems: Vec<Problem> =
+        left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
     let mut known = vec![run.lease.mapping.origin.commit.clone()];
     known.extend(site.last_seen(worktree.branch()).await?);
@@ -124,6 +119,9 @@ async fn problems(
             if !may {
                 note(told(format!("line {line} holds a secret ({})", known.unwrap_or(rule))));
             }
+        }
+        if is_named(&change.path, ".lfsconfig") {
+            note(told("it says where Git LFS sends files; only a person may change it".to_owned()));
         }
         if is_named(&change.path, ".gitmodules")
             && change.kind == BroughtKind::File

@@ -283,7 +283,7 @@ async fn i21_no_call_of_agentds_git_runs_what_an_agent_planted() {
         at!("changes", tree.changes(&base).await);
         at!("diff", tree.diff(&base, None, 1 << 20).await);
         at!("ignores", tree.ignores("x.log").await);
-        at!("too large", tree.too_large().await);
+        at!("left out", tree.left_out().await);
         at!("identity", checkout.identity().await);
         let point = tree.checkpoint("refs/agentd/checkpoints/r/1", "x").await;
         let kept = point.as_ref().ok().cloned();

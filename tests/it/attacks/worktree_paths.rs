@@ -159,6 +159,11 @@ async fn i21_a_protected_path_in_any_commit_of_the_branch_is_never_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn i21_names_that_git_or_git_lfs_reads_are_never_published_and_all_else_is_kept() {
+    refused("names", "auto", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn i21_a_submodule_from_this_machine_is_never_published() {
     refused("modules", "auto", "").await;
 }
