@@ -51,11 +51,38 @@ impl Row {
     }
 }
 
-/// Reads runs; ended ones are kept in memory by their few members.
+/// Reads runs; each is kept in memory by its few members.
 #[derive(Debug)]
 pub(super) struct Ledger {
     state: StateDir,
-    known: Arc<Mutex<BTreeMap<RunId, Arc<Value>>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What was read once: how runs ended, and how those began that have not.
+#[derive(Debug, Default)]
+struct Known {
+    ended: BTreeMap<RunId, Arc<Value>>,
+    begun: BTreeMap<RunId, Arc<Value>>,
+}
+
+impl Known {
+    fn row(&mut self, dir: RunDir) -> Row {
+        let ended = self.ended.get(&dir.run_id).cloned().or_else(|| {
+            let read = Arc::new(brief(&dir)?);
+            self.begun.remove(&dir.run_id);
+            self.ended.insert(dir.run_id, Arc::clone(&read));
+            Some(read)
+        });
+        if ended.is_some() {
+            return Row { dir, ended, begun: None };
+        }
+        let begun = self.begun.get(&dir.run_id).cloned().or_else(|| {
+            let read = Arc::new(begun(&dir)?);
+            self.begun.insert(dir.run_id, Arc::clone(&read));
+            Some(read)
+        });
+        Row { dir, ended, begun }
+    }
 }
 
 impl Ledger {
@@ -69,17 +96,7 @@ impl Ledger {
         let read = move || {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             let dirs = state.runs(None).unwrap_or_default();
-            dirs.into_iter()
-                .map(|dir| {
-                    let ended = known.get(&dir.run_id).cloned().or_else(|| {
-                        let read = Arc::new(brief(&dir)?);
-                        known.insert(dir.run_id, Arc::clone(&read));
-                        Some(read)
-                    });
-                    let begun = if ended.is_none() { begun(&dir).map(Arc::new) } else { None };
-                    Row { dir, ended, begun }
-                })
-                .collect()
+            dirs.into_iter().map(|dir| known.row(dir)).collect()
         };
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }

@@ -52,13 +52,17 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
             text.line("agentd_issues", &[("state", state), ("code", code)], count);
         }
         text.head("agentd_poll_failing", "gauge", "1 while a repository cannot be polled.");
-        text.head("agentd_poll_timestamp_seconds", "gauge", "Last poll that succeeded.");
         for of in &status.repositories {
-            let repo = of.repo.to_string();
-            text.line("agentd_poll_failing", &[("repository", &repo)], u8::from(of.failing_since.is_some()));
-            if let Some(at) = of.polled_at {
-                text.line("agentd_poll_timestamp_seconds", &[("repository", &repo)], at.timestamp());
-            }
+            let failing = u8::from(of.failing_since.is_some());
+            text.line("agentd_poll_failing", &[("repository", &of.repo.to_string())], failing);
+        }
+        text.head("agentd_poll_timestamp_seconds", "gauge", "Last poll that succeeded.");
+        for (of, at) in status.repositories.iter().filter_map(|of| Some((of, of.polled_at?))) {
+            text.line(
+                "agentd_poll_timestamp_seconds",
+                &[("repository", &of.repo.to_string())],
+                at.timestamp(),
+            );
         }
         text.head(
             "agentd_github_requests_total",

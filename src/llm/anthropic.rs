@@ -7,6 +7,7 @@ use super::anthropic_wire::{
 };
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, invalid};
+use super::json;
 use super::reasoning::{self, Piece};
 use super::sse::Event;
 use super::transport::cut_off;
@@ -132,7 +133,7 @@ fn tool(spec: &ToolSpec) -> Tool<'_> {
 
 /// Reads a whole reply.
 pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
     if value["type"] == "error" || value.get("error").is_some_and(|error| !error.is_null()) {
         return Err(Refusal::value(&value).into_error());
     }
@@ -166,7 +167,7 @@ impl Fold {
             // Gateways that translate add it.
             return Ok(true);
         }
-        let event: StreamEvent = serde_json::from_str(&event.data)
+        let event: StreamEvent = json::read(event.data.as_bytes())
             .map_err(|error| invalid(format!("not an event of the Messages API: {error}")))?;
         match event {
             StreamEvent::MessageStart { message } => {

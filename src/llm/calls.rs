@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::json;
 use crate::domain::message::{Message, ToolCall, sent_arguments};
 use crate::engine::model::ModelRequest;
 
@@ -19,7 +20,7 @@ pub(super) struct RawCall {
 
 /// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none.
 /// An id that is made up depends on the place in the conversation alone, so that the same replies give the same ids.
-/// Nothing is repaired (C-15).
+/// Nothing else is repaired.
 pub(super) fn settle(raw: Vec<RawCall>, request: &ModelRequest) -> Vec<ToolCall> {
     let mut taken: HashSet<String> = HashSet::new();
     for message in &request.messages {
@@ -33,7 +34,10 @@ pub(super) fn settle(raw: Vec<RawCall>, request: &ModelRequest) -> Vec<ToolCall>
         let given = call.id.filter(|id| !id.is_empty() && !taken.contains(id));
         let id = given.unwrap_or_else(|| free_id(&taken, place, index));
         taken.insert(id.clone());
-        let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
+        let arguments = match call.arguments.trim().is_empty() {
+            true => "{}".to_owned(),
+            false => json::arguments(call.arguments),
+        };
         calls.push(ToolCall { id, name: call.name, arguments });
     }
     calls

@@ -10,6 +10,7 @@ use super::gemini_wire::{
     Content, FunctionCall, FunctionCallingConfig, FunctionDeclaration, FunctionResponse, GenerationConfig,
     Part, Reply, Request, ToolConfig, Tools, UsageMetadata,
 };
+use super::json;
 use super::reasoning::{self, Piece};
 use super::sse::Event;
 use super::transport::cut_off;
@@ -125,7 +126,7 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
 
 /// Reads a whole reply.
 pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
     let mut fold = Fold::default();
     fold.value(value)?;
     if !fold.began {
@@ -152,7 +153,7 @@ pub(super) struct Fold {
 impl Fold {
     /// Takes one event. The end of the stream is the end of the reply, so there is always more to wait for.
     pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
-        let value: Value = serde_json::from_str(&event.data)
+        let value: Value = json::read(event.data.as_bytes())
             .map_err(|error| invalid(format!("an event is not JSON: {error}")))?;
         self.value(value)?;
         Ok(false)

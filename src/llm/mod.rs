@@ -1,12 +1,13 @@
 //! Model providers: the wires behind `engine::Model`.
 //!
 //! One file a wire, each with a `*_wire.rs` twin that holds the provider's own shapes. What they share: `transport` sends
-//! and reads within limits, `sse` cuts a stream into events, `failure` maps what providers say when they refuse,
+//! and reads within limits, `json` reads what is nearly text, `sse` cuts a stream into events, `failure` maps what providers say when they refuse,
 //! `calls` and `reasoning` carry what must survive unharmed from a reply to the next request.
 
 pub mod providers;
 pub mod reach;
 mod transport;
+mod json;
 mod failure;
 mod sse;
 mod calls;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, invalid};
+use super::json;
 use super::openai_wire::{
     Call, CallFunction, Choice, Function, Reply, Request, Said, SaidCall, StreamOptions, Tool, Turn, Usage,
 };
@@ -93,7 +94,7 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
 
 /// Reads a whole reply.
 pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
     let mut fold = Fold { done: true, ..Fold::default() };
     fold.value(value)?;
     fold.finish(request)
@@ -121,7 +122,7 @@ impl Fold {
             self.done = true;
             return Ok(true);
         }
-        let value: Value = serde_json::from_str(&event.data)
+        let value: Value = json::read(event.data.as_bytes())
             .map_err(|error| invalid(format!("a chunk is not JSON: {error}")))?;
         self.value(value)?;
         Ok(false)

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::calls::{self, RawCall};
 use super::failure::{Refusal, invalid};
+use super::json;
 use super::openai_responses_wire::{Item, Reply, Request, Tool};
 use super::reasoning::{self, Piece};
 use super::sse::Event;
@@ -99,7 +100,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
 
 /// Reads a whole reply.
 pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
+    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
     if !value["output"].is_array() && value.get("error").is_none_or(Value::is_null) {
         return Err(invalid("not a response of the Responses API"));
     }
@@ -119,7 +120,7 @@ impl Fold {
         if event.data.trim() == "[DONE]" {
             return Ok(true);
         }
-        let mut value: Value = serde_json::from_str(&event.data)
+        let mut value: Value = json::read(event.data.as_bytes())
             .map_err(|error| invalid(format!("an event is not JSON: {error}")))?;
         match value["type"].as_str() {
             Some("response.output_item.done") => self.items.push(value["item"].take()),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::server::{Answer, KEY, Server, ask, assistant, call, compact, events, providers, request, whole};
 
-fn anthropic_reply() -> Value {
+pub fn anthropic_reply() -> Value {
     json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m-2026",
         "content": [

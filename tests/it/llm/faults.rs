@@ -2,15 +2,15 @@
 
 use agentd::config::ProviderKind;
 use agentd::engine::model::{Model, ModelErrorClass as Class};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-use super::anthropic::anthropic_stream;
-use super::gemini::gemini_stream;
-use super::openai::openai_stream;
-use super::responses::responses_stream;
+use super::anthropic::{anthropic_reply, anthropic_stream};
+use super::gemini::{gemini_reply, gemini_stream};
+use super::openai::{openai_reply, openai_stream};
+use super::responses::{responses_reply, responses_stream};
 use super::server::{Answer, KEY, Server, ask, chunks, events, providers, request, whole};
 
 #[tokio::test]
@@ -164,4 +164,32 @@ async fn an_unknown_provider_is_named() {
     let error = providers(ProviderKind::Openai, "http://127.0.0.1:1").complete(&request).await.unwrap_err();
     assert_eq!(error.class, Class::BadRequest);
     assert!(error.message.contains("[providers.nobody]"), "{error}");
+}
+
+#[tokio::test]
+async fn half_a_character_costs_itself_on_every_wire_streamed_and_whole() {
+    let data = |list: Vec<Value>| list.iter().map(|event| format!("data: {event}\n\n")).collect::<Vec<_>>();
+    let wires = [
+        (ProviderKind::Anthropic, anthropic_reply(), events(&anthropic_stream())),
+        (ProviderKind::Openai, openai_reply(), chunks(&openai_stream())),
+        (ProviderKind::OpenaiResponses, responses_reply(), events(&responses_stream())),
+        (ProviderKind::Gemini, gemini_reply(), data(gemini_stream())),
+    ];
+    for (kind, body, pieces) in wires {
+        // "see" is in what it thinks, "b" in the arguments of its last call.
+        let with =
+            |text: &str, half: &str| text.replace("see.", half).replace("\"b\\\"", &format!("\"{half}\\\""));
+        for (half, instead) in [
+            (r"\ud83d", r"\ufffd"),
+            (r"\ude00 see", r"\ufffd see"),
+            (r"see \ud83d\ud83d\ude00", r"see \ufffd\ud83d\ude00"),
+        ] {
+            let whole = |word| Answer::Whole(200, "", "application/json", with(&body.to_string(), word));
+            let wanted = ask(kind, whole(instead), false).await.unwrap();
+            assert_eq!(ask(kind, whole(half), false).await, Ok(wanted), "{kind:?} {half}");
+            let stream = |word| Answer::Pieces(pieces.iter().map(|piece| with(piece, word)).collect());
+            let wanted = ask(kind, stream(instead), true).await.unwrap();
+            assert_eq!(ask(kind, stream(half), true).await, Ok(wanted), "{kind:?} {half}, streamed");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::server::{Answer, KEY, Server, ask, assistant, call, providers, request, spec, whole};
 
-fn gemini_reply() -> Value {
+pub fn gemini_reply() -> Value {
     json!({
         "candidates": [{ "index": 0, "finishReason": "STOP", "content": { "role": "model", "parts": [
             { "text": "Let me see.", "thought": true },

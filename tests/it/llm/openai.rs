@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::server::{Answer, KEY, Server, ask, assistant, call, chunks, providers, request, whole};
 
-fn openai_reply() -> Value {
+pub fn openai_reply() -> Value {
     json!({
         "id": "c", "object": "chat.completion", "created": 1, "model": "m-2026", "provider": "Upstream",
         "choices": [{ "index": 0, "finish_reason": "tool_calls", "message": {

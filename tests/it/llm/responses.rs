@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::server::{Answer, Server, ask, assistant, call, events, providers, request, whole};
 
-fn responses_reply() -> Value {
+pub fn responses_reply() -> Value {
     json!({
         "id": "resp_1", "object": "response", "status": "completed", "error": null, "incomplete_details": null, "model": "m-2026",
         "output": [

@@ -104,6 +104,16 @@ async fn the_api_shows_a_run_from_its_start_to_its_end() {
         metrics.contains("agentd_runs_total{repository=\"demo/shop\",stop_reason=\"OBJECTIVE_ACHIEVED\"} 1"),
         "{metrics}"
     );
+    let mut of = "";
+    for line in metrics.lines() {
+        match line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()) {
+            Some(name) => of = name,
+            None => assert!(
+                line.starts_with('#') || line.split(['{', ' ']).next() == Some(of),
+                "{line} after {of}"
+            ),
+        }
+    }
     assert_eq!(front.json("/health").await["status"], "ok");
     assert!(front.json("/api/v1/limits").await["counted"].as_u64().unwrap() > 0);
     world.finish().await;
