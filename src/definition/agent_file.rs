@@ -274,6 +274,9 @@ pub struct AgentdFile {
     /// Claims without which a run is no success.
     #[serde(default)]
     pub requires: Vec<String>,
+    /// The agent closes and labels its issue, whatever its verdict's type; without it, only `poll:state` does.
+    #[serde(default)]
+    pub closes: bool,
     /// `optional` or `required`.
     pub evidence: Option<EvidenceWord>,
     /// Keep the conversation when a step repeats.
@@ -465,6 +468,7 @@ fn requires(words: &[String], findings: &mut Findings<'_>) -> Vec<ClaimKind> {
 fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     AgentdSettings {
         requires: requires(&file.requires, findings),
+        closes: file.closes,
         evidence: match file.evidence {
             Some(EvidenceWord::Required) => EvidenceMode::Required,
             _ => EvidenceMode::Optional,

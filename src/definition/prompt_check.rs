@@ -205,19 +205,20 @@ impl PromptCheck<'_> {
                 );
                 continue;
             };
-            if !may_put_out(from, &input.key) {
-                let severity = if input.required { severity } else { Severity::Warning };
-                findings.add(
-                    severity,
-                    "SR-INPUT-003",
-                    &at,
-                    format!(
-                        "step \"{}\" never puts out \"{}\": its schema has no such field",
-                        input.step, input.key
-                    ),
-                    "add the field to the schema or correct the key",
-                );
+            if may_put_out(from, &input.key) {
+                continue;
             }
+            let severity = if input.required { severity } else { Severity::Warning };
+            findings.add(
+                severity,
+                "SR-INPUT-003",
+                &at,
+                format!(
+                    "step \"{}\" is not asked for \"{}\": its schema has no such field",
+                    input.step, input.key
+                ),
+                "add the field to the schema or correct the key",
+            );
         }
     }
 
@@ -483,13 +484,18 @@ impl PromptCheck<'_> {
     }
 }
 
-/// Whether a step's output can have the key.
+/// Whether a step is asked for a key: a field that its schema does not name is kept where a model writes it, but nobody can
+/// count on it.
 fn may_put_out(step: &Step, key: &str) -> bool {
     if step.gate.as_ref().is_some_and(|gate| gate.handoff_names().iter().any(|(_, name)| name == key)) {
         return true;
     }
     let Some(schema) = &step.output_schema else { return true };
-    let closed = schema.json.get("additionalProperties") == Some(&serde_json::Value::Bool(false))
-        || schema.fields.is_some();
-    !closed || schema.json.get("properties").is_some_and(|properties| properties.get(key).is_some())
+    let Some(json) = schema.json.as_object() else { return true };
+    // One that speaks of further fields, or of other shapes, has them.
+    const OPEN: [&str; 6] = ["patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if"];
+    let opens = OPEN.iter().any(|word| json.contains_key(*word))
+        || json.get("additionalProperties").is_some_and(|further| further != false);
+    (opens && schema.fields.is_none())
+        || json.get("properties").is_none_or(|properties| properties.get(key).is_some())
 }

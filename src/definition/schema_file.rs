@@ -1,4 +1,5 @@
-//! JSON Schemas of step outputs: selected, references inlined, objects closed, conditions left alone (step-flow §1.7).
+//! JSON Schemas of step outputs: selected, references inlined, conditions left alone. An object is as open
+//! as its schema says: fields that it does not name pass, and are kept.
 
 use std::path::Path;
 
@@ -42,7 +43,6 @@ impl SchemaFolder<'_> {
         let mut stack = Vec::new();
         let mut schema = self.inline(found, file, &root, &mut stack)?;
         modernise(&mut schema);
-        close_objects(&mut schema);
         Ok(schema)
     }
 
@@ -288,58 +288,6 @@ fn modernise(schema: &mut Value) {
     }
 }
 
-/// Closes every object that lists its properties, along the main line of the schema only: what stands inside a
-/// condition or an alternative sees the same object from a part of its properties, and must stay open (P17).
-fn close_objects(schema: &mut Value) {
-    let Value::Object(object) = schema else { return };
-    if object.contains_key("properties")
-        && !object.contains_key("additionalProperties")
-        && !object.contains_key("unevaluatedProperties")
-        && !object.contains_key("patternProperties")
-        && conditions_stay_inside(object)
-    {
-        object.insert("additionalProperties".into(), Value::Bool(false));
-    }
-    for (key, value) in object.iter_mut() {
-        match key.as_str() {
-            "properties" => {
-                value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(close_objects);
-            }
-            "items" => close_objects(value),
-            "prefixItems" => value.as_array_mut().into_iter().flatten().for_each(close_objects),
-            _ => {}
-        }
-    }
-}
-
-/// Whether conditions beside the properties name no further property.
-fn conditions_stay_inside(object: &Map<String, Value>) -> bool {
-    fn named<'v>(value: &'v Value, names: &mut Vec<&'v str>) {
-        match value {
-            Value::Object(map) => {
-                if let Some(properties) = map.get("properties").and_then(Value::as_object) {
-                    names.extend(properties.keys().map(String::as_str));
-                }
-                for (key, value) in map {
-                    if CONDITIONAL.contains(&key.as_str()) {
-                        named(value, names);
-                    }
-                }
-            }
-            Value::Array(items) => items.iter().for_each(|item| named(item, names)),
-            _ => {}
-        }
-    }
-    let mut names = Vec::new();
-    for key in CONDITIONAL {
-        if let Some(value) = object.get(key) {
-            named(value, &mut names);
-        }
-    }
-    let own = object.get("properties").and_then(Value::as_object);
-    names.iter().all(|name| own.is_some_and(|own| own.contains_key(*name)))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -404,8 +352,7 @@ mod tests {
             let pair = folder.resolve("s.json", "pair").unwrap();
             assert_eq!(
                 pair["properties"]["from"],
-                json!({"type": "object", "properties": {"x": {"type": "number"}}, "description": "start",
-                    "additionalProperties": false})
+                json!({"type": "object", "properties": {"x": {"type": "number"}}, "description": "start"})
             );
             assert_eq!(pair["properties"]["to"]["properties"], pair["properties"]["from"]["properties"]);
             let error = folder.resolve("s.json", "list").unwrap_err();
@@ -415,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn p17_conditions_stay_effective_after_closing() {
+    fn p17_conditions_stay_effective_and_further_fields_pass() {
         let file = json!({"step": {
             "type": "object",
             "required": ["verdict"],
@@ -434,7 +381,7 @@ mod tests {
             assert_eq!(errors(&schema, &json!({"verdict": "done"})), 0);
             assert!(errors(&schema, &json!({"verdict": "more"})) > 0, "the condition still bites");
             assert_eq!(errors(&schema, &json!({"verdict": "more", "anchor": {"file": "a.rs"}})), 0);
-            assert!(errors(&schema, &json!({"verdict": "done", "other": 1})) > 0, "the object is closed");
+            assert_eq!(errors(&schema, &json!({"verdict": "done", "other": 1})), 0, "the object is open");
         });
     }
 
@@ -451,7 +398,6 @@ mod tests {
             assert_eq!(schema["required"], json!(["id", "more"]));
             assert_eq!(schema["properties"]["action"]["enum"], json!(["next"]));
             assert!(schema.get("allOf").is_none());
-            assert_eq!(schema["properties"]["more"]["items"]["additionalProperties"], json!(false));
         });
     }
 }

@@ -54,6 +54,12 @@ impl Definition {
             .unwrap_or(self.boundaries.permission_mode)
     }
 
+    /// Whether its closure touches the issue: where the issue's own state ends the run, and where the definition says so. All
+    /// others only record their verdict.
+    pub fn closes_issues(&self) -> bool {
+        self.github.enabled && (self.agentd.closes || self.completion == Completion::ExternalState)
+    }
+
     /// What the closing step's output asks to do to the issue: model over definition over `close`, clamped to the
     /// definition (D64). Labels of both are united; a label that only the model names is left out and told, because
     /// labels set things in motion that nobody allowed it to.
@@ -67,6 +73,7 @@ impl Definition {
         // A word that nobody knows is a wish for something else than the usual: the issue stays open.
         let asked = said.map(|word| ClosureAction::parse(word).unwrap_or(ClosureAction::LabelOnly));
         let allowed = self.github.default_closure_action;
+        let action = asked.unwrap_or(allowed).clamped_to(allowed);
         let mut refused_labels = Vec::new();
         let mut labels = |path: &str, configured: &[String]| {
             let mut all = configured.to_vec();
@@ -80,17 +87,20 @@ impl Definition {
             }
             all
         };
+        let [add_labels, remove_labels] = match action {
+            ClosureAction::Close => [vec![], vec![]],
+            ClosureAction::LabelOnly | ClosureAction::LabelAndClose => [
+                labels("issue.labels.add", &self.github.completion_add),
+                labels("issue.labels.remove", &self.github.completion_remove),
+            ],
+        };
         Closure {
-            action: asked.unwrap_or(allowed).clamped_to(allowed),
+            action,
             asked,
             unknown_action: unknown.map(str::to_owned),
-            add_labels: labels("issue.labels.add", &self.github.completion_add),
-            remove_labels: labels("issue.labels.remove", &self.github.completion_remove),
+            add_labels,
+            remove_labels,
             refused_labels,
-            verdict: output
-                .and_then(|output| output.get("verdict"))
-                .and_then(Value::as_str)
-                .map(str::to_owned),
         }
     }
 
@@ -115,8 +125,6 @@ pub struct Closure {
     pub remove_labels: Vec<String>,
     /// Labels that the model named and the definition does not.
     pub refused_labels: Vec<String>,
-    /// The step's own word on its outcome.
-    pub verdict: Option<String>,
 }
 
 /// A declared parameter; its value becomes a `uv-` variable (D68).
@@ -238,6 +246,8 @@ impl GithubSettings {
 pub struct AgentdSettings {
     /// Claims without which a run is no success, e.g. `change_made`.
     pub requires: Vec<ClaimKind>,
+    /// Whether its closure touches the issue whatever completes the run.
+    pub closes: bool,
     /// Whether claims without evidence fail the run.
     pub evidence: EvidenceMode,
     /// Keep the conversation when a step repeats (D4).

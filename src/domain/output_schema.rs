@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// Shape of a step's output: always a JSON Schema; beside it the seed's field list, where the registry has that form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepSchema {
-    /// Self-contained JSON Schema of an object: references inlined, objects closed (step-flow §1.7).
+    /// Self-contained JSON Schema of an object: references inlined.
     pub json: Value,
     /// The seed's form, which also knows defaults.
     pub fields: Option<OutputSchema>,

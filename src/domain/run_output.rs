@@ -47,6 +47,9 @@ pub struct RunOutput {
     pub change: ChangeWord,
     /// What the agent says it did, or why there is nothing to say.
     pub summary: String,
+    /// The `verdict` in the last step's output, where it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// The report, synthetic where the model gave none.
     pub final_report: FinalReport,
     /// What is claimed, and what of it holds.
@@ -382,6 +385,7 @@ impl RunOutput {
             principal,
             change: ChangeWord::None,
             summary: stop.message.clone(),
+            verdict: None,
             final_report: report,
             claims: Vec::new(),
             evidence: Vec::new(),

@@ -463,7 +463,9 @@ impl<'a> FlowRun<'a> {
             last_text: &result.text,
             prompt: &result.prompt,
             issue_closed: false,
-            closure_planned: closing && definition.closure(Some(&result.output)).action.closes(),
+            closure_planned: closing
+                && definition.closes_issues()
+                && definition.closure(Some(&result.output)).action.closes(),
             programs: &result.programs,
         };
         definition.completion.check(&snapshot)

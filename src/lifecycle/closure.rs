@@ -13,14 +13,14 @@ pub fn of(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Closure> {
     let definition = &run.plan.loaded.definition;
     let last = facts.visits.last()?;
     let closing = definition.flow.step(&last.step_id)?.kind == Some(StepKind::Closure);
-    (closing && stop.success() && definition.github.enabled).then(|| definition.closure(Some(&last.output)))
+    (closing && stop.success() && definition.closes_issues()).then(|| definition.closure(Some(&last.output)))
 }
 
 /// Whether merging the pull request closes the issue (D81).
 pub fn closes_by_merge(run: &Run<'_>, facts: &RunFacts) -> bool {
     let definition = &run.plan.loaded.definition;
     let output = facts.visits.last().map(|visit| &visit.output);
-    definition.github.enabled && definition.closure(output).action.closes()
+    definition.closes_issues() && definition.closure(output).action.closes()
 }
 
 /// Whether the issue is closed without a pull request: nothing was changed, and closing is what was asked for. An agent

@@ -30,6 +30,7 @@ pub mod way_out;
 pub mod enclosure;
 pub mod agent_backend;
 pub mod toolbox;
+pub mod polled;
 pub mod instance;
 pub mod steps;
 pub mod review;

@@ -166,6 +166,8 @@ fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
     let mut output = RunOutput::of(dir.run_id.0, objective, principal, &stop, report, facts.started_at);
     output.completed_at = rfc3339_of_ms(facts.last_at);
     output.summary = summary(facts, &stop);
+    let verdict = facts.visits.last().and_then(|visit| visit.output.get("verdict")?.as_str());
+    output.verdict = verdict.map(str::to_owned);
     output.mapping = lease.map(|lease| OutputMapping {
         issue: lease.issue.key.clone(),
         branch: lease.branch.to_string(),

@@ -2,6 +2,7 @@
 //! most the visit it falls into.
 
 use super::instance::Instance;
+use super::polled::Polled;
 use super::run::Run;
 use super::site::Site;
 use crate::domain::event::Event;
@@ -24,8 +25,12 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
     run.extender.begins(&instance.world.0.meter, run.journal());
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
     let mut next = instance.finished.len() as u32 + 1;
+    let mut issue = Polled::default();
     loop {
         if let Err(stop) = play(run, site, next).await {
+            return close(run, instance, stop, None);
+        }
+        if let Err(stop) = issue.look(run, site).await {
             return close(run, instance, stop, None);
         }
         next += 1;

@@ -1,6 +1,7 @@
 //! The engine's cases (step-flow §6.6): scripted replies in, the visited steps and the end out.
 
 mod checks;
+mod closing;
 mod completion;
 mod outside;
 mod programs;

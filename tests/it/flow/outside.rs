@@ -11,20 +11,20 @@ use crate::outside::world::{GREEN, World, text};
 const POLICY: &str = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n\n\
     [[rule]]\nid = \"tools\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
-fn reply(value: Value) -> ReplyFile {
+pub fn reply(value: Value) -> ReplyFile {
     serde_json::from_value(value).unwrap()
 }
 
-fn reports(content: Value) -> ReplyFile {
+pub fn reports(content: Value) -> ReplyFile {
     reply(json!({"final_report": {"report_format": "json", "content_json": content}}))
 }
 
-fn says(intent: &str) -> ReplyFile {
+pub fn says(intent: &str) -> ReplyFile {
     reports(json!({"next_action": {"action": intent}}))
 }
 
 /// The demo's shop with F0 in it and a model that gives these replies.
-async fn shop(replies: Vec<ReplyFile>) -> (World, Project) {
+pub async fn shop(replies: Vec<ReplyFile>) -> (World, Project) {
     let world = World::of(1, |scenario| scenario.model.replies = replies).await;
     world.write("shop/.agent/policy.toml", POLICY);
     world.verify(GREEN);
@@ -32,7 +32,7 @@ async fn shop(replies: Vec<ReplyFile>) -> (World, Project) {
     (world, project)
 }
 
-async fn run(world: &World) -> (Option<i32>, Value) {
+pub async fn run(world: &World) -> (Option<i32>, Value) {
     world.json(&["run", "--issue", "7", "--agent", "f0"]).await
 }
 
@@ -40,7 +40,7 @@ fn visited(output: &Value) -> Vec<&str> {
     output["steps"].as_array().unwrap().iter().map(|step| step["step_id"].as_str().unwrap()).collect()
 }
 
-fn state(world: &World) -> (bool, Vec<String>) {
+pub fn state(world: &World) -> (bool, Vec<String>) {
     let issue = world.sim.issue("demo/shop", 7).unwrap();
     (issue.open, issue.labels)
 }
@@ -173,9 +173,10 @@ async fn e21_a_closure_that_only_labels_never_closes() {
 }
 
 /// F0 as one closing step, whose closing is its whole work.
-fn one_shot(project: &Project) {
+pub fn one_shot(project: &Project) {
     project.agent_json(|agent| {
         agent["runner"]["integrations"]["github"] = json!({"labels": {"answered": "answered"}});
+        agent["runner"]["agentd"] = json!({"closes": true});
     });
     project.registry(|registry| {
         registry["entryStep"] = json!("closure.a");
