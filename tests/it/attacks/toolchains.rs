@@ -120,7 +120,7 @@ async fn tried(mode: &str) {
     world.write("overlay.toml", &format!("{overlay}\n[worktree]\ncopy = [\"attack.sh\"]\n"));
     let folders: Vec<String> =
         SHIMS.iter().map(|(shim, ..)| home.join(shim).parent().unwrap().display().to_string()).collect();
-    let path = format!("{}:{}", folders.join(":"), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", folders.join(":"), std::env::var_os("PATH").unwrap().display());
     let mut run = world.command_in(&["--json", "run", "--issue", "7", "--agent", "solo"]);
     run.env("PATH", path);
     let done = tokio::task::spawn_blocking(move || run.output().unwrap()).await.unwrap();
@@ -130,7 +130,7 @@ async fn tried(mode: &str) {
     }
     let attacked = &told[names.len()];
     assert!(attacked.contains("tried"), "{mode}: {attacked}");
-    assert!(!attacked.contains(&MARK[..]), "{mode}: {attacked}");
+    assert!(!attacked.contains(MARK), "{mode}: {attacked}");
     world.finish().await;
 }
 
