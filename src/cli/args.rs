@@ -85,6 +85,20 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.strip_prefix("uv-").map_or(name.clone(), str::to_owned), value))
 }
 
+/// `agentd sweep`.
+#[derive(Debug, Default, Clone, Args)]
+pub struct SweepArgs {
+    /// Take open issues without the trigger label, too, of authors who may put it on; lists them and asks first.
+    #[arg(long)]
+    pub all: bool,
+    /// Begin without asking.
+    #[arg(long)]
+    pub yes: bool,
+    /// Print what would be taken; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// What agentd can be told to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -93,7 +107,7 @@ pub enum Command {
     /// Poll, sweep and dispatch until told to stop.
     Daemon(DaemonArgs),
     /// Sweep the configured repositories once, then exit.
-    Sweep,
+    Sweep(SweepArgs),
     /// Show what runs, waits and is parked, with the reason of each.
     Status,
     /// Show why an issue is, or is not, running: every rule asked, with its answer.

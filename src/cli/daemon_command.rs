@@ -140,18 +140,7 @@ fn daemon_front(
     })
 }
 
-/// `agentd sweep`.
-pub fn sweep(context: &Context) -> Result<u8, CommandError> {
-    context.block_on(async {
-        let shutdown = listen()?;
-        let (parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;
-        let report = Daemon::sweep_now(parts).await.map_err(unopened)?;
-        tell(context, &report)?;
-        Ok(u8::from(!report.failed_polls.is_empty()))
-    })?
-}
-
-fn unopened(error: DaemonError) -> CommandError {
+pub(super) fn unopened(error: DaemonError) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
         DaemonError::File(_) => told.hint("--state-dir names a directory that agentd can write to"),
@@ -341,13 +330,13 @@ fn wish(shutdown: &Shutdown) -> Wish<'static> {
     Wish { needs_github: true, fresh: true, cancel: shutdown.abort_token().clone(), ..Wish::default() }
 }
 
-fn listen() -> Result<Shutdown, CommandError> {
+pub(super) fn listen() -> Result<Shutdown, CommandError> {
     Shutdown::on_signals()
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
 /// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
-async fn parts(
+pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
     chats: &Chats,
@@ -501,7 +490,7 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {
+pub(super) fn tell(context: &Context, report: &DaemonReport) -> Result<(), CommandError> {
     if context.output.json() {
         let ended: Vec<_> = report
             .ended

@@ -21,6 +21,7 @@ mod runs;
 mod service_unit;
 mod sim_command;
 mod sites;
+mod sweep_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
@@ -131,7 +132,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Run(args) => return run_command::run(&context, args),
         Command::Demo(args) => return demo::run(&context, args),
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
-        Command::Sweep => return daemon_command::sweep(&context),
+        Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
         Command::Why { issue } => daemon_command::why(&context, *issue),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),

@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 
 use uuid::Uuid;
 
-use super::config_file::{ConfigFile, RepositoryTable, SessionTable};
+use super::config_file::{ConfigFile, RepositoryTable, SessionTable, SweepSelect};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
 use super::source_format::Source;
@@ -40,6 +40,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
         checker.repository(repository, &format!("repositories[{index}]"));
     }
     checker.distinct_repositories(file);
+    checker.bounded_sweeps(file);
     checker.github(file);
     for (name, provider) in &file.providers {
         if let Some(url) = &provider.base_url {
@@ -247,6 +248,21 @@ impl Checker<'_> {
         );
     }
 
+    /// Everything, without anybody who asks: only with an end to what it may start and cost.
+    fn bounded_sweeps(&mut self, file: &ConfigFile) {
+        let unbounded = |table: &RepositoryTable| {
+            let scheduled = table.sweep.as_deref().is_some_and(|cron| !cron.trim().is_empty());
+            scheduled && table.sweep_select == SweepSelect::All
+        };
+        for (index, table) in file.repositories.iter().enumerate().filter(|(_, table)| unbounded(table)) {
+            let key = format!("repositories[{index}].sweep_select");
+            let bounded = table.sweep_limit > 0 && file.budgets.max_cost_per_day > 0.0;
+            let message = "\"all\" on a schedule starts runs that nobody asked for: set sweep_limit here and \
+                           max_cost_per_day under [budgets] as well, or take sweep_select = \"labelled\"";
+            self.require(bounded, &key, message);
+        }
+    }
+
     fn distinct_repositories(&mut self, file: &ConfigFile) {
         let mut seen = BTreeSet::new();
         for (index, table) in file.repositories.iter().enumerate() {
@@ -360,6 +376,17 @@ impl Checker<'_> {
 
     fn sandbox(&mut self, file: &ConfigFile) {
         let sandbox = &file.sandbox;
+        for place in &sandbox.readable {
+            let below = place.strip_prefix("~/").unwrap_or(place);
+            let named = place.starts_with("~/") || Path::new(place).is_absolute();
+            let fits = named
+                && below.split('/').any(|part| !part.is_empty())
+                && !below.split('/').any(|part| part == "..");
+            let message = format!(
+                "\"{place}\" is no place: write \"~/FOLDER\" or an absolute path, not the home itself"
+            );
+            self.require(fits, "sandbox.readable", message);
+        }
         let limits = [
             ("max_processes", sandbox.max_processes),
             ("max_memory_mib", sandbox.max_memory_mib),
@@ -456,6 +483,12 @@ impl Checker<'_> {
             ("max_bytes", commit.max_bytes),
         ] {
             self.require(value > 0, &format!("commit.{key}"), "must be at least 1");
+        }
+        for pattern in &commit.exclude {
+            let fits =
+                !pattern.trim().is_empty() && !pattern.starts_with('#') && !pattern.contains(['\n', '\0']);
+            let message = format!("{pattern:?} is no pattern of .gitignore: one line, not empty, no comment");
+            self.require(fits, "commit.exclude", message);
         }
         if let Err(error) = Globs::paths(&commit.secrets_allowed) {
             self.require(false, "commit.secrets_allowed", error.to_string());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::commit_file::CommitTable;
 use super::duration::Span;
 use super::program_file::ProgramTable;
 use super::sandbox_file::SandboxTable;
@@ -110,6 +111,8 @@ pub struct RepositoryTable {
     pub sweep: Option<String>,
     /// Time zone of `sweep`, by its IANA name.
     pub timezone: String,
+    /// Which issues a sweep takes.
+    pub sweep_select: SweepSelect,
     /// A sweep takes only issues with all of these labels.
     pub sweep_labels: Vec<String>,
     /// A sweep takes only issues of this milestone, by its title.
@@ -133,6 +136,7 @@ impl Default for RepositoryTable {
             agent: "resolver".to_owned(),
             sweep: None,
             timezone: "UTC".to_owned(),
+            sweep_select: SweepSelect::Labelled,
             sweep_labels: Vec::new(),
             sweep_milestone: None,
             sweep_limit: 0,
@@ -140,6 +144,17 @@ impl Default for RepositoryTable {
             depends: true,
         }
     }
+}
+
+/// Which open issues a sweep takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SweepSelect {
+    /// Those with the trigger label, as the daemon does.
+    #[default]
+    Labelled,
+    /// Those without it as well whose author has `min_permission`.
+    All,
 }
 
 /// What becomes of a run's work (D29).
@@ -605,46 +620,6 @@ pub struct VerifyTable {
 impl Default for VerifyTable {
     fn default() -> Self {
         Self { commands: Vec::new(), timeout: seconds(600) }
-    }
-}
-
-/// `[commit]` (D13).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CommitTable {
-    /// Author's name; default: git's identity, else `agentd`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub author_name: Option<String>,
-    /// Author's address; default: git's identity.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub author_email: Option<String>,
-    /// Trailers added to each message, `Key: value`.
-    pub trailers: Vec<String>,
-    /// Largest file that is new or binary, in bytes.
-    pub max_file: u64,
-    /// Most files that a run may change.
-    pub max_files: u32,
-    /// Most lines that it may add.
-    pub max_lines: u64,
-    /// Most bytes of all files that it changes.
-    pub max_bytes: u64,
-    /// Globs of files in which what looks like a secret is none, such as those of tests; what agentd knows to be one stays
-    /// refused.
-    pub secrets_allowed: Vec<String>,
-}
-
-impl Default for CommitTable {
-    fn default() -> Self {
-        Self {
-            author_name: None,
-            author_email: None,
-            trailers: Vec::new(),
-            max_file: 1 << 20,
-            max_files: 5_000,
-            max_lines: 500_000,
-            max_bytes: 64 << 20,
-            secrets_allowed: Vec::new(),
-        }
     }
 }
 

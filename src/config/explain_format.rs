@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::config_file::ProviderKind;
 use super::settings::{Config, default_base_url};
 use super::source_format::Source;
+use crate::domain::exclude::BUILT_IN;
 
 /// One effective value.
 #[derive(Debug, Clone, Serialize)]
@@ -51,6 +52,13 @@ impl Config {
                 derive(&key, format!("{key}base_url"), default_base_url(kind).to_owned());
             }
         }
+        let built_in = BUILT_IN.iter().map(|(about, patterns)| {
+            let patterns = patterns.iter().map(|pattern| toml::Value::from(*pattern)).collect();
+            let key = format!("commit.exclude[{about}]");
+            Explained { key, value: toml::Value::Array(patterns), source: Source::Default }
+        });
+        let at = rows.iter().position(|row| row.key == "commit.exclude").unwrap_or(rows.len());
+        rows.splice(at..at, built_in);
         rows
     }
 }

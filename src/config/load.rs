@@ -247,6 +247,7 @@ impl Repository {
             sweep: Sweep {
                 schedule: filled(&table.sweep),
                 timezone: table.timezone.parse().unwrap_or(chrono_tz::UTC),
+                select: table.sweep_select,
                 labels: table.sweep_labels.clone(),
                 milestone: filled(&table.sweep_milestone),
                 limit: Some(table.sweep_limit).filter(|limit| *limit > 0),

@@ -19,6 +19,9 @@ pub struct SandboxTable {
     pub max_file_mib: u64,
     /// Most files that one process has open.
     pub max_open_files: u64,
+    /// Files and folders outside of the worktree that programs may read, beside the tools of pyenv, nvm, asdf, mise, rustup and
+    /// `~/.local/bin`; `~/` is the home. Credentials in them stay hidden.
+    pub readable: Vec<String>,
     /// Hosts that the definitions of a clone which agentd manages may open to commands, beside the package registries; `*` =
     /// all. What your own checkouts' definitions say needs no word here.
     pub hosts: Vec<String>,
@@ -36,6 +39,7 @@ impl Default for SandboxTable {
             max_memory_mib: 16 * 1024,
             max_file_mib: 8 * 1024,
             max_open_files: 65_536,
+            readable: Vec::new(),
             hosts: Vec::new(),
             max_tmp_mib: 1024,
             endpoints: BTreeMap::new(),

@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use super::check::is_http;
 use super::config_file::{
     ChatTable, CommitTable, ConfigFile, LabelsTable, PolicyTable, ProviderKind, Publish, RecordTable,
-    RedactionTable, RepositoryTable, VerifyTable, WorktreeTable,
+    RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -101,6 +101,8 @@ pub struct Sweep {
     pub schedule: Option<String>,
     /// Its time zone.
     pub timezone: chrono_tz::Tz,
+    /// Which issues.
+    pub select: SweepSelect,
     /// All of these labels.
     pub labels: Vec<String>,
     /// This milestone, by its title.

@@ -40,5 +40,6 @@ pub use progress::Progress;
 pub use rules::{Presence, Reason, Verdict, explain, refusal};
 pub use schedule::{Action, schedule};
 pub use supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
+pub use sweep::Previewed;
 pub use watch::{Daemon, DaemonError, DaemonReport};
 pub use why::{GatherError, Surroundings, gather};

@@ -1,4 +1,7 @@
-//! Sweeps: every open issue that matches a repository's filter, by the schedule or now, through the same rules and slots.
+//! Sweeps: what the daemon would work on, and on request every open issue of people who may ask for it; by the schedule or
+//! now, within a repository's filter, through the same rules and slots.
+
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
@@ -7,7 +10,9 @@ use super::cron;
 use super::parts::Parts;
 use super::poll::{Watch, number, seen};
 use super::watch::{Daemon, DaemonError, DaemonReport};
-use crate::config::config_file::LabelsTable;
+use crate::config::config_file::{LabelsTable, SweepSelect};
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
 
 impl Daemon {
@@ -16,9 +21,9 @@ impl Daemon {
     pub async fn sweep_now(parts: Parts) -> Result<DaemonReport, DaemonError> {
         let mut daemon = Self::beside(parts)?;
         let client = daemon.parts.client.clone();
-        let (labels, now) = (daemon.parts.labels.clone(), daemon.parts.clock.now());
+        let (who, now) = (daemon.asking(), daemon.parts.clock.now());
         for watch in &mut daemon.watches {
-            match watch.list_sweep(&client, &labels).await {
+            match watch.list_sweep(&client, &who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 Err(error) => watch.sweep_failed(&error, now),
             }
@@ -45,9 +50,26 @@ impl Daemon {
         }
     }
 
+    /// What such a sweep would take, by repository; starts and changes nothing.
+    pub async fn sweep_preview(parts: Parts) -> Result<Vec<Previewed>, DaemonError> {
+        let daemon = Self::beside(parts)?;
+        let who = daemon.asking();
+        let mut found = Vec::new();
+        for watch in &daemon.watches {
+            let listed = watch.list_sweep(&daemon.parts.client, &who).await;
+            let listed = listed.map_err(|error| error.to_string());
+            found.push(Previewed { repo: watch.watched.name.clone(), listed });
+        }
+        Ok(found)
+    }
+
+    fn asking(&self) -> Asking {
+        Asking { labels: self.parts.labels.clone(), min_permission: self.parts.min_permission }
+    }
+
     /// Takes the list of every repository whose sweep is due. A first start counts from now: nothing was missed.
     pub(super) async fn start_due_sweeps(&mut self, now: DateTime<Utc>) {
-        let (client, labels) = (self.parts.client.clone(), self.parts.labels.clone());
+        let (client, who) = (self.parts.client.clone(), self.asking());
         for watch in &mut self.watches {
             let sweep = &watch.watched.sweep;
             let Some(schedule) = sweep.schedule.as_deref() else { continue };
@@ -62,7 +84,7 @@ impl Daemon {
                     continue;
                 }
             }
-            match watch.list_sweep(&client, &labels).await {
+            match watch.list_sweep(&client, &who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 // Not swept: it is due again at the next tick.
                 Err(error) => {
@@ -73,11 +95,36 @@ impl Daemon {
     }
 }
 
+/// What a sweep would take of a repository.
+#[derive(Debug)]
+pub struct Previewed {
+    /// The repository.
+    pub repo: RepoName,
+    /// The issues, most important first, or why they could not be listed.
+    pub listed: Result<Vec<IssueSnapshot>, String>,
+}
+
+/// Who and what asks for a run.
+struct Asking {
+    labels: LabelsTable,
+    min_permission: ActorPermission,
+}
+
 impl Watch {
-    /// The open issues that the filter matches and no run has ended on, most important first, at most the cap.
-    async fn list_sweep(&self, client: &Client, labels: &LabelsTable) -> Result<Vec<IssueSnapshot>, Error> {
-        let sweep = &self.watched.sweep;
-        let filter = Filter { labels: sweep.labels.clone() };
+    /// The open issues that the filter matches and no run has ended on, most important first, at most the cap. Those without
+    /// the trigger label only where all are selected, and of authors who might put it on themselves.
+    async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
+        let (sweep, labels) = (&self.watched.sweep, &who.labels);
+        let all = sweep.select == SweepSelect::All;
+        let mut wanted = sweep.labels.clone();
+        if !all {
+            // A blank label would match everything.
+            if labels.trigger.trim().is_empty() {
+                return Ok(Vec::new());
+            }
+            wanted.push(labels.trigger.clone());
+        }
+        let filter = Filter { labels: wanted };
         let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
         let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
         let matches = |issue: &IssueSnapshot| {
@@ -95,8 +142,28 @@ impl Watch {
             }
             _ => (u8::MAX, DateTime::<Utc>::MAX_UTC, number(issue)),
         });
-        found.truncate(sweep.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
-        Ok(found)
+        let most = sweep.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut taken = Vec::new();
+        let mut known: BTreeMap<String, ActorPermission> = BTreeMap::new();
+        for issue in found {
+            if taken.len() >= most {
+                break;
+            }
+            if issue.has_label(&labels.trigger) {
+                taken.push(issue);
+                continue;
+            }
+            let Some(author) = issue.issue.author.clone() else { continue };
+            let permission = match known.get(&author) {
+                Some(permission) => *permission,
+                None => client.permission(&self.watched.name, &author).await?,
+            };
+            known.insert(author, permission);
+            if permission >= who.min_permission {
+                taken.push(issue);
+            }
+        }
+        Ok(taken)
     }
 
     /// Makes a sweep's list the candidates beside the labelled ones.

@@ -406,8 +406,10 @@ impl Daemon {
         };
         let trigger = self.parts.labels.trigger.clone();
         let Some(watch) = self.watch_of(&issue.repo) else { return true };
-        let Some((_, selection)) = watch.candidate(issue.number) else { return true };
-        if !fresh.issue.open || (selection == Selection::Trigger && !fresh.has_label(&trigger)) {
+        let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
+        // The label asks; one that was taken off since is no longer asked for, whoever listed it.
+        let asked = selection == Selection::Trigger || listed.has_label(&trigger);
+        if !fresh.issue.open || (asked && !fresh.has_label(&trigger)) {
             watch.drop_candidate(issue.number);
             return true;
         }

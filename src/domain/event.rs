@@ -516,6 +516,13 @@ pub struct FileChange {
     pub added: u64,
     /// Lines removed; 0 for a binary file.
     pub removed: u64,
+    /// Whether it is new and only commands made it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_command: bool,
+}
+
+fn is_false(one: &bool) -> bool {
+    !*one
 }
 
 /// One verify command and how it ended.

@@ -83,6 +83,7 @@ impl Worktree {
         let (head_text, index) = (self.head_text()?, self.git_dir().join("index"));
         let head = self.head().await?;
         let (made, root, identity) = (caged.clone(), self.path().clone(), identity.clone());
+        let excluded = self.exclude_patterns().await?;
         let work = move || -> Result<Vec<AbsPath>, GitError> {
             let dir = &made.dir;
             for name in ["refs/heads", "refs/tags", "info", "objects/info", "objects/pack"] {
@@ -115,6 +116,9 @@ impl Worktree {
                     files::copy_with_time(from.as_path(), dir.join(to).as_path())?;
                 }
             }
+            // Nobody who adds everything there adds what nobody wrote.
+            let own = files::read_plain(dir.join("info/exclude").as_path(), u64::MAX).unwrap_or_default();
+            write("info/exclude", &format!("{}\n{excluded}", String::from_utf8_lossy(&own)))?;
             if index.as_path().is_file() {
                 files::copy_with_time(index.as_path(), dir.join("index").as_path())?;
             }

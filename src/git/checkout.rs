@@ -27,6 +27,7 @@ pub struct Checkout {
     root: AbsPath,
     common: AbsPath,
     hooks: bool,
+    excluded: Arc<[String]>,
     judged: Arc<Mutex<HashMap<AbsPath, Judged>>>,
 }
 
@@ -106,9 +107,15 @@ impl Checkout {
         }
         let top = git.call(dir, ["rev-parse", "--path-format=absolute", "--show-toplevel"]).text().await?;
         let root = AbsPath::new(top.trim_end_matches('\n')).map_err(lost)?;
-        let checkout = Self { git, root, common, hooks, judged: Arc::default() };
+        let checkout = Self { git, root, common, hooks, excluded: Arc::default(), judged: Arc::default() };
         checkout.library(|_| Ok(())).await?;
         Ok(checkout)
+    }
+
+    /// The same with patterns of files that are in no commit, beside the built-in ones (`commit.exclude`).
+    #[must_use]
+    pub fn excluding(self, patterns: &[String]) -> Self {
+        Self { excluded: patterns.into(), ..self }
     }
 
     /// A clone that agentd manages: an empty repository with its remote, made where there is none.
@@ -162,6 +169,11 @@ impl Checkout {
     /// The program it uses.
     pub(super) fn program(&self) -> &GitProgram {
         &self.git
+    }
+
+    /// The operator's patterns of files that are in no commit.
+    pub(super) fn excluded(&self) -> &[String] {
+        &self.excluded
     }
 
     /// Whether the repository's own hooks run.

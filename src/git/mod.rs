@@ -13,6 +13,7 @@ pub mod submodules;
 pub mod prepare;
 mod compared;
 pub mod worktree;
+mod exclude;
 pub mod snapshot;
 pub mod scratch;
 pub mod take_in;

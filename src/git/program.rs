@@ -107,6 +107,16 @@ pub struct GitProgram {
 }
 
 impl GitProgram {
+    /// Where git looks for what its user ignores everywhere, unless its configuration names another file.
+    pub(super) fn ignore_file(&self) -> Option<PathBuf> {
+        let set = |wanted: &str| {
+            let found = self.env.iter().find(|(name, value)| name == wanted && !value.is_empty());
+            found.map(|(_, value)| PathBuf::from(value))
+        };
+        let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+        Some(folder.join("git/ignore"))
+    }
+
     /// `git` from the `PATH` in `environment`, which is the user's whole environment; only what git needs is passed.
     /// `cancel` ends what runs.
     pub fn new(

@@ -193,8 +193,13 @@ impl Checkout {
         let kept_as = format!("refs/agentd/retired/{branch}");
         self.set_ref(&kept_as, &tip).await?;
         // Without force: git itself looks once more for changes.
-        let place = path.to_string();
-        if let Err(error) = self.call(["worktree", "remove", "--", place.as_str()]).await?.done().await {
+        let (place, worktree) = (path.to_string(), self.existing(entry, path));
+        let mut call = self.call(["worktree", "remove", "--", place.as_str()]).await?;
+        if let Some(worktree) = worktree {
+            let excluded = worktree.exclude_file().await?.to_string();
+            call = call.config([("core.excludesFile".to_owned(), excluded)]);
+        }
+        if let Err(error) = call.done().await {
             return kept(&format!("git does not remove it: {error}"));
         }
         // Not `branch -D`: that rewrites the shared configuration (D57).

@@ -10,7 +10,7 @@ use super::error::GitError;
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
-use super::worktree::{LARGEST_FILE, Worktree};
+use super::worktree::{ChangeKind, LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
@@ -81,6 +81,17 @@ impl Worktree {
         Ok(self.record().await?.0)
     }
 
+    /// The same, but HEAD's tree where all that differs from it are new files beside it.
+    pub async fn tree_of_known(&self) -> Result<String, GitError> {
+        let changed = self.status().await?;
+        match self.head().await? {
+            Some(head) if changed.iter().all(|change| change.kind == ChangeKind::Added) => {
+                self.checkout().tree_of_commit(&head).await
+            }
+            _ => self.tree().await,
+        }
+    }
+
     /// The tree, and the index that describes it.
     pub(super) async fn record(&self) -> Result<(String, AbsPath), GitError> {
         let own = self.git_dir().join(INDEX);
@@ -124,9 +135,14 @@ impl Worktree {
         self.call(add).await?.index(work).stdin(excluded).done().await?;
         self.follow_submodules(work, links).await?;
         // Most calls of a tool change nothing: an index that says the same has the same tree.
-        let said = digest(work).await?;
+        let known: Vec<CommitId> = self.head().await?.into_iter().chain(self.merge_head()).collect();
+        let mut said = digest(work, &known).await?;
         if let Some(tree) = self.snapshots().tree_of(&said) {
             return Ok(tree);
+        }
+        let dropped = self.drop_excluded(work, known.clone()).await?;
+        if self.take_tracked(work, known.clone()).await? || dropped {
+            said = digest(work, &known).await?;
         }
         let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
         self.snapshots().keep(said, &tree);
@@ -188,6 +204,24 @@ impl Worktree {
         Ok(found.into_iter().filter(|(path, _)| changed.contains(&path.as_str())).collect())
     }
 
+    /// Those of them that HEAD does not have.
+    pub async fn too_large_and_new(&self) -> Result<Vec<(String, u64)>, GitError> {
+        let found = self.left_out().await?.into_iter();
+        let found: Vec<(String, u64)> = found
+            .filter_map(|(path, why)| match why {
+                NotTaken::Large(bytes) => Some((path, bytes)),
+                NotTaken::Name => None,
+            })
+            .collect();
+        let Some(head) = self.head().await?.filter(|_| !found.is_empty()) else { return Ok(Vec::new()) };
+        self.checkout()
+            .library(move |repository| {
+                let tree = repository.find_commit(super::checkout::oid(&head)?)?.tree()?;
+                Ok(found.into_iter().filter(|(path, _)| tree.get_path(path.as_ref()).is_err()).collect())
+            })
+            .await
+    }
+
     /// Takes over the commits that submodules stand on.
     async fn follow_submodules(&self, index: &AbsPath, links: Vec<(String, String)>) -> Result<(), GitError> {
         let mut lines = String::new();
@@ -218,6 +252,44 @@ impl Worktree {
         let commit = self.commit_of(&tree, message, None).await?;
         self.checkout().set_ref(reference, &commit).await?;
         Ok(commit)
+    }
+
+    /// Takes new files out of the worktree; what it was with them is kept on `reference`, above what that kept before. Gives the
+    /// commit that keeps it.
+    pub async fn set_aside(&self, paths: &[String], reference: &str) -> Result<CommitId, GitError> {
+        let (present, index) = self.record().await?;
+        let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
+        copy(&index, &work).await?;
+        self.forget(&work, paths).await?;
+        let wanted = self.call(["write-tree"]).await?.index(&work).text().await?.trim().to_owned();
+        files::remove_file(work.as_path())?;
+        self.become_tree((&present, &index), &wanted, reference).await
+    }
+
+    /// Makes the files those of HEAD again, whatever came to be meanwhile. What they were is kept on `reference`; `None`: they
+    /// were as HEAD has them.
+    pub async fn put_back(&self, reference: &str) -> Result<Option<CommitId>, GitError> {
+        let (present, index) = self.record().await?;
+        let Some(head) = self.head().await? else { return Ok(None) };
+        let wanted = self.checkout().tree_of_commit(&head).await?;
+        if present == wanted {
+            return Ok(None);
+        }
+        self.become_tree((&present, &index), &wanted, reference).await.map(Some)
+    }
+
+    async fn become_tree(
+        &self,
+        (present, index): (&str, &AbsPath),
+        wanted: &str,
+        reference: &str,
+    ) -> Result<CommitId, GitError> {
+        let former = self.checkout().reference(reference).await?;
+        let saved = self.commit_of(present, "agentd: what is no part of the work\n", former).await?;
+        self.checkout().set_ref(reference, &saved).await?;
+        // The index knows every present file, so that what the wanted tree lacks is removed.
+        self.call(["read-tree", "--reset", "-u", wanted]).await?.index(index).done().await?;
+        Ok(saved)
     }
 
     async fn commit_of(
@@ -364,11 +436,14 @@ fn staged(index: &AbsPath) -> Result<Listed, GitError> {
     Ok(listed)
 }
 
-/// The hash of all that an index says.
-async fn digest(index: &AbsPath) -> Result<[u8; 32], GitError> {
-    let index = index.clone();
+/// The hash of all that an index says, and of the commits that it is seen against.
+async fn digest(index: &AbsPath, known: &[CommitId]) -> Result<[u8; 32], GitError> {
+    let (index, known) = (index.clone(), known.to_vec());
     let work = move || match std::fs::read(index.as_path()) {
-        Ok(bytes) => Ok(Sha256::digest(bytes).into()),
+        Ok(bytes) => {
+            let seen = known.iter().fold(Sha256::new(), |hash, commit| hash.chain_update(commit.as_str()));
+            Ok(seen.chain_update(bytes).finalize().into())
+        }
         Err(source) => Err(FileError::new("read", index.as_path(), source).into()),
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?

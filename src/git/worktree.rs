@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::OnceCell;
+
 use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
@@ -29,6 +31,7 @@ pub struct Worktree {
     branch: BranchName,
     lfs: bool,
     snapshots: Arc<Snapshots>,
+    excluded_by: Arc<OnceCell<AbsPath>>,
 }
 
 /// One changed file.
@@ -118,7 +121,15 @@ impl Worktree {
         branch: BranchName,
         lfs: bool,
     ) -> Self {
-        Self { checkout: checkout.clone(), path, git_dir, branch, lfs, snapshots: Arc::default() }
+        Self {
+            checkout: checkout.clone(),
+            path,
+            git_dir,
+            branch,
+            lfs,
+            snapshots: Arc::default(),
+            excluded_by: Arc::default(),
+        }
     }
 
     /// Where it is.
@@ -152,6 +163,11 @@ impl Worktree {
         &self.snapshots
     }
 
+    /// The file with the patterns of what is in no commit, once it is written.
+    pub(super) fn excluded_by(&self) -> &OnceCell<AbsPath> {
+        &self.excluded_by
+    }
+
     /// Whether Git LFS works in it.
     pub(super) fn lfs(&self) -> bool {
         self.lfs
@@ -162,7 +178,8 @@ impl Worktree {
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<Call, GitError> {
-        let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?;
+        let exclude = ("core.excludesFile".to_owned(), self.exclude_file().await?.to_string());
+        let call = self.checkout.call_in(&self.git_dir, &self.path, args).await?.config([exclude]);
         Ok(if self.lfs { call.config(lfs_driver()) } else { call })
     }
 

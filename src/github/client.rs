@@ -1,7 +1,7 @@
 //! The client: every request to GitHub goes through here, and so through one breaker, one clock of back-off, one token.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -23,6 +23,7 @@ use super::people::Viewer;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
+use crate::domain::host_paths::HostPaths;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 
@@ -100,6 +101,8 @@ struct Shared {
     permissions: Mutex<Permissions>,
     /// Our own comments, by repository and issue.
     own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
+    /// Places of this machine that no text names.
+    places: std::sync::Mutex<HostPaths>,
 }
 
 impl std::fmt::Debug for Client {
@@ -145,8 +148,19 @@ impl Client {
             labels: Mutex::default(),
             permissions: Mutex::default(),
             own_comments: Mutex::default(),
+            places: std::sync::Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
+    }
+
+    /// Learns places of this machine: from now on every text that is written tells them in other words.
+    pub fn keep_to_itself(&self, places: &HostPaths) {
+        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).learn(places);
+    }
+
+    /// A text as everybody may read it.
+    pub(super) fn public(&self, text: &str) -> String {
+        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).told(text).into_owned()
     }
 
     /// The same client whose operations wait at most `patience` for a rate limit.

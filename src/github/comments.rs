@@ -227,7 +227,7 @@ impl Client {
         marker: &str,
         text: &str,
     ) -> Result<(Comment, Change), Error> {
-        let body = format!("{marker}\n{text}");
+        let body = format!("{marker}\n{}", self.public(text));
         let mut uncertain = None;
         for attempt in 0..3 {
             if let Some(found) = self.find_comment(repo, number, marker).await? {

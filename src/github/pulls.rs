@@ -139,6 +139,8 @@ impl Client {
     /// that was merged as it is stays so. `NoCommits` = the base has it all without a pull request. A repository that
     /// knows no drafts gets it ready instead.
     pub async fn settle_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
+        let (title, body) = (self.public(&spec.title), self.public(&spec.body));
+        let spec = &PullSpec { title, body, ..spec.clone() };
         let mut uncertain: Option<Error> = None;
         let mut draft = spec.draft;
         for attempt in 0..4 {

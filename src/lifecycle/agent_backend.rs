@@ -155,7 +155,7 @@ fn environment(
             all.push((name.into(), value.into()));
         }
     }
-    all.extend(super::equipment::tool_homes(&site.env));
+    all.extend(super::toolchains::homes(&site.env));
     all.push(("HOME".into(), home.as_path().into()));
     all.push(("TERM".into(), "dumb".into()));
     all.push(("NO_COLOR".into(), "1".into()));

@@ -1,6 +1,9 @@
 //! Keeping the work: one commit of what the flow left in the worktree.
 
+use std::collections::BTreeSet;
+
 use super::closure;
+use super::new_files::{self, Words};
 use super::publish::without_secrets;
 use super::review;
 use super::run::Run;
@@ -19,12 +22,17 @@ const LONGEST_SUBJECT: usize = 72;
 /// Commits what the flow left (D13, D66) and says what the branch changes. `Err` inside: git refused; nothing is lost.
 pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<Change, Stop>, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(Ok(Change::default())) };
-    match review::of_worktree(run, site, worktree).await {
+    let words = Words::of(run, site).await;
+    let made = match new_files::sort(run, site, (worktree, &words)).await {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(not_committed(worktree, &error))),
+    };
+    match review::of_worktree(run, site, (worktree, &words)).await {
         Ok(None) => {}
         Ok(Some(refused)) => return Ok(Err(refused)),
         Err(error) => return Ok(Err(not_committed(worktree, &error))),
     }
-    match committed(run, site, worktree, summary).await {
+    match committed(run, site, (worktree, &made), summary).await {
         Ok(event) => {
             let Event::Committed { change, .. } = &event else { return Err(run.defect("not a commit")) };
             let change = change.clone();
@@ -43,10 +51,10 @@ fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
 async fn committed(
     run: &Run<'_>,
     site: &Site,
-    worktree: &Worktree,
+    (worktree, made): (&Worktree, &BTreeSet<String>),
     summary: &str,
 ) -> Result<Event, GitError> {
-    let made = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
+    let commit = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
     let base = &run.lease.mapping.origin.commit;
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
     let tree = site.checkout.tree_of_commit(&head).await?;
@@ -54,19 +62,26 @@ async fn committed(
     let commits = worktree.commits(base).await?.len();
     let files = files
         .into_iter()
-        .map(|file| FileChange { path: file.path, added: file.added, removed: file.removed })
+        .map(|file| FileChange {
+            by_command: made.contains(&file.path),
+            path: file.path,
+            added: file.added,
+            removed: file.removed,
+        })
         .collect();
     let change = Change { files, commits: u32::try_from(commits).unwrap_or(u32::MAX) };
-    Ok(Event::Committed { head, tree, made: made.is_some(), change })
+    Ok(Event::Committed { head, tree, made: commit.is_some(), change })
 }
 
 fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     let issue = &run.plan.issue;
+    let places = site.host_paths();
+    let told = |text: &str| places.told(text).into_owned();
     let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.facts()));
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
     // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
-    let subject = commit_text(&plain_line(&without_secrets(run, &issue.title), room), None);
+    let subject = commit_text(&plain_line(&told(&without_secrets(run, &issue.title)), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
     trailers.extend(site.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -74,7 +89,7 @@ fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: wrapped(&without_secrets(run, &commit_text(summary, own))),
+        body: wrapped(&told(&without_secrets(run, &commit_text(summary, own)))),
         trailers,
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::equipment;
 use super::run::Run;
 use super::site::Site;
 use super::tool_home;
+use super::toolchains::{self, Readable};
 use super::way_out::{self, WayOut};
 use crate::config::Env;
 use crate::config::sandbox_file::{SandboxMode, SandboxTable};
@@ -93,7 +93,9 @@ impl Enclosure {
         let programs = run.plan.workers.programs();
         let homes = (0..programs.len()).map(|place| numbered("agent-home", place));
         for name in ["home", "tmp"].map(str::to_owned).into_iter().chain(homes) {
-            files::create_private_dir(folder.join(&name).as_path())
+            let place = folder.join(&name);
+            let made = files::create_private_dir(place.as_path());
+            made.and_then(|()| toolchains::furnish(&site.env, place.as_path()))
                 .map_err(|error| failed(error.to_string()))?;
         }
         let mut made = Self {
@@ -122,10 +124,13 @@ impl Enclosure {
                     made.git = Some(own.0);
                     objects = own.1;
                 }
+                let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
+                let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
+                let tools = tools.map_err(|error| failed(error.to_string()))??;
                 let mut environment = made.environment(&site.env, "home");
                 environment.extend(made.commands.environment.iter().cloned());
                 made.caged = Some(Caged {
-                    walls: made.walls(site, worktree, objects, &definition.boundaries.sandbox),
+                    walls: made.walls(site, worktree, (objects, tools), &definition.boundaries.sandbox),
                     environment,
                     asked: made.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
                     cage,
@@ -194,7 +199,7 @@ impl Enclosure {
     async fn cargo_home(&mut self, site: &Site) -> Result<(), FileError> {
         let mut ways = [&self.commands].into_iter().chain(&self.agents);
         let closed = ways.all(|way| way.network == Network::None);
-        let homes = equipment::tool_homes(&site.env);
+        let homes = toolchains::homes(&site.env);
         let own = homes.into_iter().find(|(name, _)| name == "CARGO_HOME").map(|(_, place)| place);
         let Some(own) = own.and_then(|own| AbsPath::new(PathBuf::from(own)).ok()).filter(|_| !closed) else {
             return Ok(());
@@ -338,12 +343,19 @@ impl Enclosure {
         }
     }
 
-    fn walls(&self, site: &Site, worktree: &Worktree, objects: Vec<AbsPath>, sandbox: &Sandbox) -> Walls {
+    fn walls(
+        &self,
+        site: &Site,
+        worktree: &Worktree,
+        (objects, tools): (Vec<AbsPath>, Readable),
+        sandbox: &Sandbox,
+    ) -> Walls {
         let mut writable = vec![worktree.path().clone(), self.folder.join("home")];
         writable.extend(self.git.as_ref().map(|own| own.dir().clone()));
         let further = sandbox.allowed_paths.iter().map(|path| named_place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
         let mut readable = objects;
+        readable.extend(tools.places);
         if let Some(own) = &self.cargo {
             readable.push(own.clone());
             writable.push(self.folder.join("cargo"));
@@ -358,6 +370,7 @@ impl Enclosure {
         Walls {
             writable,
             readable,
+            hidden: tools.hidden,
             shown_as,
             shown_read_only: Vec::new(),
             pipes: Vec::new(),
@@ -369,7 +382,12 @@ impl Enclosure {
     fn environment(&self, env: &Env, home: &str) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> =
             vec![("HOME".into(), self.folder.join(home).as_path().into()), ("TMPDIR".into(), "/tmp".into())];
-        all.extend(equipment::tool_homes(env));
+        let homes = toolchains::homes(env);
+        if homes.iter().any(|(name, _)| name == "MISE_DATA_DIR") {
+            // The repository's own file of versions is followed without a question.
+            all.push(("MISE_TRUSTED_CONFIG_PATHS".into(), self.worktree.path().as_path().into()));
+        }
+        all.extend(homes);
         if self.cargo.is_some() {
             all.push(("CARGO_HOME".into(), self.folder.join("cargo").as_path().into()));
         }

@@ -43,20 +43,6 @@ pub fn child_environment(env: &Env) -> Vec<(OsString, OsString)> {
     INHERITED.iter().filter_map(|name| Some((OsString::from(name), OsString::from(env.get(name)?)))).collect()
 }
 
-/// Where tools of the user's home keep what they need, for a program with another home: named by the user, else the
-/// usual place where it exists.
-pub fn tool_homes(env: &Env) -> Vec<(OsString, OsString)> {
-    let usual = [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")];
-    let found = usual.into_iter().filter_map(|(name, folder)| {
-        let place = match env.filled(name) {
-            Some(place) => PathBuf::from(place),
-            None => env.home()?.join(folder),
-        };
-        place.is_dir().then(|| (OsString::from(name), place.into_os_string()))
-    });
-    found.collect()
-}
-
 /// Rules and program of `[policy]`; relative paths start at `base`, or for a clone that agentd manages where the operator's
 /// file is (D85). Of the clone's own policy files only the denials count.
 pub async fn policy(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::refusal::Refusal;
-use super::site::Site;
+use super::site::{Site, host_paths};
 use crate::config::{Config, Env};
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
@@ -43,8 +43,13 @@ pub struct Opening<'a> {
 pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
     let Opening { config, base, env, .. } = opening;
     let environment: Vec<(OsString, OsString)> = env.all().collect();
+    // What is refused from here on may be told on the issue.
+    if let Some(github) = &opening.github {
+        github.keep_to_itself(&host_paths(&config, base, opening.state.as_path(), env));
+    }
     let git = GitProgram::new(environment, opening.cancel);
     let checkout = Checkout::open(git, base, config.worktree.hooks).await.map_err(no_checkout)?;
+    let checkout = checkout.excluding(&config.commit.exclude);
     let repository = config.repository(opening.repo, Some(checkout.root().as_path()));
     let remote = checkout.remote_url(&repository.remote).await?;
     let of_remote = remote.as_deref().and_then(RepoName::from_remote_url);
@@ -67,6 +72,9 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         Some(github) => Some(github),
         None => own_client(&config, opening.needs_github)?,
     };
+    if let Some(github) = &github {
+        github.keep_to_itself(&host_paths(&config, checkout.root(), opening.state.as_path(), env));
+    }
     if let (Some(github), Some(url), Some(other)) =
         (&github, &remote, of_remote.filter(|other| *other != repo))
         && github.endpoint().hosts(url)

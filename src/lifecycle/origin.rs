@@ -4,11 +4,13 @@ use super::mapping_format::MappingRecord;
 use super::plan::Plan;
 use super::refusal::Refusal;
 use super::site::Site;
+use crate::config::Source;
 use crate::domain::mapping::worktree_of;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
+use crate::github::{self, Client, ErrorKind, Filter, PageCache};
 
 /// The origin, and what is to be said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +25,11 @@ pub struct Resolved {
 /// a changed field is reported, a different `--origin` refused (D75). Its commit moves with the remote's where the run is
 /// to catch up, and where nothing of the issue's branch is left to merge: then the work starts from what is there now.
 pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
-    let asked = ask_chain(plan, site).await?;
+    let (asked, unreadable) = ask_chain(plan, site).await?;
+    let warned = |mut resolved: Resolved| {
+        resolved.warnings.extend(unreadable.clone());
+        resolved
+    };
     if let Some(mapped) = &plan.mapped {
         let mut kept = keep(mapped.origin.clone(), asked, site)?;
         // A run that a person goes on with has its commit already.
@@ -46,9 +52,12 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
             // From here on the branch's own changes are those against this commit.
             kept.origin.commit = now;
         }
-        return Ok(kept);
+        return Ok(warned(kept));
     }
-    let Some((text, source)) = asked else { return Err(unresolved(plan, site)) };
+    let Some((text, source)) = asked else {
+        let refusal = unresolved(plan, site);
+        return Err(unreadable.iter().fold(refusal, |refusal, warning| refusal.hint(warning.text.clone())));
+    };
     let branch = BranchName::parse(&text).map_err(|error| {
         Refusal::new(
             StopDetail::OriginMissing,
@@ -67,7 +76,7 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
         )
         .hint(format!("create it, or change {}", link(source, site)))
     })?;
-    Ok(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() })
+    Ok(warned(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
 }
 
 /// Whether the issue's branch has commits of its own, all of them in its origin now or in a merged pull request, and nothing
@@ -96,30 +105,67 @@ async fn is_merged(
     Ok(github.merged_heads(&site.repo, branch).await?.contains(&head))
 }
 
-/// First link that is set wins; blank is unset.
-async fn ask_chain(plan: &Plan, site: &Site) -> Result<Option<(String, OriginSource)>, Refusal> {
+/// A link's text and which one it is.
+type Link = (String, OriginSource);
+
+/// First link that is set wins; blank is unset. With it a warning, where the project field could not be asked for.
+async fn ask_chain(plan: &Plan, site: &Site) -> Result<(Option<Link>, Option<Warning>), Refusal> {
     let set = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let mut unreadable = None;
     if let Some(text) = set(plan.request.origin.as_deref()) {
-        return Ok(Some((text, OriginSource::Explicit)));
+        return Ok((Some((text, OriginSource::Explicit)), None));
     }
     if let (Some(github), Some(snapshot)) = (&site.github, &plan.snapshot) {
         let field = github.issue_field(snapshot, &site.config.github.issue_field).await?;
         if let Some(text) = set(field.as_deref()) {
-            return Ok(Some((text, OriginSource::IssueField)));
+            return Ok((Some((text, OriginSource::IssueField)), None));
         }
         if let Some(number) = snapshot.issue.key.number() {
-            let field =
-                match github.project_field(&site.repo, number, &site.config.github.project_field).await {
-                    // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
-                    Err(error) if error.is_absent() => None,
-                    field => field?,
-                };
+            let (field, warning) = project_field(site, github, number).await?;
+            unreadable = warning;
             if let Some(text) = set(field.as_deref()) {
-                return Ok(Some((text, OriginSource::ProjectField)));
+                return Ok((Some((text, OriginSource::ProjectField)), unreadable));
             }
         }
     }
-    Ok(set(site.repository.origin_branch.as_deref()).map(|text| (text, OriginSource::Config)))
+    let configured = set(site.repository.origin_branch.as_deref());
+    Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
+}
+
+/// The warning of [`project_field`], found out before any run with an open issue of the repository; `None` where it can be
+/// read, or nobody knows.
+pub async fn project_unreadable(site: &Site, github: &Client) -> Option<Warning> {
+    let all = Filter { labels: Vec::new() };
+    let listing = github.list_open(&site.repo, &all, &mut PageCache::default()).await.ok()?;
+    let number = listing.issues.first()?.issue.key.number()?;
+    project_field(site, github, number).await.ok()?.1
+}
+
+/// The project field's value. Where nobody asked for that field, credentials that cannot read projects are no obstacle: it
+/// counts as unset, with a warning. Where the operator named it, it may name a branch, so that is an error.
+pub async fn project_field(
+    site: &Site,
+    github: &Client,
+    number: u64,
+) -> Result<(Option<String>, Option<Warning>), github::Error> {
+    let name = &site.config.github.project_field;
+    if name.trim().is_empty() {
+        return Ok((None, None));
+    }
+    let wanted = site.config.source("github.project_field") != Source::Default;
+    match github.project_field(&site.repo, number, name).await {
+        // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
+        Err(error) if error.is_absent() => Ok((None, None)),
+        Err(github::Error { kind: ErrorKind::Forbidden { needs }, .. }) if !wanted => {
+            let text = format!(
+                "the project field \"{name}\" could not be read: the credentials lack the permission \"{needs}\"; it counts as \
+                 not set. Grant the permission, or set project_field = \"\" under [github] so that it is never asked for"
+            );
+            let warning = Warning { code: "project_unreadable".to_owned(), at: site.clock.now_ms(), text };
+            Ok((None, Some(warning)))
+        }
+        field => Ok((field?, None)),
+    }
 }
 
 fn keep(frozen: Origin, asked: Option<(String, OriginSource)>, site: &Site) -> Result<Resolved, Refusal> {

@@ -17,6 +17,8 @@ use crate::domain::untrusted::visible;
 
 /// Most characters of a proposal's arguments that a comment shows.
 const LONGEST_PROPOSAL: usize = 2_000;
+/// Most files that a list names.
+const LONGEST_LIST: usize = 20;
 
 /// A template that does not render: a defect of agentd, caught by its tests.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +90,9 @@ fn render(
         objective_body => run.objective.body.trim(),
         change => Value::from(Serde(change)),
         change_line => change_line(change),
+        by_commands => by_commands(change),
+        not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out"].contains(&warning.code.as_str()))
+            .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
         cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
         cost_used => amount(totals.cost, totals.cost_unknown),
         cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
@@ -200,6 +205,19 @@ pub fn change_line(change: &Change) -> String {
     )
 }
 
+/// New files that only commands made, as a list; empty where there are none.
+fn by_commands(change: &Change) -> String {
+    let made: Vec<_> = change.files.iter().filter(|file| file.by_command).collect();
+    let shown = made.iter().take(LONGEST_LIST).map(|file| format!("`{}`", telling::plain(&file.path)));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let more = made.len().saturating_sub(LONGEST_LIST);
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+fn sentence_of(text: &str) -> String {
+    format!("{text}.")
+}
+
 /// `$0.0123 (4,300 tokens in, 210 out)`.
 pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) -> String {
     format!("{} ({} tokens in, {} out)", amount(cost, unknown), thousands(tokens_in), thousands(tokens_out))
@@ -223,6 +241,15 @@ fn thousands(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// Bytes for people: `850 bytes`, `12 KiB`, `3.4 MiB`.
+pub fn amount_of_bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{} KiB", bytes / 1024),
+        _ => format!("{}.{} MiB", bytes >> 20, ((bytes % (1 << 20)) * 10) >> 20),
+    }
 }
 
 /// Milliseconds for people: `850 ms`, `12.4 s`, `3 min 20 s`, `2 h 5 min`.

@@ -245,7 +245,7 @@ fn nobody() -> crate::domain::run::Principal {
 }
 
 /// The last report, where it was too long for the journal and is kept beside it.
-fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
+pub(super) fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
     let last = facts.other.iter().rev().find_map(|(_, event)| match event {
         Event::ReportCaptured(captured) => Some(captured),
         _ => None,

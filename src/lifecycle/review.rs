@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::new_files::Words;
 use super::recovery;
 use super::run::Run;
 use super::site::Site;
@@ -33,7 +34,11 @@ const KNOWN: &str = "\u{1}";
 const LONGEST_LIST: usize = 20;
 
 /// Looks at what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends so.
-pub async fn of_worktree(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Option<Stop>, GitError> {
+pub async fn of_worktree(
+    run: &Run<'_>,
+    site: &Site,
+    (worktree, words): (&Worktree, &Words),
+) -> Result<Option<Stop>, GitError> {
     let left_out = worktree.left_out().await?;
     let mut problems: Vec<Problem> =
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
@@ -44,7 +49,7 @@ pub async fn of_worktree(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Res
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
     let bringing = bringing(run, site, worktree, ((&head, Some(&tree)), &known)).await?;
-    problems.extend(self::problems(run, site, worktree, &bringing).await?);
+    problems.extend(self::problems(run, site, (worktree, words), &bringing).await?);
     Ok(stop(run, worktree, problems, "committed"))
 }
 
@@ -59,7 +64,8 @@ pub async fn of_push(
     let known: Vec<CommitId> =
         [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
     let bringing = bringing(run, site, worktree, ((head, None), &known)).await?;
-    let problems = problems(run, site, worktree, &bringing).await?;
+    let words = Words::of(run, site).await;
+    let problems = problems(run, site, (worktree, &words), &bringing).await?;
     Ok(stop(run, worktree, problems, "pushed"))
 }
 
@@ -94,7 +100,7 @@ struct Problem {
 async fn problems(
     run: &Run<'_>,
     site: &Site,
-    worktree: &Worktree,
+    (worktree, words): (&Worktree, &Words),
     bringing: &Bringing,
 ) -> Result<Vec<Problem>, GitError> {
     let mut found = Vec::new();
@@ -110,7 +116,7 @@ async fn problems(
     for change in &bringing.changes {
         let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
         let mut note = |(path, commit, why)| problem(path, commit, why);
-        if let Some(why) = too_large(change, commit) {
+        if let Some(why) = too_large(change, commit, words) {
             note(told(why));
         }
         for (line, rule) in &change.found {
@@ -151,7 +157,7 @@ async fn problems(
     Ok(found)
 }
 
-fn too_large(change: &Brought, caps: &CommitTable) -> Option<String> {
+fn too_large(change: &Brought, caps: &CommitTable, words: &Words) -> Option<String> {
     if change.bytes > LARGEST_FILE {
         return Some(format!("{} bytes, more than the {LARGEST_FILE} of any file", change.bytes));
     }
@@ -161,8 +167,11 @@ fn too_large(change: &Brought, caps: &CommitTable) -> Option<String> {
         (false, false) => ("", false),
     };
     let over = capped && change.bytes > caps.max_file;
-    over.then(|| {
-        format!("{} bytes, more than the {} of a {word} file (commit.max_file)", change.bytes, caps.max_file)
+    (over && !words.report_names(&change.path)).then(|| {
+        format!(
+            "{} bytes, more than the {} of a {word} file that the report does not name (commit.max_file)",
+            change.bytes, caps.max_file
+        )
     })
 }
 

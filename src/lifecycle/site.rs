@@ -10,6 +10,7 @@ use super::recording::Recording;
 use super::refusal::Refusal;
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
+use crate::domain::host_paths::{HostPaths, Shown};
 use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::stop::StopDetail;
 use crate::engine::redaction_program::RedactionProgram;
@@ -58,6 +59,11 @@ impl Site {
     /// The directory that holds the worktrees.
     pub fn worktree_root(&self) -> AbsPath {
         self.checkout.root().join(&self.config.worktree.root)
+    }
+
+    /// Places of this machine that nothing names that leaves it.
+    pub fn host_paths(&self) -> HostPaths {
+        host_paths(&self.config, self.checkout.root(), self.state.path(), &self.env)
     }
 
     /// The whole environment of a child process: names that name nothing secret.
@@ -177,4 +183,20 @@ impl From<crate::config::error::ConfigError> for Refusal {
         Self::new(StopDetail::ConfigInvalid, format!("{error}"))
             .hint("agentd config explain shows every value with the layer it came from")
     }
+}
+
+/// The main checkout, where worktrees stand, the state directory and the home, each by its names.
+pub fn host_paths(config: &Config, root: &AbsPath, state: &Path, env: &Env) -> HostPaths {
+    let places = [
+        (Some(root.as_path().to_owned()), Shown::Inside),
+        (Some(root.join(&config.worktree.root).as_path().to_owned()), Shown::Folders),
+        (Some(state.to_owned()), Shown::As("$AGENTD_STATE_DIR")),
+        (env.home(), Shown::As("~")),
+    ];
+    let named = |(place, shown): (Option<PathBuf>, Shown)| {
+        let place = place?;
+        let real = place.canonicalize().unwrap_or_else(|_| place.clone());
+        Some([place, real].map(|place| (place.display().to_string(), shown.clone())))
+    };
+    HostPaths::new(places.into_iter().filter_map(named).flatten())
 }

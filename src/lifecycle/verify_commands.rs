@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::base_tree::{self, BaseTree};
 use super::enclosure;
 use super::host_command;
+use super::new_files;
 use super::run::Run;
 use super::site::Site;
 use super::telling;
@@ -29,6 +30,11 @@ const TAIL: usize = 2_000;
 /// although the wall time is used up, so that finished work is not thrown away, but not for long then.
 pub async fn verify(run: &Run<'_>, site: &Site) -> Result<(), JournalError> {
     verify_all(run, site).await?;
+    if let Some(worktree) = run.worktree()
+        && let Err(error) = new_files::put_back(run, worktree).await
+    {
+        run.warn("left_by_verify", format!("what the verify commands left could not be taken away: {error}"));
+    }
     run.enclosure().map_or(Ok(()), |enclosure| enclosure.record_asked(run))
 }
 
@@ -97,14 +103,14 @@ async fn verify_one(
     longest: Duration,
 ) -> Result<VerifyCommand, JournalError> {
     let defect = |error: GitError| run.defect(&format!("the tree around a verify command: {error}"));
-    let tree_before = worktree.tree().await.map_err(defect)?;
+    let tree_before = worktree.tree_of_known().await.map_err(defect)?;
     let recorded = site.replay.as_ref().and_then(|recording| recording.verified(argv, &tree_before));
     if let Some(recorded) = recorded {
         return Ok(recorded);
     }
     let started_at = site.clock.now_ms();
     let ended = run_command(run, worktree, argv, longest).await;
-    let tree_after = worktree.tree().await.map_err(defect)?;
+    let tree_after = worktree.tree_of_known().await.map_err(defect)?;
     let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
     let not_started = ended.is_err();
     let (exit_code, end, duration_ms, stdout, stderr) = match ended {

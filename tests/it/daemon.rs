@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::config::Credentials;
-use agentd::config::config_file::LabelsTable;
+use agentd::config::config_file::{LabelsTable, SweepSelect};
 use agentd::config::settings::Sweep;
 use agentd::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Presence, RunRequest,
@@ -70,6 +70,7 @@ impl Yard {
             sweep: Sweep {
                 schedule: None,
                 timezone: chrono_tz::Tz::UTC,
+                select: SweepSelect::Labelled,
                 labels: vec![],
                 milestone: None,
                 limit: None,
@@ -532,12 +533,13 @@ async fn a_sweep_takes_every_open_issue_that_matches_and_no_run_has_ended_on() {
         + &issue("Six", "labels = [\"bug\"]\nauthor = \"rita\"\nlabelled_by = \"rita\"")
         + &issue("Seven", "labels = [\"bug\", \"agentd:failed\", \"agentd\"]");
     let mut yard = Yard::new(&scenario).await;
+    yard.sweep.select = SweepSelect::All;
     yard.sweep.labels = vec!["bug".to_owned()];
     yard.limits = Limits { all: 1, per_repository: 1 };
     let parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
     let report = Daemon::sweep_now(parts).await.unwrap();
     assert_eq!(yard.started(), [4, 1, 7], "the important first, one at a time");
-    assert_eq!(codes(&report), [(6, "permission_too_low")], "the label's giver counts");
+    assert_eq!(codes(&report), [], "an author who may not ask is not listed");
     assert!(yard.sim.issue(REPO, 6).unwrap().comments.is_empty(), "nobody asked, so nobody is told");
     assert_eq!(
         (yard.labels(1), yard.labels(7)),
@@ -557,6 +559,7 @@ async fn a_sweep_takes_every_open_issue_that_matches_and_no_run_has_ended_on() {
 #[tokio::test]
 async fn a_scheduled_sweep_comes_at_its_time_and_a_missed_one_once() {
     let mut yard = Yard::new(&(issue("One", "") + &issue("Two", "labels = [\"later\"]"))).await;
+    yard.sweep.select = SweepSelect::All;
     yard.sweep.schedule = Some("0 3 * * *".to_owned());
     yard.once(ended(StopDetail::Completed)).await;
     assert!(yard.started().is_empty(), "a first start has missed nothing");

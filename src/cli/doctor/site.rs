@@ -204,6 +204,10 @@ async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
         ),
         Err(error) => Finding::problem("labels", error.to_string(), "give the token: issues, read and write"),
     });
+    if let Some(warning) = crate::lifecycle::origin::project_unreadable(site, github).await {
+        let remedy = "give the token: projects, read; or set project_field = \"\" under [github]";
+        findings.push(Finding::warning("project_unreadable", warning.text, remedy));
+    }
     findings
 }
 

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::bubblewrap::Can;
 use self::group::Group;
 use self::order_format::{Limits, Network as Net, Order, Rules};
+pub use self::secrets::credentials_below;
 use super::egress_log::EgressLog;
 use super::paths::AbsPath;
 use super::process::{self, ProcessSpec};
@@ -83,6 +84,8 @@ pub struct Walls {
     pub writable: Vec<AbsPath>,
     /// May be read. What does not exist is left out.
     pub readable: Vec<AbsPath>,
+    /// What of all that cannot be read.
+    pub hidden: Vec<AbsPath>,
     /// `(here, there)`: a file or folder shown at another place, writable.
     pub shown_as: Vec<(AbsPath, AbsPath)>,
     /// `(here, there)`: the same, not writable.
@@ -307,7 +310,8 @@ impl Cage {
         let of_tools = readable
             .flat_map(|folder| TOOL_SECRETS.map(|name| folder.join(name)))
             .filter(|secret| secret.exists());
-        let hidden: Vec<PathBuf> = self.secrets.iter().cloned().chain(of_tools).collect();
+        let named = walls.hidden.iter().map(|place| place.as_path().to_owned());
+        let hidden: Vec<PathBuf> = self.secrets.iter().cloned().chain(of_tools).chain(named).collect();
         let group = self.group.as_ref().map(|group| group.path().to_owned());
         let order = Order { limits: self.limits, pipes: self.pipes(walls), ..Order::default() };
         match (&self.kind, &self.own) {

@@ -84,6 +84,31 @@ const PASSED_OVER: [&str; 4] =
     ["/etc/ssl/certs", "/etc/ca-certificates", "/etc/alternatives", "/etc/pki/ca-trust"];
 /// Ends of names of files that are keys.
 const KEYS: [&str; 7] = ["key", "p12", "pfx", "jks", "keytab", "kdbx", "ppk"];
+/// Files and folders of a home's tools that hold credentials, by name.
+const CREDENTIALS: [&str; 20] = [
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    "npmrc",
+    ".yarnrc.yml",
+    ".pypirc",
+    "pip.conf",
+    "pypirc",
+    ".git-credentials",
+    "credentials",
+    "credentials.toml",
+    "credentials.json",
+    "auth.json",
+    "auth.toml",
+    "hosts.yml",
+    "settings.toml.bak",
+    ".env",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+];
+/// Folders of packages: what others published, many files, and names that mean something else.
+const PACKAGES: [&str; 5] = ["site-packages", "dist-packages", "node_modules", "gems", "registry"];
 /// Entries that are looked at in all; what lies deeper is left as it is.
 const MOST_ENTRIES: usize = 30_000;
 /// Behind the scheme of an address.
@@ -100,6 +125,41 @@ pub(super) fn find() -> Vec<PathBuf> {
         look_through(Path::new(folder), contents, &mut found, &mut left);
     }
     found
+}
+
+/// Credentials in a folder of tools: by name, keys by their ends, and what git keeps of a remote with a password.
+pub fn credentials_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = VecDeque::from([folder.to_owned()]);
+    let mut left = MOST_ENTRIES;
+    while let Some(folder) = folders.pop_front() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if left == 0 {
+                return found;
+            }
+            left -= 1;
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let Ok(kind) = entry.file_type() else { continue };
+            let key = || {
+                let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+                name.starts_with("id_") && end.is_empty() || KEYS.contains(&end.to_ascii_lowercase().as_str())
+            };
+            let of_git = || name == "config" && folder.ends_with(".git") && is_told(&path);
+            if CREDENTIALS.contains(&name.as_str()) || (kind.is_file() && (key() || of_git())) {
+                found.push(path);
+            } else if kind.is_dir() && !PACKAGES.contains(&name.as_str()) {
+                folders.push_back(path);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a small file tells a secret.
+fn is_told(path: &Path) -> bool {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST_READ).read_to_end(&mut text));
+    read.is_ok() && tells_a_secret(&text)
 }
 
 fn look_through(folder: &Path, contents: bool, found: &mut Vec<PathBuf>, left: &mut usize) {
@@ -147,9 +207,7 @@ fn is_secret(path: &Path, meta: &Metadata, contents: bool) -> bool {
     if !contents || meta.len() > LARGEST_READ {
         return false;
     }
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST_READ).read_to_end(&mut text));
-    read.is_ok() && tells_a_secret(&text)
+    is_told(path)
 }
 
 /// A private key, a registry's token, or an address with a password in it; found in one pass, for every run looks.

@@ -9,6 +9,7 @@ mod output;
 mod people;
 mod sandbox;
 mod terminal;
+mod toolchains;
 mod worktree_paths;
 
 /// The attacks of each surface.

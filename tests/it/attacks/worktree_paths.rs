@@ -76,7 +76,8 @@ async fn ran(scripts: &[&str], mode: &str, more: &str) -> (World, Option<i32>, V
             calls(&chunk.iter().map(of).collect::<Vec<_>>())
         })
         .collect();
-    replies.push(reports("Done.", json!([])));
+    // What the report names is meant to be committed.
+    replies.push(reports("Done: k3.bin, large.txt, k7.txt, k8.txt, s3.bin and s4.txt.", json!([])));
     let more = format!("[sandbox]\nmode = \"{mode}\"\n{more}");
     let world = solo_of(replies, Some(POLICY), &more, |scenario| {
         let files = &mut scenario.repositories[0].commits[0].files;

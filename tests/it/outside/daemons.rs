@@ -219,7 +219,16 @@ async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_fir
         let world = World::new(3).await;
         let file = "shop/.agent/agentd.toml";
         let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
-        world.write(file, &toml.replacen("path = \".\"", "path = \".\"\nsweep = \"0 0 1 1 *\"", 1));
+        world.write(
+            file,
+            &toml.replacen(
+                "path = \".\"",
+                "path = \".\"\nsweep = \"0 0 1 1 *\"\nsweep_select = \"all\"\nsweep_limit = 9",
+                1,
+            ),
+        );
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        world.write("overlay.toml", &format!("{overlay}\n[budgets]\nmax_cost_per_day = 100.0\n"));
         // The sweep of the year was missed: it is due at the first daemon's start, and not at the next one's.
         let seen = json!({ "demo/shop": { "swept_at": "2020-01-01T00:00:00Z" } });
         let state = json!({ "schema_version": "agentd.daemon_state.v1", "repositories": seen });
@@ -245,7 +254,12 @@ async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_fir
 async fn d37_a_run_of_a_sweep_by_hand_that_was_killed_is_gone_on_with_by_the_next_daemon() {
     let world = World::new(2).await;
     slow_model(&world, 1, 3_000);
-    let mut sweep = world.command_in(&["sweep"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut sweep = world
+        .command_in(&["sweep", "--all", "--yes"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until("work", || world.sim.model_requests().len() > 1).await;
     sweep.kill().unwrap();
     sweep.wait().unwrap();
@@ -480,7 +494,7 @@ async fn a_sweep_takes_every_open_issue_that_matches_within_its_cap() {
     let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
     let toml = toml.replacen("path = \".\"", "path = \".\"\nsweep_labels = [\"bug\"]\nsweep_limit = 2", 1);
     world.write(file, &toml);
-    let (code, report) = world.json(&["sweep"]).await;
+    let (code, report) = world.json(&["sweep", "--all", "--yes"]).await;
     assert_eq!(code, Some(0), "{report:#}");
     assert_eq!(report["ended"].as_array().map(Vec::len), Some(2), "{report:#}");
     let labels = |number| world.sim.issue("demo/shop", number).unwrap().labels;

@@ -146,3 +146,63 @@ async fn an_issue_whose_work_is_not_merged_keeps_the_commit_that_it_started_from
     assert_eq!(plan["origin"]["commit"], moved, "{plan:#}");
     world.finish().await;
 }
+
+/// A world whose token may do everything but read projects.
+async fn without_projects(more: &str) -> World {
+    let world = World::of(1, |scenario| {
+        let granted =
+            [("contents", "write"), ("issues", "write"), ("pull_requests", "write"), ("metadata", "read")];
+        let granted = granted.map(|(name, level)| (name.to_owned(), level.to_owned()));
+        scenario.tokens[0].permissions = Some(granted.into_iter().collect());
+    })
+    .await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &overlay.replacen("[github]\n", &format!("[github]\n{more}"), 1));
+    world
+}
+
+fn unreadable(output: &Value) -> Vec<&str> {
+    let all = output["warnings"].as_array().unwrap().iter();
+    let all = all.filter(|one| one["code"] == "project_unreadable");
+    all.map(|one| one["text"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_reads_no_projects_is_no_obstacle_where_nobody_named_a_project_field() {
+    let world = without_projects("").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["mapping"]["origin"]["source"]), (Some(0), &json!("config")), "{output:#}");
+    let told = unreadable(&output);
+    assert_eq!(told.len(), 1, "{output:#}");
+    assert!(told[0].contains("projects: read") && told[0].contains("project_field = \"\""), "{told:?}");
+    let mut doctor = world.command_in(&["doctor"]);
+    let shown = tokio::task::spawn_blocking(move || doctor.output().unwrap()).await.unwrap();
+    let shown = super::world::text(&shown.stdout);
+    assert_eq!(shown.matches("project_unreadable").count(), 1, "{shown}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_daemon_works_with_a_token_that_reads_no_projects() {
+    let world = without_projects("").await;
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    let (code, report) = world.json(&["daemon", "--once"]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_field_that_the_operator_named_has_to_be_readable_and_an_empty_one_is_never_asked_for() {
+    let world = without_projects("project_field = \"Target Branch\"\n").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("github_error")), "{output:#}");
+    assert!(output["error"]["message"].as_str().unwrap().contains("projects: read"), "{output:#}");
+    world.finish().await;
+    let world = without_projects("project_field = \"\"\n").await;
+    let (code, output) = world.json(&["run", "--issue", "7", "--dry-run"]).await;
+    assert_eq!((code, &output["origin"]["source"]), (Some(0), &json!("config")), "{output:#}");
+    let asked = world.sim.requests().iter().filter(|asked| asked.target.contains("graphql")).count();
+    assert_eq!(asked, 0, "never asked for");
+    world.finish().await;
+}

@@ -117,7 +117,7 @@ async fn d1_run_sweep_why_and_worktrees_use_the_managed_clone_too() {
     assert_eq!(listed[0]["name"], "issue-7", "{listed:#}");
     assert_eq!(elsewhere(&world, &["why", "7"]).await["issue"], 7);
     world.sim.remove_label("demo/shop", 7, "agentd:done", "ada");
-    let report = elsewhere(&world, &["sweep"]).await;
+    let report = elsewhere(&world, &["sweep", "--all", "--yes"]).await;
     assert_eq!(report["ended"][0]["stop_detail"], "completed", "{report:#}");
     assert_in_the_clone(&world);
     world.finish().await;

@@ -1,0 +1,140 @@
+//! `agentd sweep`: one sweep now. Where issues are taken that nobody labelled, they and the most they may cost are shown
+//! before anything begins.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::args::SweepArgs;
+use super::context::Context;
+use super::daemon_command::{listen, parts, tell, unopened};
+use super::error::CommandError;
+use crate::config::Config;
+use crate::config::config_file::SweepSelect;
+use crate::daemon::{Daemon, Parts, Previewed};
+use crate::domain::money::Money;
+
+/// Characters of a title that the list shows.
+const LONGEST_TITLE: usize = 60;
+
+/// Sweeps.
+pub fn sweep(context: &Context, args: &SweepArgs) -> Result<u8, CommandError> {
+    context.block_on(async {
+        let shutdown = listen()?;
+        let (mut parts, _) = parts(context, &shutdown, &Arc::new(watch::channel(None).0)).await?;
+        if args.all {
+            parts.repositories.iter_mut().for_each(|watched| watched.sweep.select = SweepSelect::All);
+        }
+        let takes_all = parts.repositories.iter().any(|watched| watched.sweep.select == SweepSelect::All);
+        if args.dry_run || (takes_all && !args.yes) {
+            let previewed = Daemon::sweep_preview(parts.clone()).await.map_err(unopened)?;
+            let most = most_cost(&context.config()?, &previewed);
+            if args.dry_run {
+                return show(context, &previewed, most, &parts);
+            }
+            if !agreed(context, &previewed, most, &parts)? {
+                return Ok(0);
+            }
+        }
+        let report = Daemon::sweep_now(parts).await.map_err(unopened)?;
+        tell(context, &report)?;
+        Ok(u8::from(!report.failed_polls.is_empty()))
+    })?
+}
+
+/// What all of them may cost at most: each its run's cap, and together the day's.
+fn most_cost(config: &Config, previewed: &[Previewed]) -> Money {
+    let runs = previewed.iter().flat_map(|of| of.listed.iter().flatten());
+    let all: Money = runs.map(|_| config.budgets.max_cost).sum();
+    config.budgets.max_cost_per_day.map_or(all, |day| all.min(day))
+}
+
+fn cost_line(most: Money, runs: usize) -> String {
+    let issues = if runs == 1 { "1 issue".to_owned() } else { format!("{runs} issues") };
+    format!("{issues}, at most {most} by the caps of [budgets].")
+}
+
+fn lines(previewed: &[Previewed], most: Money, parts: &Parts) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut runs = 0;
+    for Previewed { repo, listed } in previewed {
+        match listed {
+            Ok(issues) => {
+                runs += issues.len();
+                for one in issues {
+                    let asked = one.has_label(&parts.labels.trigger);
+                    let author = one.issue.author.as_deref().unwrap_or("unknown");
+                    let why =
+                        if asked { "labelled".to_owned() } else { format!("not labelled, by {author}") };
+                    let title = crate::domain::untrusted::visible(&one.issue.title);
+                    let title: String = title.chars().take(LONGEST_TITLE).collect();
+                    told.push(format!("{repo}#{}  {title}  ({why})", one.issue.key));
+                }
+            }
+            Err(why) => told.push(format!("{repo}: the issues could not be listed: {why}")),
+        }
+    }
+    told.push(cost_line(most, runs));
+    told
+}
+
+fn show(context: &Context, previewed: &[Previewed], most: Money, parts: &Parts) -> Result<u8, CommandError> {
+    let failed = previewed.iter().any(|of| of.listed.is_err());
+    if context.output.json() {
+        let issues = previewed.iter().flat_map(|of| of.listed.iter().flatten().map(move |one| (of, one)));
+        let issues: Vec<_> = issues
+            .map(|(of, one)| {
+                json!({
+                    "repo": of.repo, "issue": one.issue.key, "title": one.issue.title,
+                    "author": one.issue.author, "labelled": one.has_label(&parts.labels.trigger),
+                })
+            })
+            .collect();
+        let failed: Vec<_> = previewed
+            .iter()
+            .filter_map(|of| Some(json!({ "repo": of.repo, "error": of.listed.as_ref().err()? })))
+            .collect();
+        let document = json!({ "dry_run": true, "issues": issues, "max_cost_usd": most, "failed": failed });
+        context.output.document(&document)?;
+    } else {
+        for line in lines(previewed, most, parts) {
+            context.output.line(line)?;
+        }
+        context.output.line("Nothing was started: --dry-run.")?;
+    }
+    Ok(u8::from(failed))
+}
+
+/// Shows what would begin, and asks. Without somebody to ask, it is refused.
+fn agreed(
+    context: &Context,
+    previewed: &[Previewed],
+    most: Money,
+    parts: &Parts,
+) -> Result<bool, CommandError> {
+    let told = lines(previewed, most, parts).join("\n");
+    let nobody = previewed.iter().all(|of| of.listed.as_ref().is_ok_and(Vec::is_empty));
+    if nobody {
+        context.output.line("No open issue is to be taken.")?;
+        return Ok(false);
+    }
+    if context.output.json() || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(CommandError::invalid(format!(
+            "this sweep would take issues that nobody labelled, and there is no terminal to ask at:\n{told}"
+        ))
+        .hint("--yes begins without asking; --dry-run only shows them")
+        .hint("without --all, and with sweep_select = \"labelled\", labelled issues alone are taken"));
+    }
+    let failed = |error: io::Error| CommandError::failed(format!("the question could not be asked: {error}"));
+    let mut terminal = io::stderr();
+    write!(terminal, "{told}\nBegin? [y/N] ").and_then(|()| terminal.flush()).map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    let yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !yes {
+        context.output.line("Nothing was started.")?;
+    }
+    Ok(yes)
+}

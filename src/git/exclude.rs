@@ -1,0 +1,189 @@
+//! What is in no commit that agentd makes: files that nobody wrote, and those that the operator keeps out. Git is told of
+//! them as of ignored files, in agentd's own worktrees alone.
+
+use std::collections::BTreeSet;
+
+use git2::{Repository, TreeWalkMode, TreeWalkResult};
+
+use super::checkout::oid;
+use super::error::GitError;
+use super::worktree::{LARGEST_FILE, Worktree};
+use crate::domain::exclude::{BUILT_IN, is_built_in_folder};
+use crate::domain::name::CommitId;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+
+/// The patterns, beside git's own files of the worktree.
+const FILE: &str = "agentd-exclude";
+/// Most bytes that are taken over of what the user's own configuration ignores.
+const LONGEST_OWN: u64 = 1 << 20;
+/// The part of a mode that says what an entry is, and what it is for a file.
+const KIND: u32 = 0o170_000;
+const FILE_KIND: u32 = 0o100_000;
+
+impl Worktree {
+    /// The file with the patterns, written once; it has what the user's own configuration ignores, too, since git knows one
+    /// such file.
+    pub(super) async fn exclude_file(&self) -> Result<AbsPath, GitError> {
+        let make = async {
+            let file = self.git_dir().join(FILE);
+            let own = self.ignored_by_the_user().await?;
+            let text = format!("{own}\n{}", self.exclude_patterns().await?);
+            let (path, known) = (file.clone(), text);
+            let write = move || {
+                let same = std::fs::read(path.as_path()).is_ok_and(|now| now == known.as_bytes());
+                if same { Ok(()) } else { files::write_private(path.as_path(), known.as_bytes()) }
+            };
+            tokio::task::spawn_blocking(write).await.map_err(|error| GitError::Lost(error.to_string()))??;
+            Ok::<_, GitError>(file)
+        };
+        self.excluded_by().get_or_try_init(|| make).await.cloned()
+    }
+
+    /// The patterns alone: the built-in ones, folders of such names that are the repository's own after all, and the
+    /// operator's, who has the last word.
+    pub(super) async fn exclude_patterns(&self) -> Result<String, GitError> {
+        let mut text = String::new();
+        for pattern in BUILT_IN.iter().flat_map(|(_, patterns)| *patterns) {
+            text.push_str(&format!("{pattern}\n"));
+        }
+        if let Some(head) = self.head().await? {
+            let own = self.checkout().library(move |repository| own_folders(repository, &head)).await?;
+            text.extend(own.iter().map(|folder| format!("!/{}/\n", escaped(folder))));
+        }
+        text.extend(self.checkout().excluded().iter().map(|pattern| format!("{pattern}\n")));
+        Ok(text)
+    }
+
+    /// What `core.excludesFile`, or git's default for it, says.
+    async fn ignored_by_the_user(&self) -> Result<String, GitError> {
+        let ask = ["config", "--type=path", "--get", "core.excludesFile"];
+        let exit = self.checkout().call(ask).await?.exit().await?;
+        let named = exit.stdout.text().trim_end_matches('\n').to_owned();
+        let place =
+            if named.is_empty() { self.checkout().program().ignore_file() } else { Some(named.into()) };
+        let Some(place) = place else { return Ok(String::new()) };
+        let read = move || files::read_plain(&place, LONGEST_OWN);
+        let read =
+            tokio::task::spawn_blocking(read).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        Ok(read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default())
+    }
+
+    /// Which of these files are there and in no commit because of the patterns, and not because the repository ignores them.
+    pub async fn kept_out(&self, paths: Vec<String>) -> Result<Vec<String>, GitError> {
+        let root = self.path().clone();
+        let there = move || paths.into_iter().filter(|path| root.join(path).as_path().is_file()).collect();
+        let there: Vec<String> =
+            tokio::task::spawn_blocking(there).await.map_err(|error| GitError::Lost(error.to_string()))?;
+        if there.is_empty() {
+            return Ok(there);
+        }
+        let ask: String = there.iter().map(|path| format!("{path}\0")).collect();
+        let ask_git = self.call(["check-ignore", "--verbose", "-z", "--stdin"]).await?.stdin(ask);
+        let said = ask_git.exit().await?.stdout.text();
+        let source = self.exclude_file().await?.to_string();
+        let fields: Vec<&str> = said.split('\0').collect();
+        let ours =
+            fields.chunks(4).filter(|one| one.len() == 4 && one[0] == source && !one[2].starts_with('!'));
+        Ok(ours.map(|one| one[3].to_owned()).collect())
+    }
+
+    /// Takes out of an index what is in no commit and came into it earlier: before it was told to be kept out. What one of
+    /// the `known` commits has stays. Says whether anything went.
+    pub(super) async fn drop_excluded(
+        &self,
+        index: &AbsPath,
+        known: Vec<CommitId>,
+    ) -> Result<bool, GitError> {
+        let place = index.clone();
+        let new = self.checkout().library(move |repository| {
+            let tree = |commit| Ok::<_, GitError>(repository.find_commit(oid(commit)?)?.tree()?);
+            let trees = known.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+            let staged = open_index(&place)?;
+            let staged = staged.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned());
+            let is_new = |path: &String| trees.iter().all(|tree| tree.get_path(path.as_ref()).is_err());
+            Ok(staged.filter(is_new).collect::<BTreeSet<_>>())
+        });
+        let new = new.await?;
+        if new.is_empty() {
+            return Ok(false);
+        }
+        let from = format!("--exclude-from={}", self.exclude_file().await?);
+        let ask = ["ls-files", "--cached", "--ignored", "-z", from.as_str()];
+        let listed = self.call(ask).await?.index(index).text().await?;
+        let new: Vec<String> =
+            listed.split('\0').filter(|path| new.contains(*path)).map(str::to_owned).collect();
+        self.forget(index, &new).await?;
+        Ok(!new.is_empty())
+    }
+
+    /// Takes into an index what the `known` commits have and the folders still do: git would pass over it where it is ignored as
+    /// well, and it would seem to be gone. Says whether there was any.
+    pub(super) async fn take_tracked(&self, index: &AbsPath, known: Vec<CommitId>) -> Result<bool, GitError> {
+        let (place, root) = (index.clone(), self.path().clone());
+        let missing = self.checkout().library(move |repository| {
+            let index = open_index(&place)?;
+            let mut missing = String::new();
+            for commit in &known {
+                let mut tracked = git2::Index::new()?;
+                tracked.read_tree(&repository.find_commit(oid(commit)?)?.tree()?)?;
+                for entry in tracked.iter().filter(|entry| entry.mode & KIND == FILE_KIND) {
+                    let path = String::from_utf8_lossy(&entry.path).into_owned();
+                    let there = || root.join(&path).as_path().symlink_metadata();
+                    if index.get_path(path.as_ref(), 0).is_none()
+                        && there().is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST_FILE)
+                    {
+                        missing.push_str(&format!("{path}\0"));
+                    }
+                }
+            }
+            Ok(missing)
+        });
+        let missing = missing.await?;
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        self.call(["update-index", "--add", "-z", "--stdin"])
+            .await?
+            .index(index)
+            .stdin(missing)
+            .done()
+            .await?;
+        Ok(true)
+    }
+
+    /// Takes paths out of an index; the files stay.
+    pub(super) async fn forget(&self, index: &AbsPath, paths: &[String]) -> Result<(), GitError> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let paths: String = paths.iter().map(|path| format!("{path}\0")).collect();
+        let forget = ["update-index", "--force-remove", "-z", "--stdin"];
+        self.call(forget).await?.index(index).stdin(paths).done().await
+    }
+}
+
+fn open_index(place: &AbsPath) -> Result<git2::Index, GitError> {
+    let lost = |error: git2::Error| GitError::Lost(format!("{place}: {}", error.message()));
+    git2::Index::open(place.as_path()).map_err(lost)
+}
+
+/// Folders with names of built-in patterns in which a commit has files.
+fn own_folders(repository: &Repository, commit: &CommitId) -> Result<Vec<String>, GitError> {
+    let mut found = Vec::new();
+    let tree = repository.find_commit(oid(commit)?)?.tree()?;
+    tree.walk(TreeWalkMode::PreOrder, |parent, entry| {
+        let name = String::from_utf8_lossy(entry.name_bytes());
+        if entry.kind() == Some(git2::ObjectType::Tree) && is_built_in_folder(&name) {
+            found.push(format!("{parent}{name}"));
+        }
+        TreeWalkResult::Ok
+    })?;
+    Ok(found)
+}
+
+/// A path as a pattern that means itself.
+fn escaped(path: &str) -> String {
+    let special = |c: char| matches!(c, '\\' | '*' | '?' | '[' | '!' | '#' | ' ');
+    path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain(Some(c))).collect()
+}

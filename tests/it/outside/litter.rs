@@ -1,0 +1,200 @@
+//! Files that nobody wrote: what commands leave behind, and what becomes of it.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::solo::{calls, newest, reports, run, solo};
+use super::world::{World, text};
+
+const ALLOW: &str =
+    "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+
+fn command(script: &str) -> (&'static str, Value) {
+    ("run_command", json!({ "argv": ["sh", "-c", script] }))
+}
+
+fn written() -> (&'static str, Value) {
+    ("write_file", json!({ "path": "lib/new.sh", "content": "echo new\n" }))
+}
+
+fn here(world: &World) -> PathBuf {
+    world.shop().join(".worktrees/issue-7")
+}
+
+async fn committed(world: &World) -> String {
+    world.git(&here(world), &["ls-tree", "-r", "--name-only", "HEAD"]).await
+}
+
+fn warning(output: &Value, code: &str) -> Option<String> {
+    let all = output["warnings"].as_array().unwrap();
+    all.iter().find(|one| one["code"] == code).map(|one| one["text"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn byte_code_and_build_folders_are_in_no_commit_and_do_not_keep_a_worktree_dirty() {
+    let litter = "mkdir -p lib/__pycache__ node_modules/x target own && echo x > lib/__pycache__/a.pyc && \
+                  echo x > node_modules/x/i.js && echo x > target/out && echo x > .DS_Store && echo x > own/kept.txt && \
+                  echo x > own/secret.tmp";
+    let replies = vec![calls(&[command(litter), written()]), reports("Written.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "[commit]\nexclude = [\"*.tmp\"]\n").await;
+    world.verify(&format!("[[\"sh\", \"-c\", \"{litter}\"]]"));
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    for file in ["lib/new.sh", "own/kept.txt"] {
+        assert!(files.lines().any(|line| line == file), "{file}: {files}");
+    }
+    for part in ["__pycache__", "node_modules", "target", ".DS_Store", ".tmp"] {
+        assert!(!files.contains(part), "{part}: {files}");
+    }
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    assert!(
+        body.contains("made by commands alone: `own/kept.txt`") && !body.contains("lib/new.sh`"),
+        "{body}"
+    );
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(
+        report.contains("`own/kept.txt` (by a command)") && report.contains("| `lib/new.sh` | 1"),
+        "{report}"
+    );
+    assert_eq!(warning(&output, "left_by_verify"), None, "{output:#}");
+    let (_, listed) = world.json(&["worktrees", "list"]).await;
+    assert_eq!(listed[0]["changed_files"], json!(0), "{listed:#}");
+    let number = world.sim.pulls("demo/shop")[0].number;
+    let url = format!("{}/_sim/repos/demo/shop/pulls/{number}/merge", world.sim.base_url());
+    let merged = reqwest::Client::new().post(url).body("{}").send().await.unwrap();
+    assert!(merged.status().is_success(), "{}", merged.text().await.unwrap());
+    let (_, pruned) = world.json(&["worktrees", "prune"]).await;
+    assert_eq!(pruned["removed"][0]["name"], json!("issue-7"), "nothing keeps the worktree: {pruned:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_such_a_name_that_has_files_of_the_repository_is_its_own() {
+    let replies = vec![
+        calls(&[
+            ("write_file", json!({ "path": "tools/build/more.sh", "content": "echo more\n" })),
+            ("write_file", json!({ "path": "dist/app.js", "content": "1\n" })),
+        ]),
+        reports("Written.", json!([])),
+    ];
+    let world = super::solo::solo_of(replies, Some(ALLOW), "", |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        files.insert(
+            "tools/build/first.sh".to_owned(),
+            serde_json::from_value(json!("echo first\n")).unwrap(),
+        );
+    })
+    .await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    assert!(files.contains("tools/build/more.sh") && files.contains("tools/build/first.sh"), "{files}");
+    assert!(!files.contains("dist/app.js"), "{files}");
+    let told = warning(&output, "kept_out").unwrap_or_else(|| panic!("not without a word: {output:#}"));
+    assert!(told.contains("`dist/app.js`") && told.contains("commit.exclude"), "{told}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_takes_a_pattern_of_the_list_back() {
+    let write = ("write_file", json!({ "path": "dist/app.js", "content": "1\n" }));
+    let replies = vec![calls(&[write]), reports("Written.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "[commit]\nexclude = [\"!dist/\"]\n").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(committed(&world).await.contains("dist/app.js"));
+    assert_eq!(warning(&output, "kept_out"), None);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_verify_leaves_is_no_part_of_this_run_or_of_the_next() {
+    let replies = vec![
+        calls(&[written()]),
+        reports("Written.", json!([])),
+        calls(&[command("true")]),
+        reports("Nothing to do.", json!([])),
+    ];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let leaves = "mkdir -p made && echo x > made/by-verify.xml && echo more >> lib/new.sh && truncate -s 70000000 made/core";
+    world.verify(&format!(
+        "[[\"sh\", \"-c\", \"{leaves}\"], [\"sh\", \"-c\", \"test -e made/by-verify.xml\"]]"
+    ));
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let told = warning(&output, "left_by_verify").unwrap_or_else(|| panic!("{output:#}"));
+    assert!(told.contains("`made/by-verify.xml`") && told.contains("`lib/new.sh`"), "{told}");
+    assert_eq!(std::fs::read_to_string(here(&world).join("lib/new.sh")).unwrap(), "echo new\n");
+    assert!(!here(&world).join("made").join("by-verify.xml").exists());
+    assert_eq!(world.git(&here(&world), &["status", "--porcelain"]).await, "");
+    let kept = "refs/agentd/left/feature/issue-7:made/by-verify.xml";
+    assert_eq!(world.git(&world.shop(), &["show", kept]).await, "x\n", "nothing is lost");
+    let first = world.git(&here(&world), &["rev-parse", "HEAD"]).await;
+    let pulls = world.sim.pulls("demo/shop").len();
+    let (_, output) = run(&world).await;
+    assert_eq!(world.git(&here(&world), &["rev-parse", "HEAD"]).await, first, "{output:#}");
+    assert_eq!(world.sim.pulls("demo/shop").len(), pulls);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binary_or_large_file_that_a_command_made_is_committed_only_where_the_report_names_it() {
+    let makes = "head -c 900 /dev/zero > logo.bin && head -c 900 /dev/zero > other.bin && \
+                 head -c 1100000 /dev/zero | tr '\\0' 'a' > large.txt && truncate -s 70000000 huge.img";
+    let replies = vec![calls(&[command(makes), written()]), reports("Adds `logo.bin`, as asked.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    assert!(files.contains("logo.bin") && files.contains("lib/new.sh"), "{files}");
+    for file in ["other.bin", "large.txt", "huge.img"] {
+        assert!(!files.contains(file) && !here(&world).join(file).exists(), "{file}: {files}");
+    }
+    let told = warning(&output, "left_out").unwrap_or_else(|| panic!("{output:#}"));
+    assert!(told.contains("`large.txt` (1.0 MiB)") && told.contains("`other.bin` (900 bytes)"), "{told}");
+    let body = world.sim.pulls("demo/shop")[0].body.clone().unwrap();
+    assert!(
+        body.contains("made by commands alone: `logo.bin`") && body.contains("`other.bin` (900 bytes)"),
+        "{body}"
+    );
+    let kept =
+        world.git(&world.shop(), &["cat-file", "-s", "refs/agentd/left/feature/issue-7:other.bin"]).await;
+    assert_eq!(kept.trim(), "900", "nothing is lost");
+    let moved = world.shop().join(".git/worktrees/issue-7/agentd-left");
+    let moved = std::fs::read_dir(moved).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(std::fs::metadata(moved.join("huge.img")).unwrap().len(), 70_000_000);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_commit_has_stays_in_it_although_it_would_be_kept_out() {
+    let replies = vec![
+        calls(&[("write_file", json!({ "path": "old.pyc", "content": "changed\n" }))]),
+        reports("Written.", json!([])),
+    ];
+    let world = super::solo::solo_of(replies, Some(ALLOW), "", |scenario| {
+        let files = &mut scenario.repositories[0].commits[0].files;
+        for name in ["old.pyc", "ignored.pyc"] {
+            files.insert(name.to_owned(), serde_json::from_value(json!("old\n")).unwrap());
+        }
+    })
+    .await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let change = world.git(&here(&world), &["diff", "--stat", "origin/develop", "HEAD"]).await;
+    assert!(change.contains("old.pyc") && change.contains("1 file changed"), "{change}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_is_printed() {
+    let world = solo(Vec::new(), None, "[commit]\nexclude = [\"*.tmp\"]\n").await;
+    let mut asked = world.command_in(&["config", "explain", "commit.exclude"]);
+    let shown = tokio::task::spawn_blocking(move || asked.output().unwrap()).await.unwrap();
+    let shown = text(&shown.stdout);
+    for word in ["__pycache__/", "node_modules/", ".DS_Store", "*.tmp", "commit.exclude[byte code]"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+}

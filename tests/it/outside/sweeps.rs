@@ -1,0 +1,115 @@
+//! What a sweep takes, what it says before, and what it asks.
+
+use agentd::sim::IssueFile;
+use serde_json::{Value, json};
+
+use super::world::{World, text};
+
+/// Seven is labelled; eight is not, by somebody who may; nine is not, by somebody who may not.
+async fn world() -> World {
+    World::of(2, |scenario| {
+        let issues = &mut scenario.repositories[0].issues;
+        let seven = issues[0].clone();
+        issues.push(IssueFile {
+            number: Some(8),
+            title: "Eight".to_owned(),
+            labels: vec![],
+            ..seven.clone()
+        });
+        let author = Some("stranger".to_owned());
+        issues.push(IssueFile { number: Some(9), title: "Nine".to_owned(), author, labels: vec![], ..seven });
+        issues[0].labels = vec!["agentd".to_owned()];
+    })
+    .await
+}
+
+fn configured(world: &World, keys: &str) {
+    let file = "shop/.agent/agentd.toml";
+    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    world.write(file, &toml.replacen("path = \".\"", &format!("path = \".\"\n{keys}"), 1));
+}
+
+fn labels(world: &World, number: u64) -> Vec<String> {
+    world.sim.issue("demo/shop", number).unwrap().labels
+}
+
+fn ended(report: &Value) -> Vec<u64> {
+    let number = |one: &Value| one["issue"].as_str().unwrap().rsplit_once('#').unwrap().1.parse().unwrap();
+    report["ended"].as_array().unwrap().iter().map(number).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_takes_labelled_issues_alone_and_asks_nobody() {
+    let world = world().await;
+    let (code, report) = world.json(&["sweep"]).await;
+    assert_eq!((code, ended(&report)), (Some(0), vec![7]), "{report:#}");
+    assert_eq!((labels(&world, 8), labels(&world, 9)), (vec![], vec![]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_over_all_begins_nothing_without_a_yes_and_says_what_it_would_take_and_cost() {
+    let world = world().await;
+    for by_configuration in [false, true] {
+        if by_configuration {
+            configured(&world, "sweep_select = \"all\"");
+        }
+        let all: &[&str] = if by_configuration { &["sweep"] } else { &["sweep", "--all"] };
+        let mut command = world.command_in(all);
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let told = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(4), "{told}");
+        for word in [
+            "demo/shop#7",
+            "(labelled)",
+            "demo/shop#8  Eight  (not labelled, by ",
+            "2 issues, at most $",
+            "--yes",
+        ] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        assert!(!told.contains("demo/shop#9"), "its author may not ask: {told}");
+        assert_eq!((labels(&world, 7), labels(&world, 8)), (vec!["agentd".to_owned()], vec![]));
+        assert!(world.sim.model_requests().is_empty());
+    }
+    let (code, report) = world.json(&["sweep", "--all", "--yes"]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    let mut taken = ended(&report);
+    taken.sort_unstable();
+    assert_eq!((taken, labels(&world, 9)), (vec![7, 8], vec![]), "{report:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_a_sweep_changes_nothing() {
+    let world = world().await;
+    for (args, taken) in
+        [(&["sweep", "--dry-run"][..], json!([7])), (&["sweep", "--all", "--dry-run"], json!([7, 8]))]
+    {
+        let (code, shown) = world.json(args).await;
+        assert_eq!(code, Some(0), "{shown:#}");
+        let numbers: Vec<Value> =
+            shown["issues"].as_array().unwrap().iter().map(|one| one["issue"].clone()).collect();
+        assert_eq!(Value::from(numbers), taken, "{shown:#}");
+    }
+    assert_eq!((labels(&world, 7), labels(&world, 8)), (vec!["agentd".to_owned()], vec![]));
+    assert!(world.sim.model_requests().is_empty() && !world.shop().join(".worktrees").exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_on_a_schedule_needs_an_end() {
+    let world = world().await;
+    configured(&world, "sweep = \"0 3 * * *\"\nsweep_select = \"all\"\nsweep_limit = 5");
+    let mut command = world.command_in(&["daemon", "--once"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(4), "{told}");
+    assert!(told.contains("sweep_select") && told.contains("max_cost_per_day"), "{told}");
+    assert_eq!(labels(&world, 7), ["agentd"]);
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[budgets]\nmax_cost_per_day = 20.0\n"));
+    let (code, told) = world.json(&["config", "check"]).await;
+    assert_eq!(code, Some(0), "{told:#}");
+    world.finish().await;
+}
