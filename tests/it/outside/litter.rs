@@ -217,3 +217,14 @@ async fn an_agent_that_adds_everything_to_a_commit_of_its_own_adds_no_byte_code(
     assert!(!history.contains(".pyc"), "{history}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_became_a_link_to_its_new_place_is_committed_as_that() {
+    let replies = vec![calls(&[command("mv lib lib2 && ln -s lib2 lib")]), reports("Moved.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    assert!(files.contains("lib2/cart.sh") && files.lines().any(|line| line == "lib"), "{files}");
+    world.finish().await;
+}
