@@ -72,7 +72,11 @@ impl Worktree {
     /// Which of these files are there and in no commit because of the patterns, and not because the repository ignores them.
     pub async fn kept_out(&self, paths: Vec<String>) -> Result<Vec<String>, GitError> {
         let root = self.path().clone();
-        let there = move || paths.into_iter().filter(|path| root.join(path).as_path().is_file()).collect();
+        let plain = |path: &String| !path.starts_with('/') && path.split('/').all(|part| part != "..");
+        let is_there = move |path: &String| {
+            plain(path) && in_real_folders(&root, path) && root.join(path).as_path().is_file()
+        };
+        let there = move || paths.into_iter().filter(is_there).collect();
         let there: Vec<String> =
             tokio::task::spawn_blocking(there).await.map_err(|error| GitError::Lost(error.to_string()))?;
         if there.is_empty() {
@@ -97,11 +101,10 @@ impl Worktree {
     ) -> Result<bool, GitError> {
         let place = index.clone();
         let new = self.checkout().library(move |repository| {
-            let tree = |commit| Ok::<_, GitError>(repository.find_commit(oid(commit)?)?.tree()?);
-            let trees = known.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+            let tracked = tracked(repository, &known)?;
             let staged = open_index(&place)?;
             let staged = staged.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned());
-            let is_new = |path: &String| trees.iter().all(|tree| tree.get_path(path.as_ref()).is_err());
+            let is_new = |path: &String| tracked.iter().all(|tree| tree.get_path(path.as_ref(), 0).is_none());
             Ok(staged.filter(is_new).collect::<BTreeSet<_>>())
         });
         let new = new.await?;
@@ -124,13 +127,12 @@ impl Worktree {
         let missing = self.checkout().library(move |repository| {
             let index = open_index(&place)?;
             let mut missing = String::new();
-            for commit in &known {
-                let mut tracked = git2::Index::new()?;
-                tracked.read_tree(&repository.find_commit(oid(commit)?)?.tree()?)?;
+            for tracked in tracked(repository, &known)? {
                 for entry in tracked.iter().filter(|entry| entry.mode & KIND == FILE_KIND) {
                     let path = String::from_utf8_lossy(&entry.path).into_owned();
                     let there = || root.join(&path).as_path().symlink_metadata();
                     if index.get_path(path.as_ref(), 0).is_none()
+                        && in_real_folders(&root, &path)
                         && there().is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST_FILE)
                     {
                         missing.push_str(&format!("{path}\0"));
@@ -161,6 +163,22 @@ impl Worktree {
         let forget = ["update-index", "--force-remove", "-z", "--stdin"];
         self.call(forget).await?.index(index).stdin(paths).done().await
     }
+}
+
+/// Whether nothing on the way to a file is a link: behind one it is not this file.
+fn in_real_folders(root: &AbsPath, path: &str) -> bool {
+    let folders = path.match_indices('/').map(|(at, _)| root.join(&path[..at]));
+    folders.into_iter().all(|folder| folder.as_path().symlink_metadata().is_ok_and(|meta| meta.is_dir()))
+}
+
+/// What commits have, each as an index, which knows its paths by heart.
+fn tracked(repository: &Repository, commits: &[CommitId]) -> Result<Vec<git2::Index>, GitError> {
+    let all = commits.iter().map(|commit| {
+        let mut index = git2::Index::new()?;
+        index.read_tree(&repository.find_commit(oid(commit)?)?.tree()?)?;
+        Ok(index)
+    });
+    all.collect()
 }
 
 fn open_index(place: &AbsPath) -> Result<git2::Index, GitError> {

@@ -1,4 +1,8 @@
 //! Tools of the user's managers work in the sandbox, and what stands beside them stays hidden.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program as a person would, with an environment of its own"
+)]
 
 use std::os::unix::fs::PermissionsExt as _;
 

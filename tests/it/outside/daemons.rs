@@ -353,6 +353,8 @@ async fn d61_a_run_killed_three_times_has_failed_and_the_label_begins_anew() {
         agentd::sim::bare::head(&git_dir, "feature/issue-7").is_none()
             && world.sim.pulls("demo/shop").is_empty()
     );
+    // The labels say it before the run's result is written.
+    until("written", || super::solo::newest(&world).join("result.json").exists()).await;
     let (_, last) = world.json(&["runs", "show", "latest"]).await;
     assert!(last["error"]["message"].as_str().unwrap().contains(&where_it_is), "{last:#}");
     labelled(&world);

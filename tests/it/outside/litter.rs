@@ -198,3 +198,33 @@ async fn the_list_is_printed() {
         assert!(shown.contains(word), "{word}: {shown}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_adds_everything_to_a_commit_of_its_own_adds_no_byte_code() {
+    if let Some(why) = crate::agents::bench::no_cage() {
+        eprintln!("skipped, there is no bubblewrap here: {why}");
+        return;
+    }
+    let script = "mkdir -p lib/__pycache__ && echo x > lib/__pycache__/a.pyc && echo new > lib/new.sh && git add -A && \
+                  git -c user.name=a -c user.email=a@b commit -q -m own && git status --porcelain";
+    let replies = vec![calls(&[command(script)]), reports("Written.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "[sandbox]\nmode = \"bubblewrap\"\n").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let history =
+        world.git(&here(&world), &["log", "--name-only", "--format=%s", "origin/develop..HEAD"]).await;
+    assert!(history.contains("own\n") && history.contains("lib/new.sh"), "{history}");
+    assert!(!history.contains(".pyc"), "{history}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_became_a_link_to_its_new_place_is_committed_as_that() {
+    let replies = vec![calls(&[command("mv lib lib2 && ln -s lib2 lib")]), reports("Moved.", json!([]))];
+    let world = solo(replies, Some(ALLOW), "").await;
+    let (code, output) = run(&world).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let files = committed(&world).await;
+    assert!(files.contains("lib2/cart.sh") && files.lines().any(|line| line == "lib"), "{files}");
+    world.finish().await;
+}
