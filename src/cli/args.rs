@@ -4,19 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::issue_arg::{IssueArg, issue};
 use crate::config::{Publish, Span};
 use crate::domain::name::RepoName;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 achieved · 1 failed · 3 a required MCP server is missing · 4 invalid arguments, configuration, definition \
 or origin · 5 something broke its schema.
-Start in a repository with `agentd init`, look at it with `agentd doctor`, then `agentd run --issue N`.";
+Start in a repository with `agentd init`, look at it with `agentd doctor`, then `agentd run N`.";
 
 /// Label a GitHub issue, get back a pull request: worked out in its own git worktree, within a budget, under a
 /// default-deny policy, with a report backed by evidence.
 #[derive(Debug, Parser)]
 #[command(name = "agentd", version, about, long_about = None, after_help = AFTER_HELP, max_term_width = 100)]
-#[command(disable_help_subcommand = true, infer_subcommands = false, subcommand_required = true)]
+#[command(infer_subcommands = false, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
@@ -103,7 +104,7 @@ pub struct SweepArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Resolve one issue now, in the foreground.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Poll, sweep and dispatch until told to stop.
     Daemon(DaemonArgs),
     /// Sweep the configured repositories once, then exit.
@@ -112,9 +113,9 @@ pub enum Command {
     Status,
     /// Show why an issue is, or is not, running: every rule asked, with its answer.
     Why {
-        /// The issue.
-        #[arg(value_name = "N")]
-        issue: u64,
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
     },
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]
@@ -166,9 +167,13 @@ pub struct McpArgs {
 /// `agentd run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The issue's number.
-    #[arg(long, value_name = "N", required_unless_present = "issue_file", conflicts_with = "issue_file")]
-    pub issue: Option<u64>,
+    /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+    #[arg(value_name = "ISSUE", value_parser = issue, required_unless_present_any = ["issue", "issue_file"])]
+    #[arg(conflicts_with_all = ["issue", "issue_file"])]
+    pub named: Option<IssueArg>,
+    /// The same as a flag.
+    #[arg(long, value_name = "ISSUE", value_parser = issue, conflicts_with = "issue_file")]
+    pub issue: Option<IssueArg>,
     /// An issue from a Markdown file (its first heading is the title); no tracker is needed.
     #[arg(long, value_name = "FILE.md")]
     pub issue_file: Option<PathBuf>,
@@ -211,9 +216,17 @@ pub struct RunArgs {
     /// Resolve and check everything, print the plan, change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Print what the run changed at its end (with --json: `agentd runs diff --json`).
+    #[arg(long, conflicts_with_all = ["json", "dry_run"])]
+    pub diff: bool,
 }
 
 impl RunArgs {
+    /// The issue, however it was named.
+    pub fn issue(&self) -> Option<&IssueArg> {
+        self.named.as_ref().or(self.issue.as_ref())
+    }
+
     /// `--publish` as the configuration knows it.
     pub fn publish(&self) -> Option<Publish> {
         Publish::parse(self.publish.as_deref()?)
@@ -232,7 +245,7 @@ pub struct DaemonArgs {
 #[derive(Debug, Subcommand)]
 pub enum RunsCommand {
     /// List runs, newest first.
-    List,
+    List(ListArgs),
     /// Show a run: what it did, what it cost, why it ended.
     Show(RunRef),
     /// Print the report.
@@ -294,6 +307,26 @@ pub enum RunsCommand {
         #[arg(long, value_name = "FILE")]
         golden: PathBuf,
     },
+}
+
+/// `agentd runs list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only runs in this state: running, waiting (for a person), achieved, failed, or a stop reason or detail.
+    #[arg(long, value_name = "STATE", value_parser = super::runs::state)]
+    pub state: Option<super::runs::State>,
+    /// Only runs of this issue: 42, '#42', OWNER/NAME#42 or its address.
+    #[arg(long, value_name = "ISSUE", value_parser = issue)]
+    pub issue: Option<IssueArg>,
+    /// Only runs that began since then: a span such as 24h or 7d, a day (2026-11-24) or a time (RFC 3339).
+    #[arg(long, value_name = "WHEN", value_parser = super::runs::since)]
+    pub since: Option<super::runs::Since>,
+    /// Only runs before this one: the last of a list, to see the next ones.
+    #[arg(long, value_name = "RUN")]
+    pub cursor: Option<String>,
+    /// Most runs; 0 = all.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
 }
 
 /// A run.

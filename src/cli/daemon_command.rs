@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::context::Context;
 use super::error::CommandError;
+use super::issue_arg::IssueArg;
 use super::output::Tone;
 use super::sites::{self, Wish};
 use super::tools_command;
@@ -255,10 +256,12 @@ fn show_status(
 }
 
 /// `agentd why N`: every rule with its answer.
-pub fn why(context: &Context, number: u64) -> Result<(), CommandError> {
+pub fn why(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
+    let (context, number) = (&issue.context(context)?, issue.number);
     context.block_on(async {
         let shutdown = Shutdown::new();
         let site = sites::one(context, &Wish { fresh: false, ..wish(&shutdown) }).await?;
+        issue.check_host(&site)?;
         let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));

@@ -11,6 +11,7 @@ mod clones;
 mod context;
 mod doctor;
 mod init;
+mod issue_arg;
 mod logging;
 mod mcp_command;
 mod policy_command;
@@ -103,8 +104,15 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             return output.result(&text.to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
         }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            CommandError::invalid("a command is missing").hint("`agentd --help` lists the commands")
+        // `agentd` alone asks what there is.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if arguments.len() < 2 => {
+            return output.result(&text.to_string()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            let words: Vec<_> = arguments.iter().skip(1).filter_map(|word| word.to_str()).collect();
+            let command = words.iter().find(|word| !word.starts_with('-')).map(|word| format!(" {word}"));
+            let help = format!("`agentd help{}` lists the commands", command.unwrap_or_default());
+            CommandError::invalid("a command is missing").hint(help)
         }
         _ => {
             let text = text.to_string();
@@ -134,7 +142,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
-        Command::Why { issue } => daemon_command::why(&context, *issue),
+        Command::Why { issue } => daemon_command::why(&context, issue),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
         Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
             worktrees_command::prune(&context, *dry_run)

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
+use super::runs;
 use super::sites::{self, Wish};
 use crate::config::Flag;
 use crate::domain::budget::Budgets;
@@ -55,6 +56,8 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let flags = flags(args);
     let request = request(args)?;
+    let named = args.issue().map(|issue| issue.context(context)).transpose()?;
+    let context = named.as_ref().unwrap_or(context);
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
@@ -67,11 +70,21 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
             cancel: shutdown.abort_token().clone(),
         };
         let site = sites::one(context, &wish).await?;
+        if let Some(issue) = args.issue() {
+            issue.check_host(&site)?;
+        }
         if args.dry_run {
             return dry_run(context, request, &site).await;
         }
         let walked = walked(context, args.stream, request, &site, &shutdown).await;
-        tell(context, walked, &site)
+        let patch = if args.diff { diff(&site, &walked.output).await } else { String::new() };
+        let code = tell(context, walked, &site)?;
+        if args.diff {
+            let none = patch.is_empty().then_some("\nNo change was committed.\n");
+            context.output.result(none.unwrap_or("\n"))?;
+            runs::print_patch(context, &patch)?;
+        }
+        Ok(code)
     })?
 }
 
@@ -251,12 +264,12 @@ pub fn operator(host: &Host) -> Principal {
 }
 
 fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
-    let issue = match (&args.issue, &args.issue_file) {
-        (Some(number), _) => IssueRef::Number(*number),
+    let issue = match (args.issue(), &args.issue_file) {
+        (Some(issue), _) => IssueRef::Number(issue.number),
         (None, Some(path)) => IssueRef::File(path.clone()),
         (None, None) => {
             return Err(
-                CommandError::invalid("an issue is missing").hint("--issue N or --issue-file FILE.md")
+                CommandError::invalid("an issue is missing").hint("agentd run N, or --issue-file FILE.md")
             );
         }
     };
@@ -330,12 +343,13 @@ pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
 }
 
 fn title(context: &Context, args: &RunArgs) -> String {
-    let title = match (&args.issue, &args.issue_file) {
-        (Some(number), _) => format!("Issue {number}"),
+    let title = match (args.issue(), &args.issue_file) {
+        (Some(issue), _) => format!("Issue {}", issue.number),
         (None, Some(path)) => path.display().to_string(),
         (None, None) => "(none)".to_owned(),
     };
-    let repo = context.global.repo.as_ref().map(|repo| format!(" of {repo}")).unwrap_or_default();
+    let named = args.issue().and_then(|issue| issue.repo.as_ref());
+    let repo = named.or(context.global.repo.as_ref()).map(|repo| format!(" of {repo}")).unwrap_or_default();
     format!("{title}{repo}")
 }
 

@@ -61,7 +61,7 @@ fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         &["--nope"][..],
-        &[],
+        &["--no-color"],
         &["runs"],
         &["run"],
         &["run", "--issue", "x"],
@@ -79,7 +79,9 @@ fn a_042_wrong_arguments_are_exit_code_4_and_never_2() {
         assert!(err(&done).starts_with("error: "), "{args:?}: {}", err(&done));
         assert_eq!(out(&done), "", "{args:?}");
     }
-    for args in [&["--help"][..], &["--version"], &["run", "--help"], &["runs", "list", "--help"]] {
+    for args in
+        [&[][..], &["help"], &["--help"], &["--version"], &["run", "--help"], &["runs", "list", "--help"]]
+    {
         let done = agentd(dir.path(), args);
         assert_eq!((done.status.code(), err(&done).as_str()), (Some(0), ""), "{args:?}");
     }

@@ -179,7 +179,7 @@ pub(super) fn approve(
     let (facts, _) = settled(dir)?;
     let approver = run_command::operator(&Host::current());
     let approval = Approval { proposal: asked.to_owned(), approver, holds };
-    let granted = approval::grant(&super::state(context)?, dir, &facts, &approval, Clock::system().now());
+    let granted = approval::grant(&super::state_dir(context)?, dir, &facts, &approval, Clock::system().now());
     let (grant, proposal) = granted.map_err(|refused| {
         let error = match &refused {
             NotApproved::File(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),

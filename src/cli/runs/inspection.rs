@@ -101,7 +101,7 @@ fn proven(proof: &Proof) -> String {
 
 /// A run that only the index of seals still has: exit code 1, and its name. `None` = nobody knows it.
 pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, CommandError> {
-    let Some((line, seal)) = seal_check::gone(&super::state(context)?, asked) else { return Ok(None) };
+    let Some((line, seal)) = seal_check::gone(&super::state_dir(context)?, asked) else { return Ok(None) };
     let statement = &seal.statement;
     let problem = format!("the run's directory is gone; line {line} of {INDEX} says that it was sealed");
     let told = context.output;

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::args::ListArgs;
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
@@ -15,6 +16,7 @@ use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::{page, telling};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
+use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, ProcessSpec};
 
@@ -31,12 +33,35 @@ fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
     }
 }
 
-pub(super) fn list(context: &Context) -> Result<(), CommandError> {
+pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandError> {
     let mut rows = Vec::new();
     let mut told = Vec::new();
-    for dir in super::all(context)? {
+    let mut runs = super::all(context)?;
+    if let Some(cursor) = &args.cursor {
+        let last = super::find_unsettled(context, cursor)?;
+        let is_last = |dir: &RunDir| (&dir.repo, dir.run_id) == (&last.repo, last.run_id);
+        let seen = runs.iter().position(is_last).map_or(0, |place| place + 1);
+        runs.drain(..seen);
+    }
+    let most = if args.limit == 0 { usize::MAX } else { args.limit };
+    let now = Clock::system().now_ms();
+    let (mut last, mut more) = (None, false);
+    for dir in runs {
+        let settled = super::settled(&dir);
+        let wanted = match &settled {
+            Ok((facts, standing)) => args.takes(&dir, facts, *standing, now),
+            Err(_) => args.takes_all(),
+        };
+        if !wanted {
+            continue;
+        }
+        if told.len() == most {
+            more = true;
+            break;
+        }
+        last = Some(dir.run_id);
         // A run whose journal cannot be read is told, not hidden.
-        let Ok((facts, standing)) = super::settled(&dir) else {
+        let Ok((facts, standing)) = settled else {
             told.push(json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false }));
             rows.push(vec![
                 dir.run_id.to_string(),
@@ -61,8 +86,14 @@ pub(super) fn list(context: &Context) -> Result<(), CommandError> {
             title,
         ]);
     }
+    if let Some(last) = last.filter(|_| more) {
+        context.output.note(format!("There are older ones: add --cursor {last} (or --limit 0 for all)."));
+    }
     if context.output.json() {
         return context.output.document(&told);
+    }
+    if rows.is_empty() && !(args.takes_all() && args.cursor.is_none()) {
+        return context.output.line("No such runs.");
     }
     if rows.is_empty() {
         return context.output.line("No runs yet. `agentd run --issue N` makes one.");
@@ -255,7 +286,11 @@ pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         context.output.file(&exit.stdout.head)?;
         return context.output.file(&exit.stdout.tail);
     }
-    let patch = exit.stdout.text();
+    print_patch(context, &exit.stdout.text())
+}
+
+/// A patch for people, in colours where there are some.
+pub fn print_patch(context: &Context, patch: &str) -> Result<(), CommandError> {
     let coloured: String = patch.split_inclusive('\n').map(|line| patch_line(context, line)).collect();
     context.output.result(&coloured)
 }

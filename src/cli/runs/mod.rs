@@ -1,10 +1,14 @@
 //! `agentd runs …`: looks at runs, checks them, compares them, and acts on them.
 
 mod control;
+mod choice;
 mod golden_file;
 mod inspection;
 mod listing;
 mod replay;
+
+pub(super) use choice::{Since, State, since, state};
+pub(super) use listing::print_patch;
 
 use super::args::RunsCommand;
 use super::context::Context;
@@ -21,7 +25,7 @@ use crate::sys::host::Host;
 pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError> {
     let done = |result: Result<(), CommandError>| result.map(|()| 0);
     match command {
-        RunsCommand::List => done(listing::list(context)),
+        RunsCommand::List(args) => done(listing::list(context, args)),
         RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
         RunsCommand::Report(run) => done(
             find(context, &run.run).and_then(|dir| listing::print(context, &dir, &dir.report(), "report")),
@@ -62,7 +66,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
     }
 }
 
-fn state(context: &Context) -> Result<StateDir, CommandError> {
+fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
     Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
 }
 
@@ -71,7 +75,7 @@ fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
         CommandError::failed(error.to_string())
             .hint("--state-dir names the directory that agentd keeps its runs in")
     };
-    state(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
+    state_dir(context)?.runs(context.global.repo.as_ref()).map_err(unreadable)
 }
 
 /// A run, ended and written down if its process died.

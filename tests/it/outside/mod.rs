@@ -23,6 +23,7 @@ pub mod daemons;
 mod follow_ups;
 mod front;
 mod gate_cases;
+mod habits;
 mod host_paths;
 mod interruptions;
 mod issue_file;

@@ -1,0 +1,128 @@
+//! What people type without having read anything, and what they are answered.
+
+use serde_json::json;
+
+use super::solo::{calls, reports, solo};
+use super::world::{World, text};
+
+async fn world() -> World {
+    let writes = |path: &str| calls(&[("write_file", json!({ "path": path, "content": "echo new\n" }))]);
+    let replies = vec![
+        writes("lib/one.sh"),
+        reports("Written.", json!([])),
+        writes("lib/two.sh"),
+        reports("Written.", json!([])),
+    ];
+    solo(replies, None, "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_is_named_as_people_name_it() {
+    let world = world().await;
+    let address = format!("{}/demo/shop/issues/7", world.sim.base_url());
+    for name in [
+        &["7"][..],
+        &["#7"],
+        &["demo/shop#7"],
+        &[address.as_str()],
+        &["--issue", "7"],
+        &["--issue", "#7"],
+        &["--issue", &address],
+    ] {
+        let args = [&["run", "--agent", "solo", "--dry-run"][..], name].concat();
+        let (code, plan) = world.json(&args).await;
+        assert_eq!((code, &plan["branch"]), (Some(0), &json!("feature/issue-7")), "{name:?}: {plan:#}");
+        assert_eq!(plan["repository"], "demo/shop", "{name:?}: {plan:#}");
+    }
+    for (name, told) in [
+        (&["https://github.com/demo/shop/issues/7"][..], "is not on the GitHub that is configured"),
+        (&["https://github.com/demo/shop/pull/7"], "the address of a pull request"),
+        (&["seven"], "is not an issue's number"),
+        (&["demo/shop#7", "--repo", "demo/else"], "--repo says demo/else"),
+        (&["7", "--issue", "7"], "cannot be used with"),
+        (&[], "required"),
+    ] {
+        let args = [&["run", "--agent", "solo", "--dry-run"][..], name].concat();
+        let (code, refused) = world.json(&args).await;
+        let message = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(code == Some(4) && message.contains(told), "{name:?}: {code:?} {refused:#}");
+    }
+    let (code, why) = world.json(&["why", "demo/shop#7"]).await;
+    assert_eq!((code, &why["issue"]), (Some(0), &json!(7)), "{why:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_is_there_where_it_is_looked_for() {
+    let world = world().await;
+    for (args, told) in [
+        (&[][..], "Usage: agentd [OPTIONS] <COMMAND>"),
+        (&["help"], "Usage: agentd [OPTIONS] <COMMAND>"),
+        (&["help", "run"], "--dry-run"),
+        (&["help", "runs", "list"], "--since"),
+    ] {
+        let done =
+            tokio::process::Command::new(env!("CARGO_BIN_EXE_agentd")).args(args).output().await.unwrap();
+        let shown = text(&done.stdout);
+        assert!(
+            done.status.code() == Some(0) && shown.contains(told),
+            "{args:?}: {shown}{}",
+            text(&done.stderr)
+        );
+    }
+    let done = world.agentd(&["runs"]).await;
+    assert_eq!(done.status.code(), Some(4));
+    assert!(text(&done.stderr).contains("a command is missing"), "{}", text(&done.stderr));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_by_what_is_asked_for_and_a_page_at_a_time() {
+    let world = world().await;
+    let mut command = world.command_in(&["run", "#7", "--agent", "solo", "--diff"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let shown = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(0), "{shown}{}", text(&done.stderr));
+    assert!(shown.contains("+++ b/lib/one.sh") && shown.contains("+echo new"), "the change: {shown}");
+    let (code, output) = world.json(&["run", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+
+    let ids = async |args: &[&str]| {
+        let (code, listed) = world.json(&[&["runs", "list"], args].concat()).await;
+        assert_eq!(code, Some(0), "{args:?}: {listed:#}");
+        let runs = listed.as_array().unwrap().iter();
+        runs.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = ids(&[]).await;
+    assert_eq!(all.len(), 2);
+    assert_eq!(ids(&["--limit", "1"]).await, all[..1]);
+    assert_eq!(ids(&["--limit", "1", "--cursor", &all[0]]).await, all[1..]);
+    assert_eq!(ids(&["--cursor", &all[1]]).await.len(), 0);
+    for (args, expected) in [
+        (&["--limit", "0"][..], 2),
+        (&["--state", "achieved"], 2),
+        (&["--state", "objective_achieved"], 2),
+        (&["--state", "completed"], 2),
+        (&["--state", "failed"], 0),
+        (&["--state", "waiting"], 0),
+        (&["--state", "running"], 0),
+        (&["--issue", "#7"], 2),
+        (&["--issue", "demo/shop#7"], 2),
+        (&["--issue", "demo/else#7"], 0),
+        (&["--issue", "8"], 0),
+        (&["--since", "1h"], 2),
+        (&["--since", "2001-01-01"], 2),
+        (&["--since", "2999-01-01T00:00:00Z"], 0),
+    ] {
+        assert_eq!(ids(args).await.len(), expected, "{args:?}");
+    }
+    let page = world.agentd(&["runs", "list", "--limit", "1"]).await;
+    assert!(text(&page.stderr).contains(&format!("--cursor {}", all[0])), "{}", text(&page.stderr));
+    let last = world.agentd(&["runs", "list", "--limit", "2"]).await;
+    assert!(!text(&last.stderr).contains("--cursor"), "{}", text(&last.stderr));
+    for args in [["--state", "odd"], ["--since", "soon"], ["--cursor", "nobody"]] {
+        let (code, refused) = world.json(&[&["runs", "list"], &args[..]].concat()).await;
+        assert_eq!(code, Some(4), "{args:?}: {refused:#}");
+    }
+    world.finish().await;
+}
