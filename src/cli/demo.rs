@@ -123,7 +123,10 @@ async fn prepare(context: &Context, folder: &Folder, simulator: &Simulator) -> R
         default_branch: Some("develop".to_owned()),
     };
     let verify = vec![vec!["sh".to_owned(), "tests/run.sh".to_owned()]];
-    init::write(&folder.checkout(), &Found { remote: Some(remote), verify })?;
+    init::write(
+        &folder.checkout(),
+        &Found { remote: Some(remote), setup: Vec::new(), verify, ignore: Vec::new() },
+    )?;
     let overlay = format!(
         "# The demo's own layer, above the files that `agentd init` wrote: it points at the simulator.\n\
          [github]\napi_url = \"{}\"\ngraphql_url = \"{}\"\ntoken = \"${{DEMO_GITHUB_TOKEN}}\"\n\n\

@@ -1,13 +1,11 @@
 //! The remote of a checkout as git knows it, and the branch that its issues most likely start from.
 
-use std::time::Duration;
-
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Env;
 use crate::domain::name::RepoName;
+use crate::git::GitProgram;
 use crate::sys::paths::AbsPath;
-use crate::sys::process::{self, ProcessSpec};
 
 /// A remote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +51,7 @@ async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<S
     }
 }
 
-/// What a git command prints, without the end of line; `None` if it fails or there is no git.
+/// What a git command that only reads prints, without the end of line; `None` if it fails or there is no git.
 pub(super) async fn git(checkout: &AbsPath, env: &Env, args: &[&str]) -> Option<String> {
-    let spec = ProcessSpec::new("git", checkout)
-        .args(args)
-        .envs(env.for_tools())
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .timeout(Duration::from_secs(10));
-    let exit = process::run(spec, &CancellationToken::new()).await.ok().filter(process::Exit::success)?;
-    let text = exit.stdout.text().trim_end().to_owned();
-    (!text.is_empty()).then_some(text)
+    GitProgram::new(env.all(), CancellationToken::new()).asked(checkout, args).await
 }

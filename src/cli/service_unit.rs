@@ -29,6 +29,8 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
                 name => name.clone(),
                 directory => escaped(&context.base),
                 program => quoted(program),
+                flags => flags(context)?,
+                path => context.env.get("PATH").map(|path| path.replace('%', "%%").replace('"', "\\\"")),
                 environment => escaped(&context.base.join(".agent").join(".agentd.env")),
             },
         )
@@ -43,6 +45,23 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
     }
     out.line(format!("{}  {}", if written { "wrote" } else { "kept " }, path.display()))?;
     out.line(format!("Then: systemctl --user daemon-reload && systemctl --user enable --now {name}"))
+}
+
+/// The flags that were given with `init --service`, and the state directory that the environment names, as words of a
+/// command line: a service has neither the shell's environment nor its working directory.
+fn flags(context: &Context) -> Result<String, CommandError> {
+    let here = context.env.working_dir();
+    let mut flags = String::new();
+    if let Some(path) = &context.global.config {
+        flags.push_str(&format!(" --config {}", quoted(&here.join(path))));
+    }
+    if context.global.state_dir.is_some() || context.env.filled("AGENTD_STATE_DIR").is_some() {
+        flags.push_str(&format!(" --state-dir {}", quoted(context.state_place()?.as_path())));
+    }
+    if let Some(repo) = &context.global.repo {
+        flags.push_str(&format!(" --repo {repo}"));
+    }
+    Ok(flags)
 }
 
 /// systemd reads `%` as the start of a specifier.

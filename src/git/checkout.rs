@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use git2::{ErrorCode, Oid, Repository};
+use git2::{ErrorCode, ObjectType, Oid, Repository};
 
 use super::error::GitError;
 use super::hardening::{self, Hardening};
@@ -313,6 +313,22 @@ impl Checkout {
     pub async fn is_ancestor(&self, ancestor: &CommitId, descendant: &CommitId) -> Result<bool, GitError> {
         let (ancestor, descendant) = (ancestor.clone(), descendant.clone());
         self.library(move |repository| contains(repository, &descendant, &ancestor)).await
+    }
+
+    /// Which of these files of the checkout, named from its root, stand there with a content that the repository has, in any
+    /// commit: reading them tells nothing new to who may read the repository.
+    pub async fn known_files(&self, names: &'static [&'static str]) -> Result<Vec<AbsPath>, GitError> {
+        let root = self.root().clone();
+        self.library(move |repository| {
+            let objects = repository.odb()?;
+            let known = |file: &AbsPath| {
+                let plain = file.as_path().symlink_metadata().is_ok_and(|meta| meta.is_file());
+                let id = plain.then(|| Oid::hash_file(ObjectType::Blob, file.as_path()).ok()).flatten();
+                id.is_some_and(|id| objects.exists(id))
+            };
+            Ok(names.iter().map(|name| root.join(*name)).filter(known).collect())
+        })
+        .await
     }
 
     /// Whether the repository has this commit.

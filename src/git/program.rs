@@ -140,6 +140,12 @@ impl GitProgram {
         Ok(found)
     }
 
+    /// What a command that only reads prints, without the end of line; `None` where it fails or prints nothing.
+    pub async fn asked(&self, cwd: &AbsPath, args: &[&str]) -> Option<String> {
+        let text = self.call(cwd, args).text().await.ok()?.trim_end().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+
     /// A call in a directory; the first argument is the subcommand.
     pub(super) fn call<A: AsRef<OsStr>>(&self, cwd: &AbsPath, args: impl IntoIterator<Item = A>) -> Call {
         Call {

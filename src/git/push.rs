@@ -115,6 +115,21 @@ impl Checkout {
         Ok(outcome)
     }
 
+    /// Whether the remote would take `commit` as a new branch. Nothing is pushed; rules about single branches are not asked.
+    pub async fn try_push(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
+        let mut args: Vec<String> =
+            ["push", "--dry-run", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]
+                .map(str::to_owned)
+                .to_vec();
+        args.extend(["--".into(), remote.target(), format!("{commit}:{}", branch.full())]);
+        self.remote_call(remote, args).await?.done().await
+    }
+
     /// Points a ref of agentd's own somewhere, wherever it was.
     pub(super) async fn set_ref(&self, full: &str, to: &CommitId) -> Result<(), GitError> {
         self.call(["update-ref", "-m", "agentd", full, to.as_str()]).await?.done().await

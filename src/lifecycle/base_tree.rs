@@ -83,6 +83,16 @@ impl BaseTree {
         Ok(Self { folder: folder.clone(), worktree, caged })
     }
 
+    /// Where the files are.
+    pub fn worktree(&self) -> &Worktree {
+        &self.worktree
+    }
+
+    /// From now on commands run in this cage, which stands around the tree's own folder.
+    pub fn enclose(&mut self, caged: Option<&Caged>, site: &Site) {
+        self.caged = caged.map(|caged| moved(caged, &self.folder, site));
+    }
+
     /// Runs a command there, in the cage.
     pub async fn run(
         &self,

@@ -33,6 +33,8 @@ use crate::sys::paths::AbsPath;
 
 /// Most bytes of the user's home that are copied for a program.
 const LARGEST_COPY: u64 = 64 << 20;
+/// Files that programs look for in each folder above theirs, and give up at where they are refused: Cargo's.
+const LOOKED_FOR_ABOVE: [&str; 3] = ["Cargo.toml", ".cargo/config.toml", ".cargo/config"];
 /// Most hosts that people are told of in a run.
 const MOST_TOLD: usize = 20;
 
@@ -124,6 +126,10 @@ impl Enclosure {
                     made.git = Some(own.0);
                     objects = own.1;
                 }
+                if cage.refuses() {
+                    let above = site.checkout.known_files(&LOOKED_FOR_ABOVE).await;
+                    objects.extend(above.map_err(|error| failed(error.to_string()))?);
+                }
                 let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
                 let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
                 let tools = tools.map_err(|error| failed(error.to_string()))??;
@@ -146,6 +152,67 @@ impl Enclosure {
                 }
                 made.without = Some(why);
             }
+        }
+        Ok(made)
+    }
+
+    /// A place for trying the operator's commands outside of any run: the cage that a run's would get, around `worktree`,
+    /// without a git directory of its own. The error is a sentence.
+    pub async fn for_trial(
+        site: &Site,
+        worktree: &Worktree,
+        folder: AbsPath,
+        sandbox: &Sandbox,
+    ) -> Result<Self, String> {
+        for name in ["home", "tmp"] {
+            files::create_private_dir(folder.join(name).as_path()).map_err(|error| error.to_string())?;
+        }
+        let mut made = Self {
+            folder,
+            caged: None,
+            commands: WayOut::closed(),
+            agents: Vec::new(),
+            git: None,
+            link: None,
+            cargo: None,
+            without: None,
+            worktree: worktree.clone(),
+            told: Mutex::default(),
+            refused: AtomicBool::new(false),
+        };
+        if !sandbox.enabled {
+            made.without = Some("the definition does not want one".to_owned());
+            return Ok(made);
+        }
+        match cage(&site.env, &site.config.sandbox).await {
+            Ok(cage) => {
+                let reached = !matches!(sandbox.network, Egress::Hosts(_)) || cage.can_proxy().is_ok();
+                if reached {
+                    let list = "boundaries.sandbox.network.trustedDomains".to_owned();
+                    let way = WayOut::open(&made.folder, "out", &sandbox.network, (&[], None), list);
+                    made.commands = way.map_err(|error| error.to_string())?;
+                }
+                made.cargo_home(site).await.map_err(|error| error.to_string())?;
+                let mut environment = made.environment(&site.env, "home");
+                environment.extend(made.commands.environment.iter().cloned());
+                let objects = vec![site.checkout.common_dir().join("objects")];
+                let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
+                let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
+                let tools = tools.map_err(|error| error.to_string())?.map_err(|stop| stop.message)?;
+                made.caged = Some(Caged {
+                    walls: made.walls(site, worktree, (objects, tools), sandbox),
+                    environment,
+                    asked: made.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
+                    cage,
+                });
+            }
+            Err(why)
+                if site.config.sandbox.mode == SandboxMode::Auto
+                    || site.config.sandbox.mode == SandboxMode::Off =>
+            {
+                made.without = Some(why);
+            }
+            Err(why) => return Err(why),
         }
         Ok(made)
     }

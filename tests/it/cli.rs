@@ -132,7 +132,7 @@ fn init_writes_what_can_be_used_and_overwrites_nothing() {
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     assert!(!out(&done).contains("sentinel-value"));
     let told: Value = serde_json::from_str(&out(&done)).unwrap();
-    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (11, 0));
+    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (12, 0));
 
     let env = Env::new(dir.path(), [("GITHUB_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k")]);
     let request = Request {
@@ -368,4 +368,66 @@ fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(out(&agentd(dir.path(), &["completions", shell])).contains("agentd"), "{shell}");
     }
+}
+
+#[test]
+fn init_takes_the_first_of_two_kinds_without_a_terminal_and_says_so() {
+    let dir = repository();
+    file(dir.path(), "Makefile", "test:\n\ttrue\n");
+    file(dir.path(), ".gitignore", "/target\n*.log");
+    let told = out(&agentd(dir.path(), &["init"]));
+    for part in [
+        "Taken for a project of the kind Cargo without a lock file; Make would fit as well.",
+        "added  Cargo.lock to .gitignore",
+        "Commit it: git add .agent .gitignore && git commit",
+    ] {
+        assert!(told.contains(part), "`{part}` is not in {told}");
+    }
+    let ignored = std::fs::read_to_string(dir.path().join(".gitignore")).unwrap();
+    assert_eq!(ignored, "/target\n*.log\nCargo.lock\n", "what was there stays");
+    let config = std::fs::read_to_string(dir.path().join(".agent/agentd.toml")).unwrap();
+    assert!(config.contains("sweep_limit = 5") && config.contains("max_cost_per_day = 20.0"), "{config}");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn init_names_a_program_that_is_missing_here() {
+    let dir = repository();
+    agentd::sys::files::remove_file(&dir.path().join("Cargo.toml")).unwrap();
+    file(dir.path(), "justfile", "test:\n    true\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+    command.arg("init").current_dir(dir.path()).env_clear().env("HOME", dir.path()).env("PATH", "/nowhere");
+    let done = command.output().unwrap();
+    assert!(out(&done).contains("`just` is not installed here"), "{}", out(&done));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+fn the_unit_keeps_the_flags_and_the_path_that_it_was_written_with() {
+    let dir = repository();
+    file(dir.path(), "mine.toml", "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agentd"));
+    command.args([
+        "init",
+        "--service",
+        "--config",
+        "mine.toml",
+        "--state-dir",
+        "/tmp/a state",
+        "--repo",
+        "octo/cat",
+    ]);
+    command
+        .current_dir(dir.path())
+        .env("XDG_CONFIG_HOME", dir.path().join("config"))
+        .env("PATH", "/one/bin:/two/bin");
+    let done = command.output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+    let units = std::fs::read_dir(dir.path().join("config/systemd/user")).unwrap();
+    let unit = std::fs::read_to_string(units.flatten().next().unwrap().path()).unwrap();
+    let config = dir.path().join("mine.toml");
+    let flags =
+        format!(" --config {} --state-dir \"/tmp/a state\" --repo octo/cat daemon\n", config.display());
+    assert!(unit.contains(&flags), "{unit}");
+    assert!(unit.contains("\nEnvironment=\"PATH=/one/bin:/two/bin\"\n"), "{unit}");
 }

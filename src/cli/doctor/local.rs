@@ -1,7 +1,5 @@
 //! What can be looked at without asking anyone: git, the repository, the configuration, the policy.
 
-use std::time::Duration;
-
 use tokio_util::sync::CancellationToken;
 
 use super::Finding;
@@ -10,36 +8,15 @@ use crate::cli::remote::Remote;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::{Config, Credentials};
 use crate::definition::policy_file::{PolicySource, read_policies};
-use crate::sys::process::{self, ProcessSpec};
-
-/// Oldest git that knows everything agentd asks of it.
-const MINIMUM_GIT: (u32, u32) = (2, 31);
+use crate::git::GitProgram;
+use crate::git::program::MINIMUM_VERSION;
 
 pub async fn git(context: &Context) -> Finding {
-    let remedy = format!("install git {}.{} or newer", MINIMUM_GIT.0, MINIMUM_GIT.1);
-    let Ok(cwd) = context.base_path() else {
-        return Finding::problem(
-            "git",
-            "the working directory has no absolute path",
-            "go to another directory",
-        );
-    };
-    let spec = ProcessSpec::new("git", &cwd)
-        .arg("--version")
-        .envs(context.env.for_tools())
-        .timeout(Duration::from_secs(10));
-    let text = match process::run(spec, &CancellationToken::new()).await {
-        Ok(exit) if exit.success() => exit.stdout.text(),
-        Ok(exit) => return Finding::problem("git", exit.stderr.text().trim().to_owned(), remedy),
-        Err(error) => return Finding::problem("git", error.to_string(), remedy),
-    };
-    let version = text.trim().trim_start_matches("git version ").to_owned();
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    if found < MINIMUM_GIT {
-        return Finding::problem("git", format!("version {version} is too old"), remedy);
+    let remedy = format!("install git {MINIMUM_VERSION} or newer");
+    match GitProgram::new(context.env.all(), CancellationToken::new()).version().await {
+        Ok(version) => Finding::ok("git", format!("version {version}")),
+        Err(error) => Finding::problem("git", error.to_string(), remedy),
     }
-    Finding::ok("git", format!("version {version}"))
 }
 
 /// Whether commands can be caged here.
@@ -114,9 +91,9 @@ pub fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
     }];
     findings.push(match config.github_credentials() {
         Ok(Credentials::Token(_)) => {
-            Finding::ok("credentials", format!("a token for {}", config.github.api_url))
+            Finding::ok("credentials", format!("a token for {} is set", config.github.api_url))
         }
-        Ok(Credentials::App { id, .. }) => Finding::ok("credentials", format!("GitHub App {id}")),
+        Ok(Credentials::App { id, .. }) => Finding::ok("credentials", format!("GitHub App {id} is set")),
         Err(error) => Finding::problem(
             "credentials",
             error.to_string(),
@@ -130,9 +107,6 @@ pub fn configuration(context: &Context, config: &Config) -> Vec<Finding> {
             "no verify commands: nothing shows that a change works, and every pull request is ready at once",
             "set verify.commands to what runs the tests, for example [[\"make\", \"test\"]]",
         ));
-    } else {
-        let commands: Vec<String> = config.verify.commands.iter().map(|argv| argv.join(" ")).collect();
-        findings.push(Finding::ok("verify", commands.join("; ")));
     }
     findings
 }

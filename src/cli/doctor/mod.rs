@@ -1,9 +1,10 @@
-//! `agentd doctor`: looks at everything a run needs, names a remedy for each problem, and clears what killed runs left on
-//! their issues.
+//! `agentd doctor`: tries everything a run needs, names a remedy for each problem, and clears what killed runs left on their
+//! issues. What was not tried is not said to be well.
 
 mod local;
 mod mcp;
 mod site;
+mod tried;
 mod weak;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
+use crate::lifecycle::telling::counted;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +62,18 @@ impl Finding {
 /// Looks at everything; exit 1 if there is a problem.
 pub fn run(context: &Context) -> Result<u8, CommandError> {
     let findings = context.block_on(look(context))?;
-    let problems = findings.iter().filter(|finding| finding.state == State::Problem).count();
+    let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+    let (problems, warnings) = (count(State::Problem), count(State::Warning));
     if context.output.json() {
         let findings: Vec<Value> = findings.iter().map(Finding::document).collect();
-        context.output.document(&json!({ "ok": problems == 0, "findings": findings }))?;
+        context.output.document(&json!({
+            "ok": problems == 0,
+            "problems": problems,
+            "warnings": warnings,
+            "findings": findings,
+        }))?;
     } else {
-        tell(context.output, &findings, problems)?;
+        tell(context.output, &findings, problems, warnings)?;
     }
     Ok(u8::from(problems > 0))
 }
@@ -89,7 +97,7 @@ async fn look(context: &Context) -> Vec<Finding> {
     findings
 }
 
-fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), CommandError> {
+fn tell(output: Output, findings: &[Finding], problems: usize, warnings: usize) -> Result<(), CommandError> {
     for finding in findings {
         let tone = match finding.state {
             State::Ok => Tone::Good,
@@ -103,9 +111,5 @@ fn tell(output: Output, findings: &[Finding], problems: usize) -> Result<(), Com
             output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
         }
     }
-    match problems {
-        0 => output.line("\nEverything that was looked at is in order."),
-        1 => output.line("\n1 problem."),
-        n => output.line(format!("\n{n} problems.")),
-    }
+    output.line(format!("\n{}, {}.", counted(problems, "problem"), counted(warnings, "warning")))
 }

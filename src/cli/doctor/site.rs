@@ -1,6 +1,6 @@
 //! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
-//! models, MCP servers about their tools; and the agent that all of it is for. Nothing here costs, and nothing is written
-//! but what takes a killed run's "working" off its issue.
+//! models, MCP servers about their tools; and the agent that all of it is for. A request of a few tokens to each model is all
+//! that costs; nothing is written but what takes a killed run's "working" off its issue.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,14 +9,18 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Finding, mcp, weak};
+use super::{Finding, mcp, tried, weak};
 use crate::cli::context::Context;
 use crate::config::Config;
 use crate::config::config_file::Publish;
 use crate::definition::{self, Loaded};
 use crate::domain::agent_program::AgentProgram;
+use crate::domain::egress::Egress;
+use crate::domain::flow::Sandbox;
 use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::target::Target;
+use crate::engine::model::ModelErrorClass;
 use crate::github;
 use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::plan::workers_here;
@@ -52,7 +56,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     };
     match open(opening).await {
         Ok(site) => {
-            let (agent, programs, only_programs) = agent(&site).await;
+            let (agent, programs, only_programs, sandbox) = agent(&site).await;
             let mut findings = models(&config, only_programs.as_deref()).await;
             findings.push(agent);
             findings.extend(programs);
@@ -61,33 +65,59 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
                 findings.extend(tracker(&site, github).await);
                 findings.extend(left(&site).await);
             }
-            findings.extend(origin(&site).await);
+            let (told, branch) = origin(&site).await;
+            findings.extend(told);
+            let Some(branch) = branch else {
+                if !site.config.verify.commands.is_empty() {
+                    findings.push(Finding::warning(
+                        "verify",
+                        "not tried: there is no origin branch to try them on",
+                        "set origin_branch to a branch that exists",
+                    ));
+                }
+                return findings;
+            };
+            if let Some(github) = &site.github {
+                findings.extend(tried::rights(&site, github, &branch).await);
+            }
+            findings.extend(tried::push(&site, &branch).await);
+            findings.extend(tried::verify(context, &site, &branch, &sandbox).await);
             findings
         }
         Err(refusal) => {
-            // Where the repository is the problem, it was said before.
-            tracing::debug!(%refusal, "the repository cannot be opened");
-            models(&config, None).await
+            let mut findings = models(&config, None).await;
+            if context.stands_in_checkout() {
+                let remedy = refusal.hints.first().cloned();
+                let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
+                findings.push(Finding::problem("repository", refusal.stop.message, remedy));
+            }
+            findings
         }
     }
 }
 
 /// The agent, the programs that work on its steps, and its name where nothing is left to agentd's own session.
-async fn agent(site: &Site) -> (Finding, Vec<Finding>, Option<String>) {
+async fn agent(site: &Site) -> (Finding, Vec<Finding>, Option<String>, Sandbox) {
     let (finding, loaded) = definition_of(site).await;
-    let Some(loaded) = loaded else { return (finding, Vec::new(), None) };
+    let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };
+    let sandbox = loaded.definition.boundaries.sandbox.clone();
     match workers_here(&loaded, site).await {
         Ok(workers) => {
             let alone = !workers.leave_a_step_to_the_session(&loaded.definition);
             let programs = workers.programs().iter().map(|program| program_found(program, site)).collect();
-            (finding, programs, alone.then(|| loaded.definition.name.clone()))
+            (finding, programs, alone.then(|| loaded.definition.name.clone()), sandbox)
         }
         Err(refusal) => {
             let remedy = refusal.hints.first().cloned();
             let remedy = remedy.unwrap_or_else(|| "correct it where the message says".to_owned());
-            (finding, vec![Finding::problem(PROGRAM, refusal.stop.message, remedy)], None)
+            (finding, vec![Finding::problem(PROGRAM, refusal.stop.message, remedy)], None, sandbox)
         }
     }
+}
+
+/// The sandbox of a definition that cannot be read: closed.
+fn usual_sandbox() -> Sandbox {
+    Sandbox { enabled: true, network: Egress::Nothing, allowed_paths: Vec::new() }
 }
 
 /// Whether a program is where it is looked for.
@@ -228,22 +258,24 @@ async fn left(site: &Site) -> Vec<Finding> {
     clear_left(site).await.into_iter().map(told).collect()
 }
 
-async fn origin(site: &Site) -> Option<Finding> {
+async fn origin(site: &Site) -> (Option<Finding>, Option<BranchName>) {
     let what = "origin";
     if site.remote.is_none() && site.repository.publish != Publish::None {
-        return None;
+        return (None, None);
     }
     let Some(branch) = &site.repository.origin_branch else {
-        return Some(Finding::warning(
+        let told = Finding::warning(
             what,
             "origin_branch is not set: each issue has to name its branch, or its start is refused",
             "set origin_branch of the repository's entry in agentd.toml",
-        ));
+        );
+        return (Some(told), None);
     };
     let branch = &match BranchName::parse(branch.strip_prefix("refs/heads/").unwrap_or(branch)) {
         Ok(branch) => branch,
         Err(error) => {
-            return Some(Finding::problem(what, error.to_string(), "set origin_branch to a branch's name"));
+            let told = Finding::problem(what, error.to_string(), "set origin_branch to a branch's name");
+            return (Some(told), None);
         }
     };
     let found = match site.authorised_remote().await {
@@ -253,8 +285,11 @@ async fn origin(site: &Site) -> Option<Finding> {
         Ok(None) => site.checkout.local_branch(branch).await.map_err(|error| error.to_string()),
         Err(refusal) => Err(refusal.to_string()),
     };
-    Some(match found {
-        Ok(Some(_)) => Finding::ok(what, format!("{branch} is {}", site.origin_place())),
+    let told = match found {
+        Ok(Some(_)) => {
+            let told = Finding::ok(what, format!("{branch} is {}", site.origin_place()));
+            return (Some(told), Some(branch.clone()));
+        }
         Ok(None) => Finding::problem(
             what,
             format!("there is no branch {branch} {}", site.origin_place()),
@@ -263,7 +298,8 @@ async fn origin(site: &Site) -> Option<Finding> {
         Err(error) => {
             Finding::problem(what, error, "see that `git ls-remote` works with the same credentials")
         }
-    })
+    };
+    (Some(told), None)
 }
 
 /// `only_programs` = the agent whose steps are programs' alone: it needs no model.
@@ -291,47 +327,65 @@ async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
             return vec![Finding::problem(what, error, "set the variable or the key that is named")];
         }
     };
+    let mut targets: Vec<Target> = Vec::new();
+    for target in &session.settings.targets {
+        if !targets.iter().any(|known| (&known.provider, &known.model) == (&target.provider, &target.model)) {
+            targets.push(target.clone());
+        }
+    }
     let mut findings = Vec::new();
-    for name in names {
-        let models = session.settings.targets.iter().filter(|target| target.provider == name);
-        let models: Vec<&str> = models.map(|target| target.model.as_str()).collect();
-        let url = config.provider(name).map(|provider| provider.base_url).unwrap_or_default();
-        findings.push(match providers.reach(name).await {
-            Some(Reach::Answers(Some(known))) => {
-                match models.iter().find(|model| !known.iter().any(|known| known == **model)) {
-                    None => Finding::ok(what, format!("{} of {name}", models.join(", "))),
-                    Some(model) => Finding::warning(
-                        what,
-                        format!("{name} does not list the model {model}"),
-                        format!(
-                            "check its spelling in [[session.targets]]; {name} lists: {}",
-                            some_of(&known)
-                        ),
-                    ),
-                }
-            }
-            Some(Reach::Answers(None)) | None => Finding::ok(
-                what,
-                format!("{} of {name}, which answers and lists no models", models.join(", ")),
-            ),
-            Some(Reach::RefusesKey(status)) => Finding::problem(
-                what,
-                format!("{name} refuses the key ({status})"),
-                format!("set providers.{name}.api_key to a key that is valid"),
-            ),
-            Some(Reach::Fails(status)) => Finding::warning(
-                what,
-                format!("{name} answers with an error of its own ({status})"),
-                "try again later",
-            ),
-            Some(Reach::Silent(why)) => Finding::problem(
-                what,
-                format!("{name} does not answer at {url}: {why}"),
-                format!("check the network and providers.{name}.base_url"),
-            ),
+    for (target, answer) in tried::models(&providers, &targets, session.settings.llm_timeout).await {
+        findings.push(match answer {
+            Ok(told) => Finding::ok(what, format!("{} of {} answers{told}", target.model, target.provider)),
+            Err(failed) => silent_model(config, &providers, &target, failed).await,
         });
     }
     findings
+}
+
+/// What is wrong with a model that does not answer.
+async fn silent_model(
+    config: &Config,
+    providers: &Providers,
+    target: &Target,
+    (class, words): (ModelErrorClass, String),
+) -> Finding {
+    let what = "models";
+    let (name, model) = (&target.provider, &target.model);
+    match class {
+        ModelErrorClass::Auth => Finding::problem(
+            what,
+            format!("{name} refuses the key for {model}: {words}"),
+            format!("set providers.{name}.api_key to a key that is valid"),
+        ),
+        ModelErrorClass::Quota => {
+            Finding::problem(what, format!("{name}: {words}"), "look at the account's credit and limits")
+        }
+        ModelErrorClass::Network | ModelErrorClass::Timeout => {
+            let url = config.provider(name).map(|provider| provider.base_url).unwrap_or_default();
+            Finding::problem(
+                what,
+                format!("{name} does not answer at {url}: {words}"),
+                format!("check the network and providers.{name}.base_url"),
+            )
+        }
+        ModelErrorClass::RateLimited { .. } | ModelErrorClass::Server => Finding::warning(
+            what,
+            format!("{model} of {name} could not be tried: {words}"),
+            "try again later",
+        ),
+        _ => {
+            let listed = match providers.reach(name).await {
+                Some(Reach::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
+                _ => String::new(),
+            };
+            Finding::problem(
+                what,
+                format!("{model} of {name} cannot be used: {words}"),
+                format!("check its name and settings in [[session.targets]]{listed}"),
+            )
+        }
+    }
 }
 
 /// The first names of a list, so that a line stays a line.

@@ -222,6 +222,12 @@ impl Cage {
         matches!(self.kind, Kind::Bubblewrap(..) | Kind::Landlock { namespaces: true })
     }
 
+    /// Whether a file that is not inside is refused, where it should rather not be there: programs that look for a file
+    /// in each folder above give up at such a one.
+    pub fn refuses(&self) -> bool {
+        matches!(self.kind, Kind::Landlock { .. })
+    }
+
     /// Whether sockets that are files are there, those that are let in.
     pub fn has_sockets(&self) -> bool {
         matches!(self.kind, Kind::Bubblewrap(..))

@@ -1,8 +1,29 @@
 //! `agentd doctor` against a whole world: everything in order, then one thing after the other wrong.
 
-use serde_json::Value;
+use agentd::sim::{ReplyFile, Scenario};
+use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{DEMO, GREEN, TOKEN, World};
+
+/// The reply to doctor's smallest request.
+pub fn answers() -> ReplyFile {
+    serde_json::from_value(json!({
+        "when": { "contains": "Answer with the word ok." }, "times": 0, "text": "ok",
+        "usage": { "input": 12, "output": 1 },
+    }))
+    .unwrap()
+}
+
+/// A world in which everything is well, changed.
+async fn world_of(change: impl FnOnce(&mut Scenario)) -> World {
+    let world = World::of(1, |scenario| {
+        scenario.model.replies.push(answers());
+        change(scenario);
+    })
+    .await;
+    world.verify(GREEN);
+    world
+}
 
 /// What doctor finds of `what`: state and text.
 fn of<'a>(told: &'a Value, what: &str) -> Vec<(&'a str, String)> {
@@ -16,17 +37,33 @@ fn of<'a>(told: &'a Value, what: &str) -> Vec<(&'a str, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
-    let world = World::new(1).await;
+    let world = world_of(|_| ()).await;
     let (code, told) = world.json(&["doctor"]).await;
     assert_eq!(code, Some(0), "{told:#}");
-    for what in
-        ["git", "repository", "configuration", "credentials", "models", "agent", "github", "origin", "policy"]
-    {
+    for what in [
+        "git",
+        "repository",
+        "configuration",
+        "credentials",
+        "models",
+        "agent",
+        "github",
+        "origin",
+        "policy",
+        "permissions",
+        "push",
+        "verify",
+    ] {
         assert_eq!(of(&told, what)[0].0, "ok", "{what}: {told:#}");
     }
     assert_eq!(of(&told, "labels")[0].0, "warning", "{told:#}");
     assert!(of(&told, "labels")[0].1.contains("gh label create agentd"), "{told:#}");
-    assert!(world.sim.model_requests().is_empty(), "looking costs nothing");
+    assert_eq!(world.sim.model_requests().len(), 1, "the smallest request, once");
+    assert_eq!((&told["problems"], &told["ok"]), (&json!(0), &json!(true)), "{told:#}");
+    assert!(of(&told, "verify")[0].1.contains("`true` passes on develop, in "), "{told:#}");
+    assert!(world.sim.pulls("demo/shop").is_empty() && world.labels().is_empty(), "nothing is written");
+    let git_dir = world.sim.git_dir("demo/shop").unwrap();
+    assert!(agentd::sim::bare::head(&git_dir, "agentd-doctor/never-pushed").is_none(), "nothing is pushed");
 
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let wrong = [
@@ -61,7 +98,7 @@ async fn doctor_asks_everyone_and_names_a_remedy_for_what_is_wrong() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_names_the_mcp_tools_that_a_run_would_go_without() {
-    let world = World::new(1).await;
+    let world = world_of(|_| ()).await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/attacks/mcp_server.py");
     let server = |name: &str, mode: &str, more: &str| {
@@ -95,4 +132,58 @@ async fn doctor_names_the_mcp_tools_that_a_run_would_go_without() {
     let found = of(&told, "mcp");
     assert!(found[0].0 == "problem" && found[0].1.contains("did not list its tools"), "{found:#?}");
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tries_the_verify_commands_on_the_origin_branch_in_the_sandbox() {
+    let world = world_of(|_| ()).await;
+    for (commands, words) in [
+        (DEMO, "`sh tests/run.sh` fails on develop, in "),
+        (DEMO, "FAIL  ten percent of twenty euros: expected 1800, got 1990"),
+        ("[[\"sh\", \"-c\", \"exit 126\"]]", "could not run on develop"),
+        ("[[\"no-such-program-here\"]]", "could not run on develop"),
+        ("[[\"sh\", \"-c\", \"test -e $HOME/../shop\"]]", "fails on develop"),
+    ] {
+        world.verify(commands);
+        let (code, told) = world.json(&["doctor"]).await;
+        let found = of(&told, "verify");
+        assert!(found[0].0 == "problem" && found[0].1.contains(words), "{words}: {found:#?}");
+        assert_eq!((code, &told["problems"]), (Some(1), &json!(1)), "{told:#}");
+    }
+    world.verify("[[\"sh\", \"-c\", \"echo > left-behind\"]]");
+    let (code, told) = world.json(&["doctor"]).await;
+    let found = of(&told, "verify");
+    assert!(code == Some(0) && found[1].0 == "warning" && found[1].1.contains(".gitignore"), "{told:#}");
+    world.verify(DEMO);
+    let mut command = world.command_in(&["doctor"]);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let shown = super::world::text(&done.stdout);
+    let last = shown.trim_end().lines().last().unwrap().to_owned();
+    assert!(last.starts_with("1 problem, ") && last.ends_with("warnings."), "{shown}");
+    let left = world.dir.path().join("state/repos/demo/shop/doctor");
+    assert_eq!(std::fs::read_dir(left).unwrap().count(), 0, "what was tried in is gone");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_out_each_right_by_the_request_that_needs_it() {
+    for (lacks, expected, what) in [
+        ("issues", "issues: write", "permissions"),
+        ("pull_requests", "pull", "permissions"),
+        ("contents", "a push would fail", "push"),
+    ] {
+        let world = world_of(|scenario| {
+            let token = scenario.tokens.iter_mut().find(|token| token.token == TOKEN).unwrap();
+            let rights = ["contents", "issues", "pull_requests", "metadata"].into_iter();
+            let levels = rights.map(|right| (right, if right == lacks { "read" } else { "write" }));
+            token.permissions = Some(levels.map(|(a, b)| (a.to_owned(), b.to_owned())).collect());
+        })
+        .await;
+        let (code, told) = world.json(&["doctor"]).await;
+        assert_eq!((code, &told["problems"]), (Some(1), &json!(1)), "{lacks}: {told:#}");
+        let found = of(&told, what);
+        let is = |(state, text): &(&str, String)| *state == "problem" && text.contains(expected);
+        assert!(found.iter().any(is), "{lacks}: {found:#?}");
+        world.finish().await;
+    }
 }

@@ -1,10 +1,13 @@
 //! `agentd init`: writes a configuration, an agent and a policy into this repository, and overwrites nothing.
 
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::Path;
 
 use minijinja::context;
 use serde_json::json;
 
+use self::kinds::Kind;
 use super::args::InitArgs;
 use super::context::{Context, main_checkout};
 use super::error::CommandError;
@@ -12,9 +15,11 @@ use super::output::Tone;
 use super::remote::Remote;
 use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
-use crate::config::{Config, ConfigError, Source};
+use crate::config::{Config, ConfigError, Env, Source};
 use crate::definition::scaffold::RESOLVER;
-use crate::sys::files;
+use crate::sys::{cage, files};
+
+pub(super) mod kinds;
 
 macro_rules! template {
     ($path:literal) => {
@@ -22,25 +27,48 @@ macro_rules! template {
     };
 }
 
-/// Files of a project that say how its tests are run, and the command.
-const TEST_COMMANDS: [(&str, &[&str]); 9] = [
-    ("Cargo.toml", &["cargo", "test"]),
-    ("go.mod", &["go", "test", "./..."]),
-    ("deno.json", &["deno", "test"]),
-    ("package.json", &["npm", "test"]),
-    ("pyproject.toml", &["python3", "-m", "pytest"]),
-    ("pom.xml", &["mvn", "-q", "test"]),
-    ("build.gradle", &["./gradlew", "test"]),
-    ("Gemfile", &["bundle", "exec", "rake", "test"]),
-    ("mix.exs", &["mix", "test"]),
-];
-
 /// What the files say about this repository.
 pub(super) struct Found {
     /// Its remote.
     pub remote: Option<Remote>,
+    /// What makes a new worktree ready.
+    pub setup: Vec<Vec<String>>,
     /// Its verify commands.
     pub verify: Vec<Vec<String>>,
+    /// What these leave behind, as lines of `.gitignore`.
+    pub ignore: Vec<String>,
+}
+
+impl Found {
+    fn new(remote: Option<Remote>, kind: Option<&Kind>) -> Self {
+        let argvs = |argvs: &[&[&str]]| -> Vec<Vec<String>> {
+            argvs.iter().map(|argv| argv.iter().map(|word| (*word).to_owned()).collect()).collect()
+        };
+        Self {
+            remote,
+            setup: kind.map(|kind| argvs(kind.setup)).unwrap_or_default(),
+            verify: kind.map(|kind| argvs(kind.verify)).unwrap_or_default(),
+            ignore: kind
+                .map(|kind| kind.ignore.iter().map(|line| (*line).to_owned()).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Programs that the commands start by name and that are not in the `PATH`.
+    fn missing_programs(&self, env: &Env) -> Vec<String> {
+        let path = OsString::from(env.get("PATH").unwrap_or_default());
+        let mut missing: Vec<String> = Vec::new();
+        for argv in self.setup.iter().chain(&self.verify) {
+            // `env NAME=VALUE program` starts the program.
+            let own = argv.iter().find(|word| *word != "env" && !word.contains('='));
+            // What has a slash is the repository's, or made by the set-up.
+            let Some(program) = own.filter(|program| !program.contains('/')) else { continue };
+            if cage::which(program.as_ref(), &path).is_none() && !missing.contains(program) {
+                missing.push(program.clone());
+            }
+        }
+        missing
+    }
 }
 
 /// Paths below the repository's root.
@@ -48,6 +76,8 @@ pub(super) struct Found {
 pub(super) struct Written {
     written: Vec<String>,
     kept: Vec<String>,
+    /// Lines added to a `.gitignore` that was there.
+    added: Vec<String>,
 }
 
 /// Writes what is missing and tells what it wrote and what it kept.
@@ -59,13 +89,38 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
         CommandError::invalid(format!("{} is not in a git repository", context.env.working_dir().display()))
             .hint("go to the repository, or start one with `git init`")
     })?;
-    let verify = test_command(&root).map(|argv| argv.iter().map(|word| (*word).to_owned()).collect());
-    let found = Found {
-        remote: context.block_on(Remote::find(&context.base_path()?, &context.env))?,
-        verify: verify.into_iter().collect(),
-    };
-    let Written { written, kept } = write(&root, &found)?;
-    tell(context, &root, &found, &written, &kept)
+    let fitting = kinds::fitting(&root);
+    let kind = chosen(context, &fitting)?;
+    let remote = context.block_on(Remote::find(&context.base_path()?, &context.env))?;
+    let found = Found::new(remote, kind);
+    let done = write(&root, &found)?;
+    tell(context, &root, &found, &done, (kind, &fitting))
+}
+
+/// The kind that is meant: on a terminal a person says it where several fit, else it is the first.
+fn chosen<'a>(context: &Context, fitting: &[&'a Kind]) -> Result<Option<&'a Kind>, CommandError> {
+    let Some(first) = fitting.first() else { return Ok(None) };
+    let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !context.output.json();
+    if fitting.len() == 1 || !asks {
+        return Ok(Some(first));
+    }
+    context.output.note("Several ways to run the tests fit this repository:");
+    for (place, kind) in (1..).zip(fitting) {
+        let lines: Vec<String> = kind.verify.iter().map(|argv| kinds::line(argv)).collect();
+        context.output.note(format!("  {place}  {}: {}", kind.name, lines.join(", then ")));
+    }
+    loop {
+        context.output.note(format!("Which one? [1-{}, empty = 1]", fitting.len()));
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        let read =
+            read.map_err(|error| CommandError::failed(format!("the answer cannot be read: {error}")))?;
+        let answer = answer.trim();
+        let place = if answer.is_empty() || read == 0 { Some(1) } else { answer.parse::<usize>().ok() };
+        if let Some(kind) = place.and_then(|place| fitting.get(place.checked_sub(1)?)) {
+            return Ok(Some(kind));
+        }
+    }
 }
 
 /// Writes what is missing below `root`.
@@ -73,7 +128,9 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
     let mut files =
         vec![("agentd.toml".to_owned(), configuration(found)?), ("policy.toml".to_owned(), policy(found)?)];
     files.push((".gitignore".to_owned(), template!("gitignore").to_owned()));
-    files.extend(RESOLVER.map(|(path, content)| (format!("resolver/{path}"), content.to_owned())));
+    files.extend(
+        RESOLVER.map(|(path, content)| (format!("resolver/{path}"), agent_file(path, content, found))),
+    );
     let mut paths = Written::default();
     for (path, content) in files {
         // A configuration in the root takes precedence: one below .agent/ would not be read.
@@ -86,7 +143,36 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
             .map_err(|error| CommandError::failed(error.to_string()))?;
         if new { &mut paths.written } else { &mut paths.kept }.push(path);
     }
+    ignore(root, &found.ignore, &mut paths)?;
     Ok(paths)
+}
+
+/// A file of the agent. Where there are verify commands, a run is a success only if they pass.
+fn agent_file(path: &str, content: &str, found: &Found) -> String {
+    if path != "agent.json" || found.verify.is_empty() {
+        return content.to_owned();
+    }
+    content.replacen("\"closes\": true }", "\"closes\": true, \"requires\": [\"tests_pass\"] }", 1)
+}
+
+/// Adds what is not ignored yet to the repository's `.gitignore`; what stands there stays.
+fn ignore(root: &Path, lines: &[String], paths: &mut Written) -> Result<(), CommandError> {
+    let name = ".gitignore";
+    let file = root.join(name);
+    let known = std::fs::read_to_string(&file);
+    let is_new = matches!(&known, Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+    let known = known.unwrap_or_default();
+    let has =
+        |line: &str| known.lines().any(|known| known.trim().trim_matches('/') == line.trim_matches('/'));
+    for line in lines.iter().filter(|line| !has(line)) {
+        files::ensure_line(&file, line).map_err(|error| CommandError::failed(error.to_string()))?;
+        paths.added.push(line.clone());
+    }
+    if is_new && !paths.added.is_empty() {
+        paths.written.push(name.to_owned());
+        paths.added.clear();
+    }
+    Ok(())
 }
 
 fn write_new(path: &Path, content: &str) -> Result<bool, files::FileError> {
@@ -94,10 +180,6 @@ fn write_new(path: &Path, content: &str) -> Result<bool, files::FileError> {
         files::create_dir(folder)?;
     }
     files::write_new(path, content.as_bytes())
-}
-
-fn test_command(root: &Path) -> Option<&'static [&'static str]> {
-    TEST_COMMANDS.iter().find(|(file, _)| root.join(file).is_file()).map(|(_, command)| *command)
 }
 
 fn configuration(found: &Found) -> Result<String, CommandError> {
@@ -108,6 +190,7 @@ fn configuration(found: &Found) -> Result<String, CommandError> {
             name => remote.and_then(|remote| remote.repo.as_ref()).map(ToString::to_string),
             remote => remote.map_or("origin", |remote| remote.name.as_str()),
             branch => remote.and_then(|remote| remote.default_branch.as_deref()),
+            setup => (!found.setup.is_empty()).then(|| toml_argvs(&found.setup)),
             verify => (!found.verify.is_empty()).then(|| toml_argvs(&found.verify)),
         },
     )
@@ -139,24 +222,59 @@ fn tell(
     context: &Context,
     root: &Path,
     found: &Found,
-    written: &[String],
-    kept: &[String],
+    Written { written, kept, added }: &Written,
+    (kind, fitting): (Option<&Kind>, &[&Kind]),
 ) -> Result<(), CommandError> {
     let output = context.output;
     let mut next = Vec::new();
+    let others: Vec<&str> = fitting
+        .iter()
+        .map(|kind| kind.name)
+        .filter(|name| kind.is_some_and(|kind| kind.name != *name))
+        .collect();
+    // A configuration that was there says itself how tests are run.
+    let is_ours = written.iter().any(|path| path.ends_with(FILE_NAME));
+    if let Some(kind) = kind.filter(|_| is_ours && !others.is_empty()) {
+        let others = others.join(", ");
+        next.push(format!("Taken for a project of the kind {}; {others} would fit as well.", kind.name));
+    }
+    for program in found.missing_programs(&context.env).iter().filter(|_| is_ours) {
+        next.push(format!("`{program}` is not installed here: what was written for it could not be tried."));
+    }
     if found.remote.is_none() {
         next.push("There is no remote: add one, or use `agentd run --issue-file FILE.md`.".to_owned());
     }
     next.extend(missing(context, root)?);
-    next.push("Then: agentd doctor, and agentd run --issue N --dry-run.".to_owned());
+    if !written.is_empty() || !added.is_empty() {
+        let mut paths: Vec<&str> = Vec::new();
+        for path in written.iter().map(String::as_str).chain(added.first().map(|_| ".gitignore")) {
+            let top = path.split('/').next().unwrap_or(path);
+            if !paths.contains(&top) {
+                paths.push(top);
+            }
+        }
+        let paths = paths.join(" ");
+        next.push(format!("Commit it: git add {paths} && git commit -m \"agentd\" && git push"));
+    }
+    next.push("Then: agentd doctor tries it all; agentd run --issue N --dry-run.".to_owned());
     if output.json() {
-        return output.document(&json!({ "root": root, "written": written, "kept": kept, "next": next }));
+        return output.document(&json!({
+           "root": root,
+           "kind": kind.map(|kind| kind.name),
+           "written": written,
+           "kept": kept,
+           "added": added,
+           "next": next,
+        }));
     }
     for path in written {
         output.line(format!("{}  {path}", output.toned("wrote", Tone::Good)))?;
     }
     for path in kept {
         output.line(format!("{}   {path} (it was there; not changed)", output.toned("kept", Tone::Warn)))?;
+    }
+    for line in added {
+        output.line(format!("{}  {line} to .gitignore", output.toned("added", Tone::Good)))?;
     }
     output.line("")?;
     next.iter().try_for_each(|line| output.line(line))

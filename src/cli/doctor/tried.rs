@@ -1,0 +1,228 @@
+//! What is tried in earnest: the verify commands on the origin branch, a push that pushes nothing, the smallest request to
+//! each model, and each permission by the request that needs it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::Finding;
+use crate::cli::context::Context;
+use crate::config::config_file::Publish;
+use crate::domain::flow::Sandbox;
+use crate::domain::message::Message;
+use crate::domain::name::{BranchName, CommitId};
+use crate::domain::target::Target;
+use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
+use crate::engine::stop::{StopHandle, StopSignal};
+use crate::github::{self, Right};
+use crate::lifecycle::base_tree::BaseTree;
+use crate::lifecycle::enclosure::Enclosure;
+use crate::lifecycle::site::Site;
+use crate::lifecycle::telling::command_line;
+use crate::llm::Providers;
+use crate::sys::cage;
+use crate::sys::files;
+use crate::sys::paths::AbsPath;
+use crate::sys::process::{Exit, ProcessError};
+
+const VERIFY: &str = "verify";
+/// Tokens that a model may answer with. Some wires take no fewer.
+const SMALLEST_REPLY: u64 = 16;
+/// The smallest request.
+const QUESTION: &str = "Answer with the word ok.";
+/// Lines of a failed command's output that are shown.
+const LINES: usize = 10;
+
+/// Set-up and verify commands, as a run has them, on the origin's commit.
+pub async fn verify(context: &Context, site: &Site, branch: &BranchName, sandbox: &Sandbox) -> Vec<Finding> {
+    let commands = &site.config.verify.commands;
+    if commands.is_empty() && site.config.worktree.setup.is_empty() {
+        return Vec::new();
+    }
+    let not_tried = |why: String| {
+        let what = format!("not tried on {branch}: {why}");
+        vec![Finding::problem(VERIFY, what, "mend that first; then agentd doctor tries them")]
+    };
+    let commit = match site.origin_commit(branch).await {
+        Ok(Some(commit)) => commit,
+        Ok(None) => return not_tried("there is no such branch".to_owned()),
+        Err(refusal) => return not_tried(refusal.to_string()),
+    };
+    let folder = site.state.repo(&site.repo).join("doctor");
+    if let Err(error) = files::create_private_dir(&folder) {
+        return not_tried(error.to_string());
+    }
+    let scratch = match tempfile::Builder::new().prefix("try-").tempdir_in(&folder) {
+        Ok(scratch) => scratch,
+        Err(error) => return not_tried(error.to_string()),
+    };
+    context.output.note(format!("trying the verify commands on {branch} …"));
+    match try_all(site, branch, &commit, sandbox, scratch.path().to_owned()).await {
+        Ok(findings) => findings,
+        Err(why) => not_tried(why),
+    }
+}
+
+async fn try_all(
+    site: &Site,
+    branch: &BranchName,
+    commit: &CommitId,
+    sandbox: &Sandbox,
+    scratch: PathBuf,
+) -> Result<Vec<Finding>, String> {
+    // Nobody asks for a stop; the signal holds as long as its handle.
+    let (_handle, stop): (StopHandle, StopSignal) = StopHandle::new();
+    let left = || site.config.worktree.setup_timeout.0;
+    let mut tree = BaseTree::prepare(site, commit, scratch.join("tree"), None, (&stop, &left)).await?;
+    let place = AbsPath::new(scratch.join("cage")).map_err(|error| error.to_string())?;
+    let enclosure = Enclosure::for_trial(site, tree.worktree(), place, sandbox).await?;
+    let caged = enclosure.caged(sandbox);
+    tree.enclose(caged, site);
+    let place = match cage::name(caged) {
+        "none" => format!("on {branch}, without a sandbox"),
+        name => format!("on {branch}, in {name}"),
+    };
+    let mut findings = Vec::new();
+    for argv in &site.config.verify.commands {
+        let longest = site.config.verify.timeout.0;
+        let before = tree.worktree().tree().await.map_err(|error| error.to_string())?;
+        let ended = tree.run(argv, site.child_environment(), longest, &stop).await;
+        let line = command_line(argv);
+        findings.push(told(&line, &place, ended, longest));
+        if tree.worktree().tree().await.map_err(|error| error.to_string())? != before {
+            findings.push(Finding::warning(
+                VERIFY,
+                format!("`{line}` leaves files that git does not ignore, or changes some that it tracks"),
+                "add them to .gitignore, or let the command change nothing: a run relies on tests of the very tree that is published",
+            ));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("worktree", format!("worktree.setup works {place}")));
+    }
+    Ok(findings)
+}
+
+fn told(line: &str, place: &str, ended: Result<Exit, ProcessError>, longest: Duration) -> Finding {
+    let exit = match ended {
+        Ok(exit) if exit.success() => {
+            let seconds = exit.duration.as_secs_f64();
+            return Finding::ok(VERIFY, format!("`{line}` passes {place} ({seconds:.1} s)"));
+        }
+        Ok(exit) => exit,
+        Err(error) => return could_not_run(line, place, "it was not started", &error.to_string()),
+    };
+    let said = last_lines(&format!("{}{}", exit.stdout.text(), exit.stderr.text()));
+    match exit.code {
+        Some(code @ (126 | 127)) if !exit.timed_out() => {
+            could_not_run(line, place, &format!("exit {code}"), &said)
+        }
+        code => {
+            let end = match code {
+                _ if exit.timed_out() => format!("no end within {longest:?} (verify.timeout)"),
+                Some(code) => format!("exit {code}"),
+                None => "a signal ended it".to_owned(),
+            };
+            let told = format!("`{line}` fails {place} ({end})\n{said}");
+            let remedy = "no run is a success while it fails: mend it on that branch, or correct verify.commands and worktree.setup";
+            Finding::problem(VERIFY, told.trim_end(), remedy)
+        }
+    }
+}
+
+fn could_not_run(line: &str, place: &str, end: &str, said: &str) -> Finding {
+    let told = format!("`{line}` could not run {place} ({end})\n{said}");
+    let remedy = "install the program for the whole machine, or into the worktree by worktree.setup; of your home the sandbox shows the folders of tool managers (pyenv, nvm, asdf, mise, rustup, ~/.local/bin) and what sandbox.readable lists";
+    Finding::problem(VERIFY, told.trim_end(), remedy)
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n")
+}
+
+/// Whether the remote would take a branch of agentd's.
+pub async fn push(site: &Site, origin: &BranchName) -> Option<Finding> {
+    let what = "push";
+    if site.remote.is_none() || site.repository.publish == Publish::None {
+        return None;
+    }
+    let tried = async {
+        let remote = site.authorised_remote().await.map_err(|refusal| refusal.to_string())?;
+        let commit = site.origin_commit(origin).await.map_err(|refusal| refusal.to_string())?;
+        let (Some(remote), Some(commit)) = (remote, commit) else { return Ok(None) };
+        let branch = BranchName::parse("agentd-doctor/never-pushed").map_err(|error| error.to_string())?;
+        site.checkout.try_push(&remote, &branch, &commit).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>(Some(remote.display()))
+    };
+    match tried.await {
+        Ok(None) => None,
+        Ok(Some(remote)) => {
+            Some(Finding::ok(what, format!("{remote} takes branches (tried; nothing was pushed)")))
+        }
+        Err(error) => {
+            let remedy = "give the token or key: contents, read and write";
+            Some(Finding::problem(what, format!("a push would fail: {error}"), remedy))
+        }
+    }
+}
+
+/// Each right that a run needs, by a request that needs it.
+pub async fn rights(site: &Site, github: &github::Client, origin: &BranchName) -> Vec<Finding> {
+    let what = "permissions";
+    let pulls = site.repository.publish == Publish::PullRequest;
+    let mut rights = vec![Right::ReadIssues, Right::WriteIssues];
+    if pulls {
+        rights.extend([Right::ReadPulls, Right::WritePulls]);
+    }
+    let (mut held, mut findings) = (Vec::new(), Vec::new());
+    for right in rights {
+        match github.try_right(&site.repo, right, origin).await {
+            Ok(()) => held.push(right.permission()),
+            Err(error) => {
+                let remedy = format!("give the token or App: {}", right.permission());
+                findings.push(Finding::problem(what, error.to_string(), remedy));
+            }
+        }
+    }
+    if !held.is_empty() {
+        findings.insert(0, Finding::ok(what, format!("{} (tried; nothing was changed)", held.join(", "))));
+    }
+    findings
+}
+
+/// The smallest request to each model.
+pub async fn models(
+    providers: &Providers,
+    targets: &[Target],
+    timeout: Duration,
+) -> Vec<(Target, Result<String, (ModelErrorClass, String)>)> {
+    let asked = targets.iter().map(|target| async move {
+        let target = Target { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
+        let request = ModelRequest {
+            messages: vec![Message::User { content: QUESTION.to_owned() }],
+            tools: Arc::from([]),
+            tool_choice: ToolChoice::Auto,
+            stream: false,
+            timeout,
+            target,
+        };
+        let answer = match providers.complete(&request).await {
+            Ok(reply) => Ok(reply.usage.map_or_else(String::new, |tokens| {
+                let all = tokens.input_tokens + tokens.output_tokens;
+                let cost = request.target.price.map(|price| format!(", {}", price.cost(&tokens)));
+                format!(" ({all} tokens{})", cost.unwrap_or_default())
+            })),
+            Err(error) => {
+                let status = error.status.map(|status| format!(" ({status})")).unwrap_or_default();
+                let words: String =
+                    error.message.lines().next().unwrap_or_default().chars().take(200).collect();
+                Err((error.class, format!("{words}{status}")))
+            }
+        };
+        (request.target, answer)
+    });
+    join_all(asked).await
+}
