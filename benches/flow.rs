@@ -170,6 +170,7 @@ async fn run(
             environment: Vec::new(),
             time_limit: Duration::from_secs(1),
             caged: None,
+            upstream: None,
         },
         agents: BTreeMap::new(),
         run_id: journal.dir().run_id,

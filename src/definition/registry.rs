@@ -322,6 +322,7 @@ fn validators(
                 failure_pattern: file.failure_pattern,
                 extract_params: file.extract_params,
                 recoverable: file.recoverable_by_default.unwrap_or(true),
+                from_worktree: file.from_worktree,
             },
         );
     }

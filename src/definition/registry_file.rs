@@ -173,6 +173,9 @@ pub struct SubprocessFile {
     pub args: Vec<String>,
     /// Milliseconds; absent = 30000.
     pub timeout: Option<u64>,
+    /// agentd's own: the program is executed also where the run changed it.
+    #[serde(default, rename = "fromWorktree")]
+    pub from_worktree: bool,
 }
 
 /// One entry of `failurePatterns`.
@@ -204,6 +207,9 @@ pub struct ValidatorFile {
     #[serde(default)]
     pub extract_params: BTreeMap<String, String>,
     pub recoverable_by_default: Option<bool>,
+    /// agentd's own: what the command executes may be what the run changed.
+    #[serde(default)]
+    pub from_worktree: bool,
     pub description: Option<String>,
 }
 

@@ -107,6 +107,7 @@ impl StepReader<'_, '_> {
                 command: runner.command.clone(),
                 args: runner.args.clone(),
                 timeout: Duration::from_millis(runner.timeout.unwrap_or(30_000)),
+                from_worktree: runner.from_worktree,
             }),
         };
         ReadStep { step, at, path: file.path.clone(), broken_schema, intent_schema_ref }

@@ -416,6 +416,8 @@ pub struct Subprocess {
     pub args: Vec<String>,
     /// Longest run.
     pub timeout: Duration,
+    /// Whether a file that the run changed may be what is executed.
+    pub from_worktree: bool,
 }
 
 /// A check that a program or the files of the worktree answer.
@@ -431,6 +433,8 @@ pub struct Validator {
     pub extract_params: BTreeMap<String, String>,
     /// Whether a failure can be repaired.
     pub recoverable: bool,
+    /// Whether a file that the run changed may be what is executed.
+    pub from_worktree: bool,
 }
 
 /// How a validator is asked.

@@ -35,6 +35,7 @@ pub mod facts;
 pub mod evidence;
 pub mod evidence_gate;
 pub mod exclude;
+pub mod executed;
 pub mod run_output;
 pub mod run_record;
 pub mod grant;

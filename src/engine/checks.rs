@@ -25,6 +25,9 @@ use crate::prompt::template::Template;
 /// What the model hears of a failed check without a retry prompt of the agent's own.
 const BUILT_IN_RETRY: &str = include_str!("../../prompts/steps/retry/checks/f_failed.md");
 
+/// What the record says of a check about publishing.
+const ONCE_PUBLISHED: &str = "holds once the work is pushed and merged";
+
 /// Which checks, and around which visit.
 #[derive(Clone, Copy)]
 pub(super) struct CheckWork<'a> {
@@ -149,9 +152,6 @@ impl FlowWorld {
                 let question = Question { check, validator: name, step, visit, output };
                 return Ok(self.judge(plan, question).await?.map(|judged| semantic_answer(name, judged)));
             }
-            ValidatorKind::Command(command) if is_push_check(command) => {
-                return Ok(Ok(held(name, "the host pushes at publish (D73)")));
-            }
             ValidatorKind::Command(command) => {
                 line = positional(command, &condition.params);
                 (PathBuf::from("sh"), shell(&line, &params), Vec::new())
@@ -167,9 +167,63 @@ impl FlowWorld {
                 (plan.workplace.program(named), params, state.to_string().into_bytes())
             }
         };
-        let request = Program { program, args, stdin, time_limit: plan.workplace.time_limit };
-        let ran = Box::pin(plan.workplace.run(request, &self.interrupts())).await;
-        Ok(ran.map(|ran| program_answer(name, validator, ran, record)))
+        let workplace = &plan.workplace;
+        if !validator.from_worktree {
+            match workplace.changed_program(&program, &args).await {
+                Ok(None) => {}
+                Ok(Some(path)) => {
+                    let what = format!(
+                        "The check \"{name}\" was not asked: it runs {path}, which this run changed. Put the file back as it is on the origin branch."
+                    );
+                    return Ok(Ok(refused(name, what)));
+                }
+                Err(why) => {
+                    return Ok(Ok(refused(name, format!("The check \"{name}\" was not asked: {why}."))));
+                }
+            }
+        }
+        let run = |git_dir| {
+            let (program, args, stdin) = (program.clone(), args.clone(), stdin.clone());
+            let request = Program { program, args, stdin, time_limit: workplace.time_limit, git_dir };
+            Box::pin(async move { workplace.run(request, &self.interrupts()).await })
+        };
+        let ran = match run(None).await {
+            Ok(ran) => ran,
+            Err(stop) => return Ok(Err(stop)),
+        };
+        let answer = program_answer(name, validator, ran, record);
+        let upstream = match &validator.kind {
+            ValidatorKind::Command(command) if !answer.held => {
+                workplace.upstream.as_ref().filter(|upstream| upstream.concerns(command))
+            }
+            _ => None,
+        };
+        let Some(upstream) = upstream else { return Ok(Ok(answer)) };
+        // Agents neither push nor merge here: what is asked is answered for the moment after that.
+        let git_dir = match upstream.published().await {
+            Ok(git_dir) => git_dir,
+            Err(why) => {
+                self.warn("check_not_asked", &format!("The check \"{name}\": {why}."))?;
+                return Ok(Ok(answer));
+            }
+        };
+        let then = match run(Some(git_dir)).await {
+            Ok(ran) => program_answer(name, validator, ran, record),
+            Err(stop) => return Ok(Err(stop)),
+        };
+        if then.held {
+            return Ok(Ok(Answer { run: CheckRun { found: ONCE_PUBLISHED.to_owned(), ..then.run }, ..then }));
+        }
+        // Another program than the one that these definitions were written for never asks it.
+        if work.validation.id != plan.definition().completion.validation_step() {
+            let text = format!(
+                "{} It asks what only a published work can answer, and was passed over.",
+                answer.what
+            );
+            self.warn("check_passed_over", &text)?;
+            return Ok(Ok(held(name, &text)));
+        }
+        Ok(Ok(answer))
     }
 
     pub(super) fn interrupts(&self) -> Interrupts {
@@ -190,11 +244,6 @@ fn positional(command: &str, params: &[(String, String)]) -> String {
     })
 }
 
-/// Whether a check asks if the branch was pushed: agents do not push here, the host does at publish (D73).
-fn is_push_check(command: &str) -> bool {
-    ["@{u}", "@{upstream}", "@{push}"].iter().any(|word| command.contains(word))
-}
-
 fn held(name: &str, why: &str) -> Answer {
     Answer {
         held: true,
@@ -213,6 +262,12 @@ fn held(name: &str, why: &str) -> Answer {
     }
 }
 
+fn refused(name: &str, what: String) -> Answer {
+    let mut answer = held(name, &what);
+    (answer.held, answer.run.held, answer.what) = (false, false, what);
+    answer
+}
+
 /// A path of the worktree: links that lead out of it do not count.
 fn file_answer(plan: &FlowPlan, name: &str, path: &str, params: &[(String, String)]) -> Answer {
     let path = params
@@ -222,15 +277,9 @@ fn file_answer(plan: &FlowPlan, name: &str, path: &str, params: &[(String, Strin
     if there {
         return held(name, &path);
     }
-    let what = format!("There is no \"{path}\" in the working tree.");
-    Answer {
-        held: false,
-        output: CheckOutput { expected_path: Some(path), ..CheckOutput::default() },
-        run: CheckRun { held: false, found: what.clone(), ..held(name, "").run },
-        what,
-        said: Map::new(),
-        could_not_run: false,
-    }
+    let mut answer = refused(name, format!("There is no \"{path}\" in the working tree."));
+    answer.output.expected_path = Some(path);
+    answer
 }
 
 fn semantic_answer(name: &str, judged: Judged) -> Answer {
@@ -393,12 +442,6 @@ mod tests {
             positional("git log \"${base}\"..HEAD -- ${path} ${HOME} $2", &params),
             "git log \"${1}\"..HEAD -- ${2} ${HOME} $2"
         );
-    }
-
-    #[test]
-    fn d73_a_question_for_the_upstream_is_the_hosts_to_answer() {
-        assert!(is_push_check("git rev-parse --abbrev-ref --symbolic-full-name @{u}"));
-        assert!(!is_push_check("git status --porcelain"));
     }
 
     #[test]

@@ -47,12 +47,24 @@ impl FlowWorld {
                 );
             }
         };
-        let request = Program {
-            program: plan.workplace.program(&program.command),
-            args: args.iter().map(String::as_str).collect(),
-            stdin: Vec::new(),
-            time_limit: program.timeout,
-        };
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let file = plan.workplace.program(&program.command);
+        if !program.from_worktree {
+            match plan.workplace.changed_program(&file, &args).await {
+                Ok(None) => {}
+                Ok(Some(path)) => {
+                    return failed(
+                        StopDetail::PolicyDenied,
+                        format!(
+                            "its program {path} was changed by this run and is not executed; `fromWorktree: true` beside `command` would allow it"
+                        ),
+                    );
+                }
+                Err(why) => return failed(StopDetail::GitError, why),
+            }
+        }
+        let request =
+            Program { program: file, args, stdin: Vec::new(), time_limit: program.timeout, git_dir: None };
         let ran = match plan.workplace.run(request, &self.interrupts()).await {
             Ok(ran) => ran,
             Err(stop) => return Ok(Err((Box::default(), stop))),
@@ -138,6 +150,7 @@ impl FlowWorld {
                     args: Vec::new(),
                     stdin: state.to_string().into_bytes(),
                     time_limit: plan.workplace.time_limit,
+                    git_dir: None,
                 };
                 answer = match Box::pin(plan.workplace.run(request, &self.interrupts())).await {
                     Ok(ran) => completion_answer(&ran),

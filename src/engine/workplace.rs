@@ -2,13 +2,18 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures::future::BoxFuture;
 
 use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
+use crate::domain::executed::executed;
 use crate::domain::stop::Stop;
 use crate::sys::cage::{self, Caged};
+use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, ProcessSpec};
 use crate::sys::worktree_path::WorktreeRoot;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +22,19 @@ use tokio_util::sync::CancellationToken;
 const OUTPUT_CAP: usize = 1024 * 1024;
 /// Exit codes by which a shell says that it could not run a command.
 const COULD_NOT_RUN: [i32; 2] = [126, 127];
+
+/// What a run's programs cannot know: where its work comes from, and what becomes of it. Agents neither push nor merge
+/// here, and are still asked whether it is done.
+pub trait Upstream: Send + Sync + std::fmt::Debug {
+    /// Whether a command asks about the remote or the origin branch.
+    fn concerns(&self, command: &str) -> bool;
+
+    /// A git directory that shows the repository as it will be once the work is pushed and merged. The error is a sentence.
+    fn published(&self) -> BoxFuture<'_, Result<AbsPath, String>>;
+
+    /// Whether a file, named from the worktree's root, is another one than on the origin's commit. The error is a sentence.
+    fn differs<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<bool, String>>;
+}
 
 /// What the programs of a run share.
 #[derive(Debug, Clone)]
@@ -31,6 +49,8 @@ pub struct Workplace {
     pub time_limit: Duration,
     /// What they run in; `None` = as they are.
     pub caged: Option<Caged>,
+    /// Where the work comes from and goes to; `None` = nothing is known.
+    pub upstream: Option<Arc<dyn Upstream>>,
 }
 
 /// One program to run.
@@ -44,6 +64,8 @@ pub(super) struct Program<'a> {
     pub stdin: Vec<u8>,
     /// Its time.
     pub time_limit: Duration,
+    /// Another git directory than the worktree's.
+    pub git_dir: Option<AbsPath>,
 }
 
 /// How it ended.
@@ -62,12 +84,17 @@ pub(super) struct Ran {
 impl Workplace {
     /// Runs a program to its end. The error is a stop that did not wait for it.
     pub(super) async fn run(&self, program: Program<'_>, interrupts: &Interrupts) -> Result<Ran, Stop> {
+        let git_dir = program
+            .git_dir
+            .as_ref()
+            .map(|dir| [("GIT_DIR", dir.as_path()), ("GIT_WORK_TREE", self.root.path().as_path())]);
         let spec = ProcessSpec::new(program.program, self.root.path())
             .args(program.args)
             .env("TERM", "dumb")
             .env("NO_COLOR", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PWD", self.root.path())
+            .envs(git_dir.into_iter().flatten())
             .stdin(program.stdin)
             .timeout(program.time_limit)
             .output_cap(OUTPUT_CAP);
@@ -112,6 +139,31 @@ impl Workplace {
             end,
             duration: exit.duration,
         })
+    }
+
+    /// A file that a command would execute although the run changed it: it says what the agent wants it to. The error is a
+    /// sentence.
+    pub(super) async fn changed_program(
+        &self,
+        program: &Path,
+        args: &[&str],
+    ) -> Result<Option<String>, String> {
+        let Some(upstream) = &self.upstream else { return Ok(None) };
+        let root = self.root.path().as_path();
+        let program = program.strip_prefix(root).map_or_else(
+            |_| program.to_string_lossy().into_owned(),
+            |inside| format!("./{}", inside.to_string_lossy()),
+        );
+        let argv: Vec<&str> = std::iter::once(program.as_str()).chain(args.iter().copied()).collect();
+        let real = |path: &str| self.root.resolve(path).ok();
+        let is_file = |path: &str| real(path).is_some_and(|found| found.absolute().as_path().is_file());
+        for path in executed(&argv, &is_file) {
+            let followed = real(&path).map(|found| found.relative()).unwrap_or_else(|| path.clone());
+            if upstream.differs(&path).await? || (followed != path && upstream.differs(&followed).await?) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     /// Where a definition's program is: below the agent's folder where it lies there, else as it is named (a name of

@@ -11,10 +11,11 @@ use super::checkout::Checkout;
 use super::compared::compared;
 use super::error::GitError;
 use super::program::Identity;
+use super::remote::Remote;
 use super::submodules::plain_head;
 use super::worktree::{LARGEST_FILE, Worktree};
-use crate::domain::name::CommitId;
-use crate::sys::files;
+use crate::domain::name::{BranchName, CommitId};
+use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
 /// Most objects, and bytes of them, that are taken from an agent at once.
@@ -23,6 +24,27 @@ const MOST_BYTES: usize = 512 << 20;
 
 /// Where a git directory says whose objects it borrows.
 const ALTERNATES: &str = "objects/info/alternates";
+
+/// Longest of an agent's files that a directory for checks takes over: its index.
+const LONGEST_INDEX: u64 = 256 << 20;
+
+/// Where the work of an issue starts from and returns to, as its git directory shows it.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The origin branch.
+    pub branch: BranchName,
+    /// Its commit.
+    pub commit: CommitId,
+    /// The remote that has it; only its name and its URL without credentials are shown.
+    pub remote: Option<Remote>,
+}
+
+impl Base {
+    /// Name of the branch's place on the remote, `origin/main`.
+    pub fn remote_tracking(&self) -> Option<String> {
+        self.remote.as_ref().map(|remote| format!("{}/{}", remote.name(), self.branch))
+    }
+}
 
 /// An agent's own git directory.
 #[derive(Debug, Clone)]
@@ -71,22 +93,30 @@ impl CagedGit {
 }
 
 impl Worktree {
-    /// Makes an agent's git directory in `folder`, standing where the worktree stands. Gives too what it must be able to
-    /// read: the repository's objects.
+    /// Makes an agent's git directory in `folder`, standing where the worktree stands. Beside the issue's branch it shows
+    /// the origin branch, both as they are on the remote, and tags. Gives too what it must be able to read: the
+    /// repository's objects.
     pub async fn caged_git(
         &self,
         folder: &AbsPath,
         identity: &Identity,
+        base: &Base,
     ) -> Result<(CagedGit, Vec<AbsPath>), GitError> {
         let caged = CagedGit { dir: folder.join("git"), link: folder.join("git-link") };
         let common = self.checkout().common_dir().clone();
         let (head_text, index) = (self.head_text()?, self.git_dir().join("index"));
         let head = self.head().await?;
+        let pushed = match &base.remote {
+            Some(remote) => self.checkout().last_seen(remote, self.branch()).await?,
+            None => None,
+        };
+        let tags = self.checkout().tags().await?;
         let (made, root, identity) = (caged.clone(), self.path().clone(), identity.clone());
+        let (base, branch) = (base.clone(), self.branch().clone());
         let excluded = self.exclude_patterns().await?;
         let work = move || -> Result<Vec<AbsPath>, GitError> {
             let dir = &made.dir;
-            for name in ["refs/heads", "refs/tags", "info", "objects/info", "objects/pack"] {
+            for name in ["refs/heads", "refs/tags", "refs/remotes", "info", "objects/info", "objects/pack"] {
                 files::create_private_dir(dir.join(name).as_path())?;
             }
             let objects = object_folders(&common);
@@ -94,21 +124,12 @@ impl Worktree {
                 |name: &str, text: &str| files::write_private(dir.join(name).as_path(), text.as_bytes());
             write(ALTERNATES, &alternates(&common))?;
             write("HEAD", &format!("{head_text}\n"))?;
+            write("packed-refs", &tags)?;
+            write_refs(dir, &refs_of(&base, &base.commit, (&branch, pushed.as_ref())))?;
             if let (Some(name), Some(head)) = (head_text.strip_prefix("ref: "), &head) {
-                let parent = dir.join(name).parent().unwrap_or_else(|| dir.clone());
-                files::create_private_dir(parent.as_path())?;
-                write(name, &format!("{head}\n"))?;
+                write_refs(dir, &[(name.to_owned(), head.clone())])?;
             }
-            let quoted = |text: &str| text.replace(['\\', '"', '\n'], " ");
-            write(
-                "config",
-                &format!(
-                    "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = \"{root}\"\n\
-                     [user]\n\tname = \"{}\"\n\temail = \"{}\"\n[gc]\n\tauto = 0\n",
-                    quoted(&identity.name),
-                    quoted(&identity.email)
-                ),
-            )?;
+            write("config", &config(&root, Some(&identity), &base, &branch))?;
             for (from, to) in
                 [(common.join("info/exclude"), "info/exclude"), (common.join("shallow"), "shallow")]
             {
@@ -128,6 +149,47 @@ impl Worktree {
         let objects =
             tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))??;
         Ok((caged, objects))
+    }
+
+    /// Makes, in `folder`, a git directory that shows the repository as it will be once the work of the issue is pushed and
+    /// merged: the origin branch and the issue's, here and on the remote, stand at the work's last commit. `caged` = where
+    /// the agent's own commits are.
+    pub async fn published_git(
+        &self,
+        folder: &AbsPath,
+        base: &Base,
+        caged: Option<&CagedGit>,
+    ) -> Result<AbsPath, GitError> {
+        let head = match caged.and_then(|caged| plain_head(&caged.dir)) {
+            Some(head) => head,
+            None => self.head().await?.unwrap_or_else(|| base.commit.clone()),
+        };
+        let dir = folder.join("published-git");
+        let index = caged.map_or_else(|| self.git_dir().clone(), |caged| caged.dir.clone()).join("index");
+        let mut borrowed = alternates(self.checkout().common_dir());
+        borrowed.extend(caged.map(|caged| format!("{}\n", caged.dir.join("objects"))));
+        let excluded = self.exclude_patterns().await?;
+        let (made, root, base, branch) =
+            (dir.clone(), self.path().clone(), base.clone(), self.branch().clone());
+        let work = move || -> Result<(), GitError> {
+            files::remove_dir(made.as_path())?;
+            for name in ["refs/heads", "info", "objects/info", "objects/pack"] {
+                files::create_private_dir(made.join(name).as_path())?;
+            }
+            let write = |name: &str, bytes: &[u8]| files::write_private(made.join(name).as_path(), bytes);
+            write(ALTERNATES, borrowed.as_bytes())?;
+            write("HEAD", format!("ref: {}\n", branch.full()).as_bytes())?;
+            write_refs(&made, &refs_of(&base, &head, (&branch, Some(&head))))?;
+            write_refs(&made, &[(branch.full(), head)])?;
+            write("config", config(&root, None, &base, &branch).as_bytes())?;
+            write("info/exclude", excluded.as_bytes())?;
+            if let Some(index) = files::read_plain(index.as_path(), LONGEST_INDEX) {
+                write("index", &index)?;
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))??;
+        Ok(dir)
     }
 
     /// Takes the commits that an agent made in its own directory onto the branch (D13). Nothing of its configuration is
@@ -176,6 +238,51 @@ impl Worktree {
         self.call(["reset", "--mixed", "--quiet", "--no-refresh"]).await?.done().await?;
         Ok(Taken::Commits(after))
     }
+}
+
+/// The origin branch at a commit, here and on the remote, and the issue's branch on the remote, where it is there.
+fn refs_of(
+    base: &Base,
+    at: &CommitId,
+    (branch, pushed): (&BranchName, Option<&CommitId>),
+) -> Vec<(String, CommitId)> {
+    let mut refs = vec![(base.branch.full(), at.clone())];
+    if let Some(remote) = base.remote.as_ref().map(Remote::ref_name) {
+        refs.push((format!("refs/remotes/{remote}/{}", base.branch), at.clone()));
+        refs.extend(pushed.map(|pushed| (format!("refs/remotes/{remote}/{branch}"), pushed.clone())));
+    }
+    refs
+}
+
+fn write_refs(dir: &AbsPath, refs: &[(String, CommitId)]) -> Result<(), FileError> {
+    for (name, commit) in refs {
+        let place = dir.join(name.as_str());
+        files::create_private_dir(place.parent().unwrap_or_else(|| dir.clone()).as_path())?;
+        files::write_private(place.as_path(), format!("{commit}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The configuration of a git directory for a worktree. The remote is named so that names of its branches lead there.
+fn config(root: &AbsPath, identity: Option<&Identity>, base: &Base, branch: &BranchName) -> String {
+    let quoted = |text: &str| text.replace(['\\', '"', '\n'], " ");
+    let mut text = format!(
+        "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = \"{root}\"\n[gc]\n\tauto = 0\n"
+    );
+    if let Some(Identity { name, email }) = identity {
+        text += &format!("[user]\n\tname = \"{}\"\n\temail = \"{}\"\n", quoted(name), quoted(email));
+    }
+    if let Some(remote) = &base.remote {
+        let (name, url) = (remote.ref_name(), quoted(&remote.display()));
+        text += &format!(
+            "[remote \"{name}\"]\n\turl = \"{url}\"\n\tfetch = +refs/heads/*:refs/remotes/{name}/*\n"
+        );
+        for branch in [&base.branch, branch] {
+            let (short, full) = (quoted(branch.as_str()), quoted(&branch.full()));
+            text += &format!("[branch \"{short}\"]\n\tremote = \"{name}\"\n\tmerge = \"{full}\"\n");
+        }
+    }
+    text
 }
 
 /// The folders of objects of a repository, alternates of its own included.

@@ -309,6 +309,21 @@ impl Checkout {
         .await
     }
 
+    /// The repository's tags, as the lines of `packed-refs` have them.
+    pub(super) async fn tags(&self) -> Result<String, GitError> {
+        self.library(move |repository| {
+            let mut lines = String::from("# pack-refs with:\n");
+            for reference in repository.references_glob("refs/tags/*")? {
+                let reference = reference?;
+                if let (Ok(name), Some(id)) = (reference.name(), reference.target()) {
+                    lines += &format!("{id} {name}\n");
+                }
+            }
+            Ok(lines)
+        })
+        .await
+    }
+
     /// Whether `ancestor` is in the history of `descendant` (or the same commit). An unknown commit is in no history.
     pub async fn is_ancestor(&self, ancestor: &CommitId, descendant: &CommitId) -> Result<bool, GitError> {
         let (ancestor, descendant) = (ancestor.clone(), descendant.clone());

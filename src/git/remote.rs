@@ -72,7 +72,8 @@ impl Remote {
         format!("refs/agentd/pushed/{}/{branch}", self.ref_name())
     }
 
-    fn ref_name(&self) -> &str {
+    /// Its name where one is part of a ref's.
+    pub(super) fn ref_name(&self) -> &str {
         if BranchName::parse(&self.name).is_ok() { &self.name } else { "remote" }
     }
 

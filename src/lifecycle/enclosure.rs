@@ -21,7 +21,8 @@ use crate::domain::sandbox::SandboxFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::GitError;
-use crate::git::caged::{CagedGit, Taken};
+use crate::git::caged::{Base, CagedGit, Taken};
+use crate::git::remote::{Remote, RemoteAuth};
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
 use crate::proxy::meter::Meter;
@@ -78,6 +79,17 @@ pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
     }))
 }
 
+/// Where a run's work starts from and returns to, as git shows it to its programs.
+pub fn base(run: &Run<'_>, site: &Site) -> Base {
+    let origin = &run.lease.mapping.origin;
+    let remote = site.remote.as_ref();
+    Base {
+        branch: origin.branch.clone(),
+        commit: origin.commit.clone(),
+        remote: remote.map(|url| Remote::new(&site.repository.remote, url, RemoteAuth::User)),
+    }
+}
+
 /// The folder of it in a run's directory.
 pub fn folder(dir: &RunDir) -> PathBuf {
     dir.path.join("cage")
@@ -94,7 +106,7 @@ impl Enclosure {
         let folder = AbsPath::new(folder(run.journal().dir())).map_err(|error| failed(error.to_string()))?;
         let programs = run.plan.workers.programs();
         let homes = (0..programs.len()).map(|place| numbered("agent-home", place));
-        for name in ["home", "tmp"].map(str::to_owned).into_iter().chain(homes) {
+        for name in ["home", "tmp", "readable"].map(str::to_owned).into_iter().chain(homes) {
             let place = folder.join(&name);
             let made = files::create_private_dir(place.as_path());
             made.and_then(|()| toolchains::furnish(&site.env, place.as_path()))
@@ -121,7 +133,7 @@ impl Enclosure {
                 let mut objects = Vec::new();
                 if cage.can_show_otherwise() {
                     let identity = site.identity().await.map_err(|error| failed(error.to_string()))?;
-                    let own = worktree.caged_git(&made.folder, &identity).await;
+                    let own = worktree.caged_git(&made.folder, &identity, &base(run, site)).await;
                     let own = own.map_err(|error| failed(error.to_string()))?;
                     made.git = Some(own.0);
                     objects = own.1;
@@ -164,7 +176,7 @@ impl Enclosure {
         folder: AbsPath,
         sandbox: &Sandbox,
     ) -> Result<Self, String> {
-        for name in ["home", "tmp"] {
+        for name in ["home", "tmp", "readable"] {
             files::create_private_dir(folder.join(name).as_path()).map_err(|error| error.to_string())?;
         }
         let mut made = Self {
@@ -369,6 +381,22 @@ impl Enclosure {
         Ok(())
     }
 
+    /// The worktree that it stands around.
+    pub fn worktree(&self) -> &Worktree {
+        &self.worktree
+    }
+
+    /// A git directory that shows the repository as it will be once the work is pushed and merged, for checks that ask
+    /// about that. It stands among what programs can read, and is made anew each time.
+    pub async fn published_git(&self, base: &Base) -> Result<AbsPath, GitError> {
+        self.worktree.published_git(&self.readable(), base, self.git.as_ref()).await
+    }
+
+    /// Folder of what programs read and never write.
+    fn readable(&self) -> AbsPath {
+        self.folder.join("readable")
+    }
+
     /// From now on commits of programs are left where they are: the policy refuses their work.
     pub fn refuse_commits(&self) {
         self.refused.store(true, Ordering::Relaxed);
@@ -422,6 +450,7 @@ impl Enclosure {
         let further = sandbox.allowed_paths.iter().map(|path| named_place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
         let mut readable = objects;
+        readable.push(self.readable());
         readable.extend(tools.places);
         if let Some(own) = &self.cargo {
             readable.push(own.clone());
@@ -431,15 +460,19 @@ impl Enclosure {
         if let Ok(tmp) = AbsPath::new("/tmp") {
             shown_as.push((self.folder.join("tmp"), tmp));
         }
+        let mut shown_read_only = Vec::new();
         if let Some(own) = &self.git {
             shown_as.push((own.link().clone(), worktree.path().join(".git")));
+            // What is on the remote is not the agent's to say.
+            let remotes = own.dir().join("refs/remotes");
+            shown_read_only.push((remotes.clone(), remotes));
         }
         Walls {
             writable,
             readable,
             hidden: tools.hidden,
             shown_as,
-            shown_read_only: Vec::new(),
+            shown_read_only,
             pipes: Vec::new(),
             network: self.commands.network.clone(),
         }

@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use serde_json::Value;
 
 use super::agent_backend;
-use super::enclosure::Enclosure;
+use super::enclosure::{self, Enclosure};
 use super::equipment;
 use super::evidence;
 use super::guidance;
@@ -17,6 +17,7 @@ use super::run::Run;
 use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
+use super::upstream::Upstream;
 use crate::config::source_format::Source;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
@@ -132,6 +133,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             environment: site.child_environment(),
             time_limit: site.config.verify.timeout.0,
             caged: run.caged().cloned(),
+            upstream: Some(Arc::new(Upstream { base: enclosure::base(run, site), enclosure })),
         },
         agents,
         run_id: run.lease.run_id,

@@ -27,6 +27,7 @@ pub mod retire;
 pub mod task;
 pub mod tool_home;
 pub mod toolchains;
+pub mod upstream;
 pub mod way_out;
 pub mod enclosure;
 pub mod agent_backend;

@@ -73,7 +73,9 @@ async fn world(rounds: usize) -> World {
     let command = ("run_command", json!({ "argv": ["touch", "commanded.txt"] }));
     let round = [calls(&[write]), calls(&[command]), reports("Done.", json!([]))];
     let replies = (0..rounds).flat_map(|_| round.clone()).collect();
-    let world = solo_of(replies, Some(POLICY), "", |_| ()).await;
+    let asked =
+        |scenario: &mut agentd::sim::Scenario| scenario.model.replies.push(crate::outside::doctor::answers());
+    let world = solo_of(replies, Some(POLICY), "", asked).await;
     std::fs::remove_file(world.shop().join(".agent/agentd.toml")).unwrap();
     operator(&world, "");
     world.write("elsewhere/policy.toml", POLICY);

@@ -420,7 +420,7 @@ async fn i21_an_agents_git_directory_lends_nothing_of_other_repositories() {
     let tree = ground.prepare(7).await.unwrap().worktree;
     for way in ["alternates", "link"] {
         let folder = ground.at(&format!("~/cage-{way}"));
-        let (caged, _) = tree.caged_git(&folder, &identity()).await.unwrap();
+        let (caged, _) = tree.caged_git(&folder, &identity(), &ground.base(None).await).await.unwrap();
         let objects = private.repo.join(".git/objects");
         let blob = private.git(&["rev-parse", "HEAD:secret.txt"]).await;
         match way {
@@ -500,7 +500,8 @@ async fn i21_a_few_objects_that_hold_a_million_paths_are_neither_taken_nor_compa
     let ground = Ground::new().await;
     let ready = ground.prepare(7).await.unwrap();
     let (tree, base) = (ready.worktree, ready.head);
-    let (caged, _) = tree.caged_git(&ground.at("~/cage"), &identity()).await.unwrap();
+    let (caged, _) =
+        tree.caged_git(&ground.at("~/cage"), &identity(), &ground.base(None).await).await.unwrap();
     bomb(caged.dir());
     let taken = tree.take_commits(&caged).await.unwrap();
     let agentd::git::caged::Taken::Left(why) = &taken else { panic!("{taken:?}") };

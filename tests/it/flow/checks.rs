@@ -155,8 +155,7 @@ async fn every_condition_of_success_and_files_are_asked() {
         "code": {"type": "command", "command": "exit 3", "successWhen": "exitCode:3"},
         "text": {"type": "command", "command": "echo all green", "successWhen": "contains:green"},
         "pattern": {"type": "command", "command": "echo 12 passed", "successWhen": "matches:^\\d+ passed"},
-        "file": {"type": "file", "path": "src/lib.rs"},
-        "pushed": {"type": "command", "command": "git rev-parse --abbrev-ref @{u}"}
+        "file": {"type": "file", "path": "src/lib.rs"}
     });
     let ended =
         checked(vec![says("handoff"), says("closing")], holds, json!({"action": "abort"})).await.run().await;

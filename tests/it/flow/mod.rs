@@ -8,4 +8,5 @@ mod programs;
 mod routes;
 mod sessions;
 mod step_checks;
+mod upstream;
 pub mod world;

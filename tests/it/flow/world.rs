@@ -140,6 +140,7 @@ impl Flow {
                 environment,
                 time_limit: self.time_limit,
                 caged: None,
+                upstream: None,
             },
             loaded: Arc::new(loaded),
             values,

@@ -1,5 +1,6 @@
 //! Git as a guest: real repositories in temporary folders, each with its own home and nobody else's configuration.
 
+mod caged;
 mod hostile;
 mod prepare;
 mod prune;
@@ -175,6 +176,15 @@ impl Ground {
             base: self.head("main").await,
             remote: remote.cloned(),
             population: Population::default(),
+        }
+    }
+
+    /// What an agent's git directory is told of where the work starts from.
+    pub async fn base(&self, remote: Option<&Remote>) -> agentd::git::caged::Base {
+        agentd::git::caged::Base {
+            branch: branch("main"),
+            commit: self.head("main").await,
+            remote: remote.cloned(),
         }
     }
 

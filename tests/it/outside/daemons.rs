@@ -217,16 +217,7 @@ async fn d37_a_killed_daemons_run_is_gone_on_with_by_the_next() {
 async fn d37_a_run_of_a_sweep_is_gone_on_with_by_the_next_daemon_however_the_first_one_ended() {
     for kill in [true, false] {
         let world = World::new(3).await;
-        let file = "shop/.agent/agentd.toml";
-        let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
-        world.write(
-            file,
-            &toml.replacen(
-                "path = \".\"",
-                "path = \".\"\nsweep = \"0 0 1 1 *\"\nsweep_select = \"all\"\nsweep_limit = 9",
-                1,
-            ),
-        );
+        world.configure(&["sweep = \"0 0 1 1 *\"", "sweep_select = \"all\"", "sweep_limit = 9"]);
         let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
         world.write("overlay.toml", &format!("{overlay}\n[budgets]\nmax_cost_per_day = 100.0\n"));
         // The sweep of the year was missed: it is due at the first daemon's start, and not at the next one's.
@@ -492,10 +483,7 @@ async fn a_sweep_takes_every_open_issue_that_matches_within_its_cap() {
         issues[0].labels = vec!["bug".to_owned()];
     })
     .await;
-    let file = "shop/.agent/agentd.toml";
-    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
-    let toml = toml.replacen("path = \".\"", "path = \".\"\nsweep_labels = [\"bug\"]\nsweep_limit = 2", 1);
-    world.write(file, &toml);
+    world.configure(&["sweep_labels = [\"bug\"]", "sweep_limit = 2"]);
     let (code, report) = world.json(&["sweep", "--all", "--yes"]).await;
     assert_eq!(code, Some(0), "{report:#}");
     assert_eq!(report["ended"].as_array().map(Vec::len), Some(2), "{report:#}");

@@ -39,7 +39,8 @@ fn masked(told: &str) -> String {
                 format!("{short}{}", &part[end..])
             })
             .collect();
-        parts.concat().split_whitespace().collect::<Vec<_>>().join(" ")
+        // A time below a second has another unit.
+        parts.concat().split_whitespace().collect::<Vec<_>>().join(" ").replace("0 ms", "0.0 s")
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -13,7 +13,7 @@ mod cases;
 mod chat;
 mod chat_http;
 pub mod desk;
-mod doctor;
+pub mod doctor;
 mod examples;
 mod enterprise;
 mod commands;

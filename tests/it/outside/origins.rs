@@ -154,6 +154,7 @@ async fn without_projects(more: &str) -> World {
             [("contents", "write"), ("issues", "write"), ("pull_requests", "write"), ("metadata", "read")];
         let granted = granted.map(|(name, level)| (name.to_owned(), level.to_owned()));
         scenario.tokens[0].permissions = Some(granted.into_iter().collect());
+        scenario.model.replies.push(super::doctor::answers());
     })
     .await;
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();

@@ -23,12 +23,6 @@ async fn world() -> World {
     .await
 }
 
-fn configured(world: &World, keys: &str) {
-    let file = "shop/.agent/agentd.toml";
-    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
-    world.write(file, &toml.replacen("path = \".\"", &format!("path = \".\"\n{keys}"), 1));
-}
-
 fn labels(world: &World, number: u64) -> Vec<String> {
     world.sim.issue("demo/shop", number).unwrap().labels
 }
@@ -52,7 +46,7 @@ async fn a_sweep_over_all_begins_nothing_without_a_yes_and_says_what_it_would_ta
     let world = world().await;
     for by_configuration in [false, true] {
         if by_configuration {
-            configured(&world, "sweep_select = \"all\"");
+            world.configure(&["sweep_select = \"all\""]);
         }
         let all: &[&str] = if by_configuration { &["sweep"] } else { &["sweep", "--all"] };
         let mut command = world.command_in(all);
@@ -100,7 +94,10 @@ async fn a_dry_run_of_a_sweep_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_on_a_schedule_needs_an_end() {
     let world = world().await;
-    configured(&world, "sweep = \"0 3 * * *\"\nsweep_select = \"all\"\nsweep_limit = 5");
+    world.configure(&["sweep = \"0 3 * * *\"", "sweep_select = \"all\"", "sweep_limit = 5"]);
+    let file = "shop/.agent/agentd.toml";
+    let toml = std::fs::read_to_string(world.dir.path().join(file)).unwrap();
+    world.write(file, &toml.replace("max_cost_per_day", "# max_cost_per_day"));
     let mut command = world.command_in(&["daemon", "--once"]);
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let told = text(&done.stderr);

@@ -96,6 +96,19 @@ impl World {
         agentd::sys::files::write_public(&path, content.as_bytes()).unwrap();
     }
 
+    /// Keys of the repository, a line each, in its own file; one that stands there is replaced.
+    pub fn configure(&self, keys: &[&str]) {
+        let file = "shop/.agent/agentd.toml";
+        let toml = std::fs::read_to_string(self.dir.path().join(file)).unwrap();
+        let given = |line: &str| {
+            let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+            line.contains('=') && keys.iter().any(|given| key(given) == key(line))
+        };
+        let kept: Vec<&str> = toml.lines().filter(|line| !given(line)).collect();
+        let with = format!("path = \".\"\n{}", keys.join("\n"));
+        self.write(file, &kept.join("\n").replacen("path = \".\"", &with, 1));
+    }
+
     /// Other verify commands, as `verify.commands` has them.
     pub fn verify(&self, commands: &str) {
         let overlay = std::fs::read_to_string(self.dir.path().join("overlay.toml")).unwrap();
