@@ -30,7 +30,7 @@ pub struct Change {
 }
 
 /// (old key, new key) of `agent.json`, in the order in which they are moved.
-const AGENT_KEYS: [(&str, &str); 24] = [
+const AGENT_KEYS: [(&str, &str); 25] = [
     ("/behavior/systemPromptPath", "/runner/flow/systemPromptPath"),
     ("/behavior/defaultModel", "/runner/flow/defaultModel"),
     ("/behavior/askUserAutoResponse", "/runner/flow/askUserAutoResponse"),
@@ -49,6 +49,7 @@ const AGENT_KEYS: [(&str, &str); 24] = [
     ("/github/enabled", "/runner/integrations/github/enabled"),
     ("/github/defaultClosureAction", "/runner/integrations/github/defaultClosureAction"),
     ("/actions/allowedTypes", "/runner/actions/types"),
+    ("/actions/types", "/runner/actions/types"),
     ("/actions/enabled", "/runner/actions/enabled"),
     ("/actions/outputFormat", "/runner/actions/outputFormat"),
     ("/actions/handlers", "/runner/actions/handlers"),
@@ -104,24 +105,16 @@ pub fn newest_registry(value: &Value) -> Newest {
     newest
 }
 
-/// The word that decided the entry step in the oldest generation (`initial.{word}`), where the file is of it.
-pub fn legacy_entry(agent: &Value) -> Option<String> {
-    let word = agent.pointer("/behavior/completionType")?.as_str()?;
-    type_names(word).map(|_| word.to_owned())
-}
-
-/// Writes down the entry that followed from the agent's older completion type, where a registry names none.
-pub fn name_entry(registry: &mut Newest, word: &str) {
-    let entry = format!("initial.{word}");
-    let named = ["/entryStep", "/entryStepMapping"].iter().any(|key| registry.value.pointer(key).is_some());
-    if !named && registry.value.pointer(&child("/steps", &entry)).is_some() {
-        put(&mut registry.value, "/entryStep", entry.as_str().into());
-        registry.changes.push(Change {
-            old: String::new(),
-            what: "the registry names no entry".into(),
-            instead: format!("write \"entryStep\": \"{entry}\""),
-        });
+/// The registry of an agent in the newest form. Where the agent is of the oldest generation, what followed from its
+/// completion type and from the names of steps is written down.
+pub fn newest_registry_of(agent: &Value, registry: &Value) -> Newest {
+    let mut newest = newest_registry(registry);
+    if agent.get("behavior").is_some() {
+        newest.named_addresses();
+        let word = agent.pointer("/behavior/completionType").and_then(Value::as_str).unwrap_or_default();
+        newest.named_entry(word);
     }
+    newest
 }
 
 impl Newest {
@@ -136,6 +129,48 @@ impl Newest {
         if let Some(value) = take(&mut self.value, old) {
             put(&mut self.value, new, value);
             self.note_move(old, new);
+        }
+    }
+
+    /// The entry that the word of the completion type named, else the first step of an issue, else the first of all that
+    /// begin something.
+    fn named_entry(&mut self, word: &str) {
+        if ["/entryStep", "/entryStepMapping"].iter().any(|key| self.value.pointer(key).is_some()) {
+            return;
+        }
+        let steps = members(&self.value, "/steps");
+        let named = [format!("initial.{word}"), "initial.issue".to_owned()];
+        let is_step = |id: &String| steps.iter().any(|(name, _)| name == id);
+        let first = || steps.iter().map(|(name, _)| name.clone()).find(|name| name.starts_with("initial."));
+        let Some(entry) = named.iter().find(|id| is_step(id)).cloned().or_else(first) else { return };
+        put(&mut self.value, "/entryStep", entry.as_str().into());
+        self.changes.push(Change {
+            old: String::new(),
+            what: format!(
+                "the registry names no entry; \"{entry}\" follows from the older completion type \"{word}\" and the steps' names"
+            ),
+            instead: format!("write \"entryStep\": \"{entry}\""),
+        });
+    }
+
+    /// `c2` and `c3` of steps that have no address: the first two parts of their names.
+    fn named_addresses(&mut self) {
+        for (name, step) in members(&self.value, "/steps") {
+            let has = |key: &str| step.get(key).is_some();
+            if has("path") || has("runner") || (has("c2") && has("c3")) {
+                continue;
+            }
+            let mut parts = name.split('.');
+            let (Some(c2), Some(c3)) = (parts.next(), parts.next()) else { continue };
+            let at = child("/steps", &name);
+            for (key, word) in [("c2", c2), ("c3", c3)].into_iter().filter(|(key, _)| !has(key)) {
+                put(&mut self.value, &format!("{at}/{key}"), word.into());
+                self.changes.push(Change {
+                    old: self.written(&at),
+                    what: format!("the step says no {key}; \"{word}\" follows from its name"),
+                    instead: format!("write \"{key}\": \"{word}\""),
+                });
+            }
         }
     }
 

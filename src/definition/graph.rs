@@ -107,7 +107,8 @@ pub fn check(
     gates(registry, completion, reach, findings);
     for read in &registry.steps {
         transitions(&registry.flow, read, reach, findings);
-        crossings(&registry.flow, read, reach, findings);
+        self_loop(read, findings);
+        crossings(&registry.flow, read, findings);
     }
     orphans(registry, reach, findings);
     endless(registry, completion, reach, findings);
@@ -279,7 +280,22 @@ fn transitions(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Findi
     }
 }
 
-fn crossings(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Findings<'_>) {
+/// A `next` that leads nowhere else: that is what `repeat` is for.
+fn self_loop(read: &ReadStep, findings: &mut Findings<'_>) {
+    let step = &read.step;
+    let next = step.transitions.get(&Intent::Next);
+    if step.gate.is_some() && next.is_some_and(|rule| rule.targets() == [&step.id]) {
+        findings.add(
+            Severity::Warning,
+            "SR-TRANS-014",
+            &format!("{}/transitions/next", read.at),
+            format!("the next of step \"{}\" leads to itself", step.id),
+            "write repeat for once more, or name the step that follows",
+        );
+    }
+}
+
+fn crossings(flow: &Flow, read: &ReadStep, findings: &mut Findings<'_>) {
     let step = &read.step;
     let Some(kind) = step.kind else { return };
     for (intent, target) in ways(flow, step) {
@@ -293,7 +309,7 @@ fn crossings(flow: &Flow, read: &ReadStep, reach: &Reach, findings: &mut Finding
         };
         if !legal && step.gate.is_some() {
             findings.add(
-                reach.defect(&step.id),
+                Severity::Warning,
                 "SR-CROSS-001",
                 &format!("{}/transitions/{intent}", read.at),
                 format!(

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::agent_file::{self, AgentParts};
 use super::diagnostic::{Diagnostic, Refused, Severity};
-use super::generations::{Change, Newest, legacy_entry, newest_agent, newest_registry};
+use super::generations::{Change, Newest, newest_agent, newest_registry_of};
 use super::graph::{self, Reach};
 use super::loaded::{Loaded, check_key, library_of};
 use super::position::Position;
@@ -99,21 +99,14 @@ impl Loader<'_> {
         let system = agent.as_ref().map(|agent| self.system(agent, &mut named));
         self.diagnostics.extend(named.list);
         let registry_source = registry_source?;
-        let newest_registry = newest_registry(&registry_source.value);
+        let newest_registry = newest_registry_of(&agent_source.value, &registry_source.value);
         let mut findings = Findings::new(&registry_source, &newest_registry.moves);
         deprecated("SR-DEPRECATED-001", &newest_registry.changes, &mut findings);
         duplicates("SR-VALID-004", &registry_source, &mut findings);
         let schemas_shown = format!("{}/schemas", self.shown);
         let schemas_folder = self.folder.join("schemas");
         let schemas = SchemaFolder { folder: &schemas_folder, shown: &schemas_shown, files: &self.files };
-        let legacy = legacy_entry(&agent_source.value);
-        let registry = registry::read(
-            &newest_registry.value,
-            agent.as_ref(),
-            legacy.as_deref(),
-            &schemas,
-            &mut findings,
-        );
+        let registry = registry::read(&newest_registry.value, agent.as_ref(), &schemas, &mut findings);
         let found = registry.as_ref().zip(agent.as_ref()).map(|(registry, agent)| {
             let reach = Reach::of(registry);
             graph::check(registry, agent.completion.as_ref(), &reach, &mut findings);

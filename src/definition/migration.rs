@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::generations::{Change, Newest, legacy_entry, name_entry, newest_agent, newest_registry};
+use super::generations::{Change, Newest, newest_agent, newest_registry_of};
 use super::source::{Files, JsonSource, Unreadable};
 use crate::sys::files::{FileError, rewrite};
 
@@ -48,11 +48,7 @@ pub fn plan(project: &Path, folder: &Path) -> Result<Vec<Migration>, Unmigratabl
     push(&mut migrations, path, newest);
     if registry.is_file() {
         let source = read(project, &registry, ["SR-LOAD-003", "SR-LOAD-001", "SR-VALID-004"])?;
-        let mut newest = newest_registry(&source.value);
-        if let Some(word) = legacy_entry(&agent.value) {
-            name_entry(&mut newest, &word);
-        }
-        push(&mut migrations, registry, newest);
+        push(&mut migrations, registry, newest_registry_of(&agent.value, &source.value));
     }
     Ok(migrations)
 }

@@ -330,7 +330,9 @@ impl PromptCheck<'_> {
             if told.contains(name.as_str()) {
                 continue;
             }
-            if let Some((severity, why, fix)) = self.unsupplied(step, name) {
+            // What no prompt asks for is missed by nobody.
+            let optional = self.agent.parameters.iter().any(|parameter| parameter.name == *name);
+            if let Some((severity, why, fix)) = self.unsupplied(step, name).filter(|_| !optional) {
                 let message = format!("step \"{}\" declares \"{name}\", {why}", step.id);
                 findings.add(severity, "PR-RESOLVE-003", &at, message, fix);
             } else {
@@ -344,6 +346,18 @@ impl PromptCheck<'_> {
                     ),
                     "use it or remove it",
                 );
+            }
+        }
+        let mut literal: BTreeSet<&str> = BTreeSet::new();
+        for (name, line) in template.literal_names() {
+            if literal.insert(name) {
+                let message = format!(
+                    "step \"{}\": {{{{{name}}}}} is no placeholder here and reaches the model as it stands",
+                    step.id
+                );
+                let error = PromptError::new("PR-UV-004", message).on_line(line);
+                let fix = format!("write {{uv-{name}}}, and \"{name}\" in uvVariables");
+                findings.list.push(Diagnostic { fix, ..in_prompt(Severity::Warning, &error, shown) });
             }
         }
         self.head(read, template, shown, findings);

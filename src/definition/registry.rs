@@ -41,11 +41,10 @@ const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
 const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
 
 /// Reads the newest form. `agent` is `None` when `agent.json` is too broken to know; then only the registry itself is
-/// checked. `legacy_entry`: see `generations::legacy_entry`.
+/// checked.
 pub fn read(
     value: &Value,
     agent: Option<&AgentParts>,
-    legacy_entry: Option<&str>,
     schemas: &SchemaFolder<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<ReadRegistry> {
@@ -89,7 +88,7 @@ pub fn read(
     };
     let steps: Vec<ReadStep> =
         file.steps.iter().filter_map(|(id, step)| Some(reader.read(id, &sound_step(step)?))).collect();
-    let entries = entries(&file, agent, legacy_entry, findings);
+    let entries = entries(&file, agent, findings);
     let failure_patterns = failure_patterns(&file.failure_patterns, findings);
     let validators = validators(&file.validators, &file.failure_patterns, findings);
     let validation_steps = validation_steps(&file, findings);
@@ -127,12 +126,7 @@ fn sound_step(step: &Value) -> Option<StepFile> {
 }
 
 /// The entry of the agent's completion type, then every other entry. Unknown steps are told.
-fn entries(
-    file: &RegistryFile,
-    agent: Option<&AgentParts>,
-    legacy_entry: Option<&str>,
-    findings: &mut Findings<'_>,
-) -> Vec<String> {
+fn entries(file: &RegistryFile, agent: Option<&AgentParts>, findings: &mut Findings<'_>) -> Vec<String> {
     let mut entries: Vec<String> = Vec::new();
     let known = |id: &str| file.steps.contains_key(id);
     let names = agent.and_then(|agent| agent.completion.as_ref()).map(|completion| completion.all_names());
@@ -165,22 +159,6 @@ fn entries(
             );
         }
         entries.push(entry.clone());
-    }
-    if entries.is_empty()
-        && let Some(word) = legacy_entry
-        && known(&format!("initial.{word}"))
-    {
-        let entry = format!("initial.{word}");
-        findings.add(
-            Severity::Warning,
-            "SR-DEPRECATED-001",
-            "",
-            format!(
-                "the registry names no entry; \"{entry}\" follows from the older completion type \"{word}\""
-            ),
-            format!("write \"entryStep\": \"{entry}\""),
-        );
-        entries.push(entry);
     }
     if entries.is_empty() {
         findings.add(

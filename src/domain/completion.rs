@@ -1,5 +1,7 @@
 //! When a run is done: pure predicates over a snapshot taken at the end of a visit (seed 001, C-12).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::dot_path::at;
@@ -211,11 +213,14 @@ impl Completion {
     }
 
     /// Whether the run is done. A flow that reached its end is done under every type.
-    pub fn check(&self, run: &Snapshot<'_>) -> CompletionResult {
+    ///
+    /// `met` = which parts of an `and` have held in some visit so far: what was said once is not unsaid by the next visit.
+    /// Those of this visit are added.
+    pub fn check(&self, run: &Snapshot<'_>, met: &mut BTreeSet<String>) -> CompletionResult {
         if run.closing {
             return CompletionResult::done("the flow reached its end");
         }
-        self.holds(run)
+        self.holds(run, "", met)
     }
 
     /// What the criteria look like to a model: the value of `uv-verdict_criteria` and `uv-completion_criteria`.
@@ -236,7 +241,7 @@ impl Completion {
         }
     }
 
-    fn holds(&self, run: &Snapshot<'_>) -> CompletionResult {
+    fn holds(&self, run: &Snapshot<'_>, place: &str, met: &mut BTreeSet<String>) -> CompletionResult {
         match self {
             Self::IterationBudget { iterations } => counted(run.visits, *iterations, "iterations"),
             Self::CheckBudget { checks } => counted(run.checks, *checks, "completion checks"),
@@ -260,7 +265,7 @@ impl Completion {
                 .find(|(name, _)| name == program)
                 .map(|(_, answer)| answer.clone())
                 .unwrap_or_else(|| CompletionResult::open(format!("{program} has not answered"))),
-            Self::Composite { mode, conditions } => composite(run, *mode, conditions),
+            Self::Composite { mode, conditions } => composite(run, *mode, conditions, place, met),
         }
     }
 }
@@ -270,23 +275,37 @@ fn counted(used: u32, wanted: u32, what: &str) -> CompletionResult {
     if used >= wanted { CompletionResult::done(reason) } else { CompletionResult::open(reason) }
 }
 
-fn composite(run: &Snapshot<'_>, mode: CompositeMode, conditions: &[Completion]) -> CompletionResult {
-    let mut reasons = Vec::new();
+fn composite(
+    run: &Snapshot<'_>,
+    mode: CompositeMode,
+    conditions: &[Completion],
+    place: &str,
+    met: &mut BTreeSet<String>,
+) -> CompletionResult {
+    let (mut reasons, mut missing) = (Vec::new(), None);
     for (index, condition) in conditions.iter().enumerate() {
-        let result = condition.holds(run);
+        let place = format!("{place}/{index}");
+        let result = condition.holds(run, &place, met);
         match (mode, result.complete) {
             (CompositeMode::Any, true) => return result,
             (CompositeMode::First, true) => {
                 return CompletionResult::done(format!("condition {}: {}", index + 1, result.reason));
             }
-            (CompositeMode::All, false) => return result,
+            (CompositeMode::All, true) => {
+                met.insert(place);
+                reasons.push(result.reason);
+            }
+            (CompositeMode::All, false) if met.contains(&place) => {
+                reasons.push(format!("{} (held before)", condition.criteria()));
+            }
+            (CompositeMode::All, false) => missing = missing.or(Some(result)),
             _ => reasons.push(result.reason),
         }
     }
-    CompletionResult {
+    missing.unwrap_or_else(|| CompletionResult {
         complete: mode == CompositeMode::All && !conditions.is_empty(),
         reason: reasons.join("; "),
-    }
+    })
 }
 
 /// Fields in which a structured output may say a keyword.
@@ -412,8 +431,8 @@ mod tests {
     #[test]
     fn e17_an_iteration_budget_is_complete_after_n_visits_gated_or_not() {
         let three = Completion::IterationBudget { iterations: 3 };
-        assert!(!three.check(&snapshot(2, "")).complete);
-        assert!(three.check(&snapshot(3, "")).complete);
+        assert!(!three.check(&snapshot(2, ""), &mut BTreeSet::new()).complete);
+        assert!(three.check(&snapshot(3, ""), &mut BTreeSet::new()).complete);
     }
 
     #[test]
@@ -421,7 +440,7 @@ mod tests {
         for said in
             ["TASK_COMPLETE", "All green. TASK_COMPLETE", "done: TASK_COMPLETE!", "```\nTASK_COMPLETE\n```"]
         {
-            assert!(keyword().check(&snapshot(1, said)).complete, "{said}");
+            assert!(keyword().check(&snapshot(1, said), &mut BTreeSet::new()).complete, "{said}");
         }
         for quoted in [
             "I will say `TASK_COMPLETE` later",
@@ -430,15 +449,15 @@ mod tests {
             "NOT_TASK_COMPLETE_YET",
             "the word \"TASK_COMPLETE\" comes later",
         ] {
-            assert!(!keyword().check(&snapshot(1, quoted)).complete, "{quoted}");
+            assert!(!keyword().check(&snapshot(1, quoted), &mut BTreeSet::new()).complete, "{quoted}");
         }
         let output = json!({"summary": "All done TASK_COMPLETE", "notes": ""});
         let mut run = snapshot(1, "");
         run.last_output = output.as_object();
-        assert!(keyword().check(&run).complete);
+        assert!(keyword().check(&run, &mut BTreeSet::new()).complete);
         let output = json!({"summary": "working", "prompt_echo": "TASK_COMPLETE"});
         run.last_output = output.as_object();
-        assert!(!keyword().check(&run).complete);
+        assert!(!keyword().check(&run, &mut BTreeSet::new()).complete);
     }
 
     #[test]
@@ -446,12 +465,17 @@ mod tests {
         let parts = vec![Completion::IterationBudget { iterations: 3 }, keyword()];
         let composite = |mode| Completion::Composite { mode, conditions: parts.clone() };
         let run = snapshot(1, "TASK_COMPLETE");
-        assert!(composite(CompositeMode::Any).check(&run).complete);
-        let first = composite(CompositeMode::First).check(&run);
+        assert!(composite(CompositeMode::Any).check(&run, &mut BTreeSet::new()).complete);
+        let first = composite(CompositeMode::First).check(&run, &mut BTreeSet::new());
         assert!(first.complete && first.reason.starts_with("condition 2"), "{first:?}");
-        assert_eq!(composite(CompositeMode::All).check(&run).reason, "1 of 3 iterations");
-        assert!(composite(CompositeMode::All).check(&snapshot(3, "TASK_COMPLETE")).complete);
-        assert!(!composite(CompositeMode::Any).check(&snapshot(1, "")).complete);
+        assert_eq!(
+            composite(CompositeMode::All).check(&run, &mut BTreeSet::new()).reason,
+            "1 of 3 iterations"
+        );
+        assert!(
+            composite(CompositeMode::All).check(&snapshot(3, "TASK_COMPLETE"), &mut BTreeSet::new()).complete
+        );
+        assert!(!composite(CompositeMode::Any).check(&snapshot(1, ""), &mut BTreeSet::new()).complete);
     }
 
     #[test]
@@ -464,18 +488,33 @@ mod tests {
             },
         };
         let tagged = "Here:\n```review-done\n{\"verdict\": \"fine\", \"ok\": true}\n```";
-        assert!(wants.check(&snapshot(1, tagged)).complete);
+        assert!(wants.check(&snapshot(1, tagged), &mut BTreeSet::new()).complete);
         let lacking = "```json\n{\"type\": \"review-done\", \"ok\": true}\n```";
-        assert!(wants.check(&snapshot(1, lacking)).reason.contains("verdict"));
-        assert!(!wants.check(&snapshot(1, "```json\n{\"status\": \"completed\"}\n```")).complete);
+        assert!(wants.check(&snapshot(1, lacking), &mut BTreeSet::new()).reason.contains("verdict"));
+        assert!(
+            !wants
+                .check(&snapshot(1, "```json\n{\"status\": \"completed\"}\n```"), &mut BTreeSet::new())
+                .complete
+        );
+    }
+
+    #[test]
+    fn what_an_and_asks_for_may_hold_one_after_the_other() {
+        let conditions = vec![keyword(), Completion::IterationBudget { iterations: 3 }];
+        let both = Completion::Composite { mode: CompositeMode::All, conditions };
+        let mut met = BTreeSet::new();
+        assert!(!both.check(&snapshot(1, "TASK_COMPLETE"), &mut met).complete);
+        assert!(!both.check(&snapshot(2, ""), &mut met).complete);
+        assert!(both.check(&snapshot(3, ""), &mut met).complete);
+        assert!(!both.check(&snapshot(3, ""), &mut BTreeSet::new()).complete);
     }
 
     #[test]
     fn d81_a_planned_closure_satisfies_the_external_state() {
         let mut run = snapshot(1, "");
-        assert!(!Completion::ExternalState.check(&run).complete);
+        assert!(!Completion::ExternalState.check(&run, &mut BTreeSet::new()).complete);
         run.closure_planned = true;
-        assert!(Completion::ExternalState.check(&run).complete);
+        assert!(Completion::ExternalState.check(&run, &mut BTreeSet::new()).complete);
     }
 
     #[test]

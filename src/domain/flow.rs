@@ -60,6 +60,12 @@ impl Definition {
         self.github.enabled && (self.agentd.closes || self.completion == Completion::ExternalState)
     }
 
+    /// Whether the flow has a step that closes. The oldest flows have none: their steps go on until the issue is closed, and
+    /// say themselves that it is to be.
+    pub fn has_closing_step(&self) -> bool {
+        self.flow.steps.iter().any(|step| step.kind == Some(StepKind::Closure))
+    }
+
     /// What the closing step's output asks to do to the issue: model over definition over `close`, clamped to the
     /// definition (D64). Labels of both are united; a label that only the model names is left out and told, because
     /// labels set things in motion that nobody allowed it to.

@@ -48,6 +48,7 @@ pub mod dot_path;
 pub mod intent;
 pub mod input_spec;
 pub mod output_schema;
+pub mod action_block;
 pub mod agent_program;
 pub mod completion;
 pub mod check_output;

@@ -1,5 +1,7 @@
 //! A run: one execution of a flow for an instance, its id, its principal and its visits.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -113,6 +115,9 @@ pub struct Carried {
     /// How often a handoff was denied softly in a row.
     #[serde(skip_serializing_if = "is_zero")]
     pub handoffs_denied: u32,
+    /// Parts of the completion condition that have held, where all of them must.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub met: BTreeSet<String>,
     /// What the next visit of a step begins with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,

@@ -4,7 +4,7 @@
 //! one program), keeps the validated output in StepContext, and says where the flow goes. Completion is asked at its
 //! end, budgets before the next (D8).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
@@ -13,6 +13,7 @@ use super::checks::{CheckWork, Checked, FailedChecks};
 use super::journal::JournalError;
 use super::variables::{VisitFacts, of_visit};
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
+use crate::domain::action_block::actions;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::completion::{CompletionResult, Snapshot};
 use crate::domain::event::Event;
@@ -231,7 +232,7 @@ impl<'a> FlowRun<'a> {
         let again = verdict == "next" && next == Next::Step(step.id.clone());
         if again
             && !step.iterations.allows_more(in_a_row)
-            && !self.completion(step, visit, result, false).complete
+            && !self.completion(step, visit, result, false, &mut self.carried.met.clone()).complete
         {
             let message =
                 format!("The step \"{}\" was visited {in_a_row} times in a row, its limit.", step.id);
@@ -386,6 +387,7 @@ impl<'a> FlowRun<'a> {
         visit: u32,
         result: &mut StepResult,
     ) -> Result<Decided, JournalError> {
+        self.heed_actions(step, result)?;
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
             None => match self.without_gate(step, visit, result).await? {
@@ -427,8 +429,10 @@ impl<'a> FlowRun<'a> {
             return Ok(Decided::failed(stop).said(verdict));
         }
         // What a check turned down, or what has to be done again, is not complete, whatever else holds.
-        let turned_down = step.gate.is_none() && (verdict == "ng" || verdict == "repeat");
-        let done = self.completion(step, visit, result, closing);
+        let turned_down = verdict == "repeat" || (step.gate.is_none() && verdict == "ng");
+        let mut met = std::mem::take(&mut self.carried.met);
+        let done = self.completion(step, visit, result, closing, &mut met);
+        self.carried.met = met;
         let position = match next {
             Next::Aborted { reason } => {
                 let message = format!("The agent gave up: {reason}");
@@ -448,12 +452,39 @@ impl<'a> FlowRun<'a> {
         if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
     }
 
+    /// In a flow without a closing step, a block in the model's words closes the issue as `closure_action` in an output would.
+    fn heed_actions(&self, step: &Step, result: &mut StepResult) -> Result<(), JournalError> {
+        if step.gate.is_some() || self.plan.definition().has_closing_step() {
+            return Ok(());
+        }
+        let asked = actions(&result.text, self.plan.scope.issue.number());
+        if asked.closes {
+            result.output.entry("closure_action").or_insert_with(|| "close".into());
+        }
+        if !asked.others.is_empty() {
+            let text = format!(
+                "The step \"{}\" asked for what agentd does not do by such blocks: {}.",
+                step.id,
+                asked.others.join(", ")
+            );
+            self.world.warn("action_ignored", &text)?;
+        }
+        Ok(())
+    }
+
     fn kept_output(&self, interpreted: Option<&Interpreted>, result: &StepResult) -> Map<String, Value> {
         interpreted
             .map_or_else(|| result.output.clone(), |interpreted| interpreted.context_output(&result.output))
     }
 
-    fn completion(&self, step: &Step, visit: u32, result: &StepResult, closing: bool) -> CompletionResult {
+    fn completion(
+        &self,
+        step: &Step,
+        visit: u32,
+        result: &StepResult,
+        closing: bool,
+        met: &mut BTreeSet<String>,
+    ) -> CompletionResult {
         let definition = self.plan.definition();
         let snapshot = Snapshot {
             visits: visit,
@@ -463,12 +494,14 @@ impl<'a> FlowRun<'a> {
             last_text: &result.text,
             prompt: &result.prompt,
             issue_closed: false,
-            closure_planned: closing
-                && definition.closes_issues()
-                && definition.closure(Some(&result.output)).action.closes(),
+            closure_planned: {
+                let closure = definition.closure(Some(&result.output));
+                let asked = closing || !definition.has_closing_step() && closure.asked.is_some();
+                asked && definition.closes_issues() && closure.action.closes()
+            },
             programs: &result.programs,
         };
-        definition.completion.check(&snapshot)
+        definition.completion.check(&snapshot, met)
     }
 
     /// A transition to another step is a proposal like a tool call (P-003); to the same step it is not (C-27). One that

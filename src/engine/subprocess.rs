@@ -19,6 +19,19 @@ use crate::prompt::template::Values;
 /// How often a completion program is asked before the answer counts as "not yet": a judgement may be tried again.
 const COMPLETION_ATTEMPTS: u32 = 2;
 
+/// A program's standard output as a step's: the JSON object that it is, else its text under `raw`; a list is under `parsed`
+/// as well.
+fn put_out(stdout: &str) -> Map<String, Value> {
+    match serde_json::from_str(stdout) {
+        Ok(Value::Object(output)) => output,
+        other => {
+            let raw = ("raw".to_owned(), Value::from(stdout.trim_end()));
+            let list = other.ok().filter(Value::is_array).map(|list| ("parsed".to_owned(), list));
+            std::iter::once(raw).chain(list).collect()
+        }
+    }
+}
+
 impl FlowWorld {
     /// Runs the program of a step. Its standard output is the step's output where it is a JSON object, else it stands
     /// under `raw`.
@@ -82,10 +95,7 @@ impl FlowWorld {
             let message = format!("the program {} ended with exit code {code}{said}", program.command);
             return failed(StopDetail::AgentCliFailed, message);
         }
-        let mut output = match serde_json::from_str(&ran.output.stdout) {
-            Ok(Value::Object(output)) => output,
-            _ => Map::from_iter([("raw".to_owned(), Value::from(ran.output.stdout.trim_end()))]),
-        };
+        let mut output = put_out(&ran.output.stdout);
         plan.definition().flow.normalise(work.step, &mut output);
         if let Some(schema) = &work.step.output_schema {
             let problems = match OutputValidator::new(schema) {

@@ -2,6 +2,7 @@
 
 use super::run::Run;
 use super::site::Site;
+use crate::domain::completion::Completion;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::flow::{Closure, StepKind};
@@ -12,7 +13,8 @@ use crate::engine::journal::JournalError;
 pub fn of(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Closure> {
     let definition = &run.plan.loaded.definition;
     let last = facts.visits.last()?;
-    let closing = definition.flow.step(&last.step_id)?.kind == Some(StepKind::Closure);
+    let closing = definition.flow.step(&last.step_id)?.kind == Some(StepKind::Closure)
+        || !definition.has_closing_step() && definition.closure(Some(&last.output)).asked.is_some();
     (closing && stop.success() && definition.closes_issues()).then(|| definition.closure(Some(&last.output)))
 }
 
@@ -24,11 +26,15 @@ pub fn closes_by_merge(run: &Run<'_>, facts: &RunFacts) -> bool {
 }
 
 /// Whether the issue is closed without a pull request: nothing was changed, and closing is what was asked for. An agent
-/// that was to change something and has not leaves the issue open unless its closing step says otherwise (D12).
+/// that was to change something and has not leaves the issue open unless its closing step says otherwise (D12), or its
+/// verdict is the issue's state.
 fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
     let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
     let works = run.plan.loaded.definition.flow.steps.iter().any(|step| step.kind == Some(StepKind::Work));
-    !changed && closure.action.closes() && (!works || closure.asked.is_some_and(|asked| asked.closes()))
+    let asked = closure.asked.is_some_and(|asked| asked.closes());
+    // An agent that goes on until its issue is closed has ended because the closing was planned.
+    let owed = run.plan.loaded.definition.completion == Completion::ExternalState;
+    !changed && closure.action.closes() && (!works || asked || owed)
 }
 
 /// Does it. `Err` inside: GitHub did not take it, so the run is no clean success (E22); trying again finds what is there.

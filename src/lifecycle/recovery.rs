@@ -139,8 +139,9 @@ fn reopened(mut facts: RunFacts) -> RunFacts {
     let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
     facts.visits.truncate(going);
     if let Some(last) = facts.visits.last_mut() {
-        // Whoever goes on by hand grants what counts attempts a new start; what the step was told stays.
-        last.carried = Carried { retry: last.carried.retry.take(), ..Carried::default() };
+        // Whoever goes on by hand grants what counts attempts a new start; what the step was told, and what held, stays.
+        let (retry, met) = (last.carried.retry.take(), std::mem::take(&mut last.carried.met));
+        last.carried = Carried { retry, met, ..Carried::default() };
     }
     facts
 }

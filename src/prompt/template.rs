@@ -17,6 +17,8 @@ pub struct Template {
     pub sha256: String,
     /// The id that git gives the file's bytes, by which a history finds them.
     pub blob: String,
+    /// Line of the file at which the body begins.
+    first_line: u32,
     body: String,
     slots: Vec<Slot>,
 }
@@ -117,7 +119,28 @@ impl Template {
         let head = parts.head.unwrap_or_default();
         let body = parts.body.to_owned();
         let slots = find_slots(&body, parts.body_line, &head.custom_variables)?;
-        Ok(Self { head, sha256, blob, body, slots })
+        Ok(Self { head, sha256, blob, first_line: parts.body_line, body, slots })
+    }
+
+    /// Names in double braces that are no placeholders and reach the model as they stand, with their lines: other engines
+    /// have variables of that form.
+    pub fn literal_names(&self) -> Vec<(&str, u32)> {
+        let mut found = Vec::new();
+        for (start, _) in self.body.match_indices("{{") {
+            let Some(length) = self.body[start + 2..].find("}}") else { continue };
+            let name = self.body[start + 2..start + 2 + length].trim();
+            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+            // Expressions of workflows begin with a dollar.
+            let foreign = self.body[..start].ends_with('$')
+                || self.slots.iter().any(|slot| slot.range.contains(&start));
+            if is_name && !foreign {
+                let line =
+                    self.first_line + u32::try_from(self.body[..start].matches('\n').count()).unwrap_or(0);
+                found.push((name, line));
+            }
+        }
+        found
     }
 
     /// Every placeholder, in order.

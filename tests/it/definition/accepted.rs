@@ -20,7 +20,7 @@ fn f0_loads_with_true_warnings_only() {
     assert_eq!(loaded.definition.max_iterations, Some(50));
     assert_eq!(
         codes(&loaded.diagnostics),
-        ["AC-IGNORED-001", "AC-IGNORED-001", "SR-TRANS-013"],
+        ["AC-IGNORED-001", "AC-IGNORED-001", "SR-TRANS-013", "SR-TRANS-014"],
         "{:#?}",
         loaded.diagnostics
     );

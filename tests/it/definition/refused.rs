@@ -377,10 +377,10 @@ fn a_file_that_is_not_there_is_told_where_it_is_named() {
 }
 
 #[test]
-fn n20_a_crossing_fails_the_check_and_not_the_run() {
+fn n20_a_crossing_is_a_warning_because_it_runs() {
     let project = Project::f0();
     step(&project, "continuation.a", |step| step["transitions"]["next"]["target"] = json!("closure.a"));
-    let found = project.finds("SR-CROSS-001", Severity::Defect);
+    let found = project.finds("SR-CROSS-001", Severity::Warning);
     assert_eq!(found.pointer, "/steps/continuation.a/transitions/next");
     assert!(project.load().is_ok());
 }
@@ -419,4 +419,35 @@ fn d65_what_no_run_can_reach_is_a_warning() {
         project.finds(code, Severity::Warning);
     }
     assert!(project.load().is_ok());
+}
+
+#[test]
+fn a_next_to_itself_a_literal_in_double_braces_and_a_parameter_that_nobody_misses() {
+    let project = Project::f0();
+    step(&project, "continuation.a", |step| {
+        step["transitions"]["next"]["target"] = json!("continuation.a");
+        step["uvVariables"] = json!(["extra"]);
+    });
+    parameter(&project, json!({"type": "string", "description": "x", "cli": "--extra"}));
+    let words =
+        "Go on with {{project}}, ${{ secrets.X }} and {{ 1 + 1 }}.\n\n{{project}} again, for {{uv-issue}}.\n";
+    project.write("prompts/steps/continuation/a/f_default.md", words);
+    assert_eq!(
+        project.finds("SR-TRANS-014", Severity::Warning).pointer,
+        "/steps/continuation.a/transitions/next"
+    );
+    let literal: Vec<String> = project
+        .findings()
+        .iter()
+        .filter(|found| found.code == "PR-UV-004")
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(literal.len(), 1, "{literal:?}");
+    assert!(literal[0].contains("f_default.md:1:1") && literal[0].contains("{{project}}"), "{literal:?}");
+    let optional = project.finds("PR-UV-002", Severity::Warning);
+    assert!(
+        optional.message.contains("\"extra\"") && optional.message.contains("does not use it"),
+        "{optional}"
+    );
+    assert!(!project.findings().iter().any(|found| found.code == "PR-RESOLVE-003"));
 }

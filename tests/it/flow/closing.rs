@@ -104,3 +104,79 @@ async fn fields_that_a_schema_does_not_name_pass_and_are_kept_unless_it_is_close
         drop(world);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_worked_until_its_issue_would_be_closed_closes_it_also_without_a_change() {
+    for (kind, open) in [("poll:state", false), ("detect:graph", true)] {
+        let (world, project) = shop(["handoff", "closing"].map(says).into()).await;
+        project.agent_json(|agent| {
+            agent["runner"]["verdict"] = json!({"type": kind, "config": {"maxIterations": 9}});
+            agent["runner"]["integrations"]["github"] = json!({"enabled": true});
+        });
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{kind}: {output:#}");
+        assert_eq!(state(&world), (open, vec!["agentd:done".to_owned()]), "{kind}");
+        world.finish().await;
+    }
+}
+
+/// An agent in the oldest form: no gates, no entry, no closing step, nothing said of an address.
+fn oldest(world: &World) -> Project {
+    let project = Project::within(&world.shop(), "f0", "f0");
+    project.agent_json(|agent| {
+        *agent = json!({"version": "1.10.0", "name": "f0", "displayName": "f0", "description": "x",
+            "behavior": {"systemPromptPath": "prompts/system.md", "completionType": "project",
+                "completionConfig": {"maxIterations": 5}, "allowedTools": ["Read"], "permissionMode": "acceptEdits"},
+            "parameters": {"issue": {"type": "number", "description": "x", "required": false, "cli": "--issue"}},
+            "prompts": {"registry": "steps_registry.json"}, "github": {"enabled": true}});
+    });
+    project.registry(|registry| {
+        let step = |id: &str| json!({"stepId": id, "name": id, "uvVariables": ["issue"], "usesStdin": false});
+        *registry = json!({"agentId": "f0", "version": "1.2.0", "c1": "steps", "steps": {
+            "section.context": {"stepId": "section.context", "name": "x", "c2": "initial", "c3": "issue"},
+            "initial.issue": step("initial.issue"), "continuation.issue": step("continuation.issue")}});
+    });
+    for kind in ["initial", "continuation"] {
+        project.write(&format!("prompts/steps/{kind}/issue/f_default.md"), "Work on {uv-issue}.\n");
+    }
+    project
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d106_the_oldest_form_begins_with_the_issue_and_its_model_says_when_it_is_to_be_closed() {
+    let words = |text: &str| {
+        super::outside::reply(json!({"final_report": {"report_format": "markdown", "content": text}}))
+    };
+    let block = |inside: &str| format!("Well.\n\n```issue-action\n{inside}\n```\n");
+    let script = || {
+        vec![
+            words(&block(r#"{"action": "progress", "issue": 7, "body": "half"}"#)),
+            words(&block(r#"{"action": "close", "issue": 8}"#)),
+            words(&block(r#"{"action": "close", "issue": 7, "body": "all of it"}"#)),
+        ]
+    };
+    for migrated in [false, true] {
+        let (world, _) = shop(script()).await;
+        oldest(&world);
+        if migrated {
+            let done = world.agentd(&["agents", "migrate", "f0"]).await;
+            assert!(
+                text(&done.stdout).contains("\"entryStep\": \"initial.issue\""),
+                "{}",
+                text(&done.stdout)
+            );
+        }
+        let (code, checked) = world.json(&["agents", "check", "f0"]).await;
+        assert_eq!(code, Some(0), "{checked:#}");
+        assert_eq!(checked.to_string().contains("DEPRECATED"), !migrated, "{checked:#}");
+        let (code, output) = run(&world).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let visits: Vec<&Value> =
+            output["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
+        assert_eq!(visits, ["initial.issue", "continuation.issue", "continuation.issue"]);
+        assert_eq!(state(&world), (false, vec!["agentd:done".to_owned()]));
+        let told = output["warnings"].to_string();
+        assert!(told.contains("action_ignored") && told.contains("progress"), "{told}");
+        world.finish().await;
+    }
+}

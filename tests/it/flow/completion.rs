@@ -35,6 +35,18 @@ async fn e15_a_composite_of_any_all_and_first_ends_as_soon_as_it_can() {
 }
 
 #[tokio::test]
+async fn e15_what_an_and_wants_may_hold_in_different_visits() {
+    let both = json!({"type": "meta:composite", "config": {"operator": "and", "conditions": [
+        {"type": "detect:keyword", "config": {"verdictKeyword": "ALL_GREEN"}},
+        {"type": "count:iteration", "config": {"maxIterations": 3}}]}});
+    let script = vec![next_saying("ALL_GREEN"), next_saying("tidying"), next_saying("tidied")];
+    let ended = gated(both, script).await.run().await;
+    assert_eq!(ended.succeeded().visits.len(), 3);
+    let told = ended.end.completion_reason.clone().unwrap();
+    assert!(told.contains("ALL_GREEN (held before)") && told.contains("3 of 3"), "{told}");
+}
+
+#[tokio::test]
 async fn e16_a_keyword_counts_where_the_model_says_it_and_not_where_it_repeats_the_prompt() {
     let verdict =
         json!({"type": "detect:keyword", "config": {"verdictKeyword": "ALL_GREEN", "maxIterations": 3}});
@@ -59,6 +71,13 @@ async fn e17_an_iteration_budget_completes_gated_steps() {
         .run()
         .await;
     assert_eq!(ended.succeeded().visits.len(), 2);
+}
+
+#[tokio::test]
+async fn e17_a_last_visit_that_wants_to_be_done_again_is_no_success() {
+    let verdict = json!({"type": "count:iteration", "config": {"maxIterations": 1}});
+    let ended = gated(verdict, vec![says("repeat")]).await.run().await;
+    ended.failed(StopDetail::MaxIterations, "1 iterations");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod checks;
 mod closing;
 mod completion;
+mod corpora;
 mod outside;
 mod programs;
 mod routes;

@@ -8,7 +8,7 @@ use crate::definition::refused::NEGATIVE;
 use crate::outside::world::{GREEN, World, text};
 
 /// Everything that the definitions here ask for is allowed.
-const POLICY: &str = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n\n\
+pub const POLICY: &str = "[[rule]]\nid = \"steps\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n\n\
     [[rule]]\nid = \"tools\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
 
 pub fn reply(value: Value) -> ReplyFile {

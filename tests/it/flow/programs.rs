@@ -44,6 +44,13 @@ async fn e19_output_that_is_no_json_stands_under_raw() {
 }
 
 #[tokio::test]
+async fn e19_a_list_on_the_output_is_there_as_text_and_as_list() {
+    let ended = program("echo", json!(["[1, {\"a\": 2}]"])).await.run().await;
+    let output = Value::Object(ended.succeeded().visits[0].output.clone());
+    assert_eq!(output, json!({"raw": "[1, {\"a\": 2}]", "parsed": [1, {"a": 2}]}));
+}
+
+#[tokio::test]
 async fn e19_a_program_that_fails_hangs_or_is_not_there_fails_the_run() {
     let ended = program("sh", json!(["-c", "echo no rights >&2; exit 1"])).await.run().await;
     ended.failed(StopDetail::AgentCliFailed, "exit code 1: no rights");
