@@ -25,6 +25,7 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentSaid {
             prompt,
             resume: None,
             anew: None,
+            read_only: false,
             schema: None,
             progress: progress.clone(),
             desk,

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::egress::Egress;
 
+/// How names of tools that start an agent program begin.
+const TOOL_PREFIX: &str = "exec_agent__";
+
 /// Longest silence of a program that tells of its work as it goes.
 pub const STALL_LIMIT: Duration = Duration::from_secs(300);
 
@@ -175,6 +178,11 @@ impl AgentProgram {
 
     /// Name of the tool that starts it (C-24).
     pub fn tool_name(&self) -> String {
-        format!("exec_agent__{}", self.backend.as_str())
+        format!("{TOOL_PREFIX}{}", self.backend.as_str())
+    }
+
+    /// Whether a tool of that name starts an agent program.
+    pub fn is_tool(name: &str) -> bool {
+        name.starts_with(TOOL_PREFIX)
     }
 }

@@ -47,6 +47,8 @@ pub struct AgentTask {
     pub anew: Option<String>,
     /// Schema of the output, where the step has one.
     pub schema: Option<Value>,
+    /// Whether the step only plans: nothing of the worktree may change.
+    pub read_only: bool,
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,
     /// Where it calls agentd's tools and asks for permission.

@@ -28,7 +28,7 @@ use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
-use crate::domain::flow::StepId;
+use crate::domain::flow::{PermissionMode, StepId};
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
@@ -127,7 +127,11 @@ impl AgentVisit<'_> {
 
     /// How the report is to look, in words that any program understands.
     fn closing_words(&self) -> String {
-        let work = "Work in the current directory only. Commit, push or publish nothing: the host does.";
+        let work = if self.read_only() {
+            "Read in the current directory only. This step changes no file: a later one does, and the files are read-only here."
+        } else {
+            "Work in the current directory only. Commit, push or publish nothing: the host does."
+        };
         match &self.work.step.output_schema {
             Some(schema) => format!(
                 "{work} End with exactly one JSON object that fits this JSON Schema, and nothing else:\n{}",
@@ -170,6 +174,10 @@ impl AgentVisit<'_> {
         self.record.message_item(0, ItemRole::User, &text).await
     }
 
+    fn read_only(&self) -> bool {
+        self.plan.definition().permission_mode(self.work.step) == PermissionMode::Plan
+    }
+
     fn on_offer(&self) -> Arc<[ToolSpec]> {
         let lines = self.plan.settings.read_page_lines;
         agent_desk::on_offer(&self.plan.tools, &self.outputs, lines, &self.shape)
@@ -184,6 +192,7 @@ impl AgentVisit<'_> {
             resume,
             anew: None,
             schema: self.work.step.output_schema.as_ref().map(|schema| schema.json.clone()),
+            read_only: self.read_only(),
             progress: AgentProgress::default(),
             cancel: CancellationToken::new(),
         }

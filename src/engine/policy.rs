@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::grant::Grant;
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
@@ -166,6 +167,8 @@ impl Policy {
         let changes = match input.risk {
             Risk::Read | Risk::Network => false,
             Risk::Write | Risk::Vcs => true,
+            // An agent program is started so that it can read and nothing else.
+            Risk::Exec if AgentProgram::is_tool(input.resource_name()) => false,
             Risk::Exec => !matches!(&reach.program, Some(Program::Argv(argv))
                 if input.tool.as_deref() == Some("run_command") && verify_commands.contains(argv)),
         };

@@ -273,7 +273,11 @@ impl ExecAgent {
             .map_err(|error| git_failed(&error))?;
         let open = self.open_door(number)?;
         let traffic = shared.meter.as_ref().map(Meter::begin);
-        let running = shared.launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
+        let mut launch = shared.launch.clone();
+        if self.task.read_only {
+            launch.caged = launch.caged.map(|caged| shared.enclosure.reading(caged));
+        }
+        let running = launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = tokio::select! {
             biased;
             ended = running => ended,
@@ -373,11 +377,16 @@ impl ExecAgent {
     }
 
     /// What it changed although the policy denies it: its own tools ask nobody, so the rules of `write_file` are held
-    /// against what git sees. What no rule speaks of is covered by the rule that let it start.
+    /// against what git sees. What no rule speaks of is covered by the rule that let it start. A step that only plans may
+    /// change nothing at all.
     async fn refused_edits(&self, base: &CommitId) -> Result<Vec<String>, GitError> {
         let changes = self.shared.worktree.changes(base).await?;
         let mut refused = Vec::new();
         for change in changes {
+            if self.task.read_only {
+                refused.push(format!("{} (the step only plans)", change.path));
+                continue;
+            }
             for path in [Some(change.path), change.from].into_iter().flatten() {
                 if let Permission::Denied(why) = self.task.desk.permit(wish::edit(&path)).await {
                     refused.push(format!("{path} ({why})"));

@@ -247,6 +247,16 @@ impl Enclosure {
         Some(caged)
     }
 
+    /// The same cage with nothing of the work to be written in it, for a step that only plans.
+    pub fn reading(&self, mut caged: Caged) -> Caged {
+        let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
+            .chain(self.git.as_ref().map(|own| own.dir().clone()))
+            .collect();
+        caged.walls.writable.retain(|place| !work.contains(place));
+        caged.walls.readable.extend(work);
+        caged
+    }
+
     /// The meter on what an agent program asks of models by its endpoints.
     pub fn meter(&self, place: usize) -> Option<Meter> {
         Some(self.agents.get(place)?.proxy.as_ref()?.meter().clone())

@@ -12,6 +12,7 @@ use super::report;
 use super::run::Run;
 use super::site::Site;
 use super::telling::{counted, plain};
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::event::Event;
 use crate::domain::exclude::names;
 use crate::domain::report::FinalReport;
@@ -22,8 +23,6 @@ use crate::sys::files;
 
 /// Tools that only look, and the one whose files are those of a command.
 const NO_WRITERS: &[&str] = &["read_file", "list_files", "search", "git_status", "git_diff", "run_command"];
-/// Calls of agents whose own tools nobody sees.
-const OPAQUE: &str = "exec_agent__";
 /// Keys of arguments that hold a command.
 const COMMANDS: &[&str] = &["command", "cmd", "argv", "args", "script"];
 /// Files that a warning names.
@@ -64,7 +63,7 @@ impl Words {
 
     fn item(&mut self, item: &Item) {
         let Item::ToolCallItem { name, arguments, .. } = item else { return };
-        self.opaque |= name.starts_with(OPAQUE);
+        self.opaque |= AgentProgram::is_tool(name);
         if NO_WRITERS.contains(&name.as_str()) {
             return;
         }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Change, Event};
 use crate::domain::evidence::{CommandSource, GitFile};
@@ -100,7 +101,7 @@ impl Testimony {
                 argv: None,
                 command: None,
                 maybe_stale: false,
-                opaque: name.starts_with("exec_agent__"),
+                opaque: AgentProgram::is_tool(name),
             }),
             Item::ToolCallOutputItem { call_id, output, .. } => {
                 let call =

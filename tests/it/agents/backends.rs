@@ -298,3 +298,82 @@ async fn doctor_looks_for_programs_and_wants_no_model_where_they_do_all_the_work
     assert!(state == "problem" && words.contains("no-such-agent"), "{told:#}");
     world.finish().await;
 }
+
+/// What each step of the scaffolded agent is answered, by words of its prompt.
+const STEPS: [(&str, &str); 4] = [
+    (
+        "# Report",
+        r#"{"summary": "s", "limitations": [], "next_action": {"action": "closing", "reason": "done"}}"#,
+    ),
+    (
+        "Verify the change",
+        r#"{"summary": "s", "findings": "none", "checks": [], "next_action": {"action": "next", "reason": "done"}}"#,
+    ),
+    (
+        "Carry out the plan",
+        r#"{"summary": "s", "changes": "c", "next_action": {"action": "next", "reason": "done"}}"#,
+    ),
+    (
+        "Understand and plan",
+        r#"{"summary": "s", "plan": "p", "next_action": {"action": "next", "reason": "done"}}"#,
+    ),
+];
+
+/// The scaffolded agent with a program in every step, which does `elsewhere` in the steps that only plan.
+async fn scaffolded(sandbox: &str, elsewhere: &str) -> World {
+    let world = World::of(1, |scenario| scenario.model.replies.clear()).await;
+    let mut text = String::from("#!/bin/sh\nprompt=$(cat)\ncase \"$prompt\" in\n");
+    for (words, said) in STEPS {
+        let work = if words.starts_with("Carry") { FIX } else { elsewhere };
+        text += &format!("*'{words}'*) {work}\necho '{said}';;\n");
+    }
+    let program = json!({"argv": [script(&world, "all.sh", &(text + "esac\n"))], "sandbox": sandbox});
+    changed(&world, ".agent/resolver/agent.json", |agent| {
+        let own = agent["runner"]["agentd"].as_object_mut().unwrap();
+        own.insert("backend".to_owned(), json!("command"));
+        own.insert("program".to_owned(), program);
+    });
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    world.write("shop/.agent/policy.toml", &policy.replacen("# --- Handoffs", RULE, 1));
+    world
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_works_on_every_step_of_the_scaffolded_agent_and_only_reads_where_that_one_plans() {
+    for mode in ["bubblewrap", "landlock"] {
+        let missing = if mode == "landlock" { super::bench::no_landlock() } else { super::bench::no_cage() };
+        if let Some(why) = missing {
+            eprintln!("skipped in {mode}: {why}");
+            continue;
+        }
+        // Neither its file nor its commit comes to anything.
+        let sneaks =
+            "echo x > sneaked.txt; git commit -q --allow-empty -m sneaked; echo 'exit 0' > tests/run.sh";
+        let world = scaffolded("auto", sneaks).await;
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        world.write("overlay.toml", &format!("{overlay}[sandbox]\nmode = \"{mode}\"\n"));
+        let (code, output) = world.json(&["run", "--issue", "7"]).await;
+        assert_eq!(
+            (code, output["stop_detail"].as_str()),
+            (Some(0), Some("completed")),
+            "{mode}: {output:#}"
+        );
+        let changed =
+            world.git(&world.shop(), &["log", "-p", "--format=%s", "origin/develop..feature/issue-7"]).await;
+        assert!(!changed.contains("sneaked") && changed.contains("lib/cart.sh"), "{mode}: {changed}");
+        world.assert_one_of_each();
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_of_a_sandbox_what_a_planning_step_changed_ends_the_run_and_is_taken_back() {
+    let world = scaffolded("off", "echo x > sneaked.txt").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("policy_denied")), "{output:#}");
+    assert!(output.to_string().contains("sneaked.txt (the step only plans)"), "{output:#}");
+    assert!(!world.shop().join(".worktrees/issue-7/sneaked.txt").exists());
+    assert!(world.sim.pulls("demo/shop").is_empty());
+    world.finish().await;
+}
