@@ -7,6 +7,9 @@ use super::wish::{PERMISSION, SERVER};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::engine::agent_task::AgentTask;
 
+/// Values of the variables that a program is given.
+pub(super) type Known<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Longest time that a program is to wait for a call of agentd's tools, in seconds; agentd's own limits come first.
 const CALL_SECONDS: u32 = 3600;
 /// Folder of the private home that holds what agentd writes for the program.
@@ -41,12 +44,14 @@ impl CommandLine {
 
 /// The command line of one launch. The prompt goes by standard input wherever the program reads it there: arguments are
 /// short, and every process of the machine can read them. `caged`: it may do in its cage what it likes; `entry` = the way to
-/// agentd's tools, where they are served.
+/// agentd's tools, where they are served; `known` = the value of a variable that it is given: some programs have to be told of
+/// an endpoint by their own settings.
 pub(super) fn of(
     program: &AgentProgram,
     caged: bool,
     task: &AgentTask,
     entry: Option<&Entry>,
+    known: Known<'_>,
 ) -> CommandLine {
     let mut line = CommandLine { stdin: task.prompt.clone(), ..CommandLine::default() };
     match program.backend {
@@ -58,11 +63,16 @@ pub(super) fn of(
         // A session is told of the tools when it is made.
         Backend::Acp => {}
         Backend::ClaudeCode => claude_code(&mut line, program, task, entry),
-        Backend::Codex => codex(&mut line, program, caged, task, entry),
-        Backend::Gemini => gemini(&mut line, program, caged, task, entry),
-        Backend::OpenCode => opencode(&mut line, program, caged, task, entry),
+        Backend::Codex => codex(&mut line, program, (caged, known), task, entry),
+        Backend::Gemini => gemini(&mut line, program, (caged, known), task, entry),
+        Backend::OpenCode => opencode(&mut line, program, (caged, known), task, entry),
     }
     line
+}
+
+/// Whether the definition copies settings of the program's own into its home.
+fn has_settings(program: &AgentProgram, folder: &str) -> bool {
+    program.home.iter().any(|named| named.trim_start_matches("~/").starts_with(folder))
 }
 
 fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask, entry: Option<&Entry>) {
@@ -101,7 +111,7 @@ fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask,
 fn codex(
     line: &mut CommandLine,
     program: &AgentProgram,
-    caged: bool,
+    (caged, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
@@ -124,6 +134,17 @@ fn codex(
         set("tool_timeout_sec", json!(CALL_SECONDS));
         set("default_tools_approval_mode", json!("approve"));
     }
+    // Its own provider takes no other address from a variable; settings that were copied say theirs.
+    if let Some(address) = known("OPENAI_BASE_URL").filter(|_| !has_settings(program, ".codex")) {
+        line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
+        let mut set = |key: &str, value: &str| {
+            line.add(&["-c", &format!("model_providers.{SERVER}.{key}={}", json!(value))]);
+        };
+        set("name", SERVER);
+        set("base_url", &address);
+        set("env_key", "OPENAI_API_KEY");
+        set("wire_api", "responses");
+    }
     if let Some(model) = &program.model {
         line.add(&["-m", model]);
     }
@@ -133,7 +154,7 @@ fn codex(
 fn gemini(
     line: &mut CommandLine,
     program: &AgentProgram,
-    caged: bool,
+    (caged, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
@@ -144,7 +165,11 @@ fn gemini(
         let server = json!({
             "command": entry.agentd, "args": entry.args(), "trust": true, "timeout": u64::from(CALL_SECONDS) * 1000,
         });
-        let path = line.file(entry, "gemini-settings.json", json!({"mcpServers": {SERVER: server}}));
+        let mut settings = json!({"mcpServers": {SERVER: server}});
+        if known("GEMINI_API_KEY").is_some() && !has_settings(program, ".gemini") {
+            settings["security"] = json!({"auth": {"selectedType": "gemini-api-key"}});
+        }
+        let path = line.file(entry, "gemini-settings.json", settings);
         line.env.push(("GEMINI_CLI_SYSTEM_SETTINGS_PATH", path));
     }
     if let Some(model) = &program.model {
@@ -159,7 +184,7 @@ fn gemini(
 fn opencode(
     line: &mut CommandLine,
     program: &AgentProgram,
-    caged: bool,
+    (caged, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
@@ -171,7 +196,18 @@ fn opencode(
         let command: Vec<&str> = [entry.agentd.as_str()].into_iter().chain(entry.args()).collect();
         let timeout = u64::from(CALL_SECONDS) * 1000;
         let server = json!({"type": "local", "command": command, "enabled": true, "timeout": timeout});
-        let config = json!({"mcp": {SERVER: server}, "permission": {format!("{SERVER}_*"): "allow"}});
+        let mut config = json!({"mcp": {SERVER: server}, "permission": {format!("{SERVER}_*"): "allow"}});
+        for (provider, variables, below) in [("anthropic", "ANTHROPIC", "/v1"), ("openai", "OPENAI", "")] {
+            let key = format!("{{env:{variables}_API_KEY}}");
+            let Some(address) = known(&format!("{variables}_BASE_URL")) else { continue };
+            let options = json!({"baseURL": format!("{address}{below}"), "apiKey": key});
+            config["provider"][provider] = json!({"options": options});
+            let model =
+                program.model.as_deref().and_then(|model| model.strip_prefix(provider)?.strip_prefix('/'));
+            if let Some(model) = model {
+                config["provider"][provider]["models"] = json!({model: {}});
+            }
+        }
         // The user's own settings may come by one of the two ways; they are merged.
         if program.environment.iter().any(|name| name == "OPENCODE_CONFIG") {
             line.env.push(("OPENCODE_CONFIG_CONTENT", config.to_string()));

@@ -466,8 +466,25 @@ pub enum WorktreesCommand {
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Write a systemd unit for the daemon.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "backend")]
     pub service: bool,
+    /// Let this agent program work on every step instead of agentd's own session.
+    #[arg(long, value_name = "PROGRAM")]
+    pub backend: Option<BackendChoice>,
+}
+
+/// Agent programs that `init` knows how to write down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BackendChoice {
+    /// Claude Code.
+    ClaudeCode,
+    /// Codex.
+    Codex,
+    /// Gemini CLI.
+    Gemini,
+    /// OpenCode.
+    #[value(name = "opencode")]
+    OpenCode,
 }
 
 /// `agentd sim`.

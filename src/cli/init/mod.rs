@@ -8,7 +8,7 @@ use minijinja::context;
 use serde_json::json;
 
 use self::kinds::Kind;
-use super::args::InitArgs;
+use super::args::{BackendChoice, InitArgs};
 use super::context::{Context, main_checkout};
 use super::error::CommandError;
 use super::output::Tone;
@@ -20,6 +20,7 @@ use crate::definition::scaffold::RESOLVER;
 use crate::sys::{cage, files};
 
 pub(super) mod kinds;
+mod models;
 
 macro_rules! template {
     ($path:literal) => {
@@ -37,10 +38,12 @@ pub(super) struct Found {
     pub verify: Vec<Vec<String>>,
     /// What these leave behind, as lines of `.gitignore`.
     pub ignore: Vec<String>,
+    /// The agent program that works on every step.
+    pub backend: Option<BackendChoice>,
 }
 
 impl Found {
-    fn new(remote: Option<Remote>, kind: Option<&Kind>) -> Self {
+    fn new(remote: Option<Remote>, kind: Option<&Kind>, backend: Option<BackendChoice>) -> Self {
         let argvs = |argvs: &[&[&str]]| -> Vec<Vec<String>> {
             argvs.iter().map(|argv| argv.iter().map(|word| (*word).to_owned()).collect()).collect()
         };
@@ -51,6 +54,7 @@ impl Found {
             ignore: kind
                 .map(|kind| kind.ignore.iter().map(|line| (*line).to_owned()).collect())
                 .unwrap_or_default(),
+            backend,
         }
     }
 
@@ -58,6 +62,11 @@ impl Found {
     fn missing_programs(&self, env: &Env) -> Vec<String> {
         let path = OsString::from(env.get("PATH").unwrap_or_default());
         let mut missing: Vec<String> = Vec::new();
+        if let Some(program) = self.backend.map(|backend| models::words(backend).1)
+            && cage::which(program.as_ref(), &path).is_none()
+        {
+            missing.push(program.to_owned());
+        }
         for argv in self.setup.iter().chain(&self.verify) {
             // `env NAME=VALUE program` starts the program.
             let own = argv.iter().find(|word| *word != "env" && !word.contains('='));
@@ -92,7 +101,7 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     let fitting = kinds::fitting(&root);
     let kind = chosen(context, &fitting)?;
     let remote = context.block_on(Remote::find(&context.base_path()?, &context.env))?;
-    let found = Found::new(remote, kind);
+    let found = Found::new(remote, kind, args.backend);
     let done = write(&root, &found)?;
     tell(context, &root, &found, &done, (kind, &fitting))
 }
@@ -149,10 +158,20 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
 
 /// A file of the agent. Where there are verify commands, a run is a success only if they pass.
 fn agent_file(path: &str, content: &str, found: &Found) -> String {
-    if path != "agent.json" || found.verify.is_empty() {
+    let own = "\"agentd\": { \"closes\": true }";
+    if path != "agent.json" {
         return content.to_owned();
     }
-    content.replacen("\"closes\": true }", "\"closes\": true, \"requires\": [\"tests_pass\"] }", 1)
+    let mut keys = vec!["\"closes\": true".to_owned()];
+    if !found.verify.is_empty() {
+        keys.push("\"requires\": [\"tests_pass\"]".to_owned());
+    }
+    let Some(backend) = found.backend else {
+        return content.replacen(own, &format!("\"agentd\": {{ {} }}", keys.join(", ")), 1);
+    };
+    keys.push(format!("\"backend\": {}", json!(models::words(backend).0)));
+    keys.push(format!("\"program\": {}", models::program(backend)));
+    content.replacen(own, &format!("\"agentd\": {{\n      {}\n    }}", keys.join(",\n      ")), 1)
 }
 
 /// Adds what is not ignored yet to the repository's `.gitignore`; what stands there stays.
@@ -184,6 +203,7 @@ fn write_new(path: &Path, content: &str) -> Result<bool, files::FileError> {
 
 fn configuration(found: &Found) -> Result<String, CommandError> {
     let remote = found.remote.as_ref();
+    let model = models::model(found.backend);
     render(
         template!("agentd.toml.j2"),
         context! {
@@ -192,13 +212,23 @@ fn configuration(found: &Found) -> Result<String, CommandError> {
             branch => remote.and_then(|remote| remote.default_branch.as_deref()),
             setup => (!found.setup.is_empty()).then(|| toml_argvs(&found.setup)),
             verify => (!found.verify.is_empty()).then(|| toml_argvs(&found.verify)),
+            provider => model.provider,
+            kind => model.kind,
+            variable => model.variable,
+            model => model.name,
+            window => model.window,
+            price => model.price,
+            backend => found.backend.map(|backend| models::words(backend).0),
         },
     )
 }
 
 fn policy(found: &Found) -> Result<String, CommandError> {
     let commands: Vec<String> = found.verify.iter().map(|argv| toml_argv(argv)).collect();
-    render(template!("policy.toml.j2"), context! { commands })
+    render(
+        template!("policy.toml.j2"),
+        context! { commands, backend => found.backend.map(|backend| models::words(backend).0) },
+    )
 }
 
 fn render(template: &str, values: minijinja::Value) -> Result<String, CommandError> {

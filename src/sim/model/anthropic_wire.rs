@@ -186,7 +186,18 @@ impl Check {
             if let Some(fault) = schema_fault(&tool["input_schema"]) {
                 self.say(format!("tools.{place}.input_schema of {name} {fault}"));
             }
-            let known = ["name", "description", "input_schema", "cache_control", "type", "strict"];
+            let known = [
+                "name",
+                "description",
+                "input_schema",
+                "cache_control",
+                "type",
+                "strict",
+                "eager_input_streaming",
+                "defer_loading",
+                "allowed_callers",
+                "input_examples",
+            ];
             for field in tool.as_object().into_iter().flat_map(|tool| tool.keys()) {
                 if !known.contains(&field.as_str()) {
                     self.say(format!("tools.{place}.{field}: Extra inputs are not permitted"));

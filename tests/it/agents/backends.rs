@@ -300,7 +300,7 @@ async fn doctor_looks_for_programs_and_wants_no_model_where_they_do_all_the_work
 }
 
 /// What each step of the scaffolded agent is answered, by words of its prompt.
-const STEPS: [(&str, &str); 4] = [
+pub const STEPS: [(&str, &str); 4] = [
     (
         "# Report",
         r#"{"summary": "s", "limitations": [], "next_action": {"action": "closing", "reason": "done"}}"#,
@@ -338,7 +338,6 @@ async fn scaffolded(sandbox: &str, elsewhere: &str) -> World {
     world
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says why")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_works_on_every_step_of_the_scaffolded_agent_and_only_reads_where_that_one_plans() {
     for mode in ["bubblewrap", "landlock"] {

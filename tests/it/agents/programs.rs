@@ -3,8 +3,9 @@
 
 use serde_json::{Value, json};
 
+use super::backends::STEPS;
 use super::bench::{events, fixer, journal, no_cage, rules};
-use crate::outside::world::World;
+use crate::outside::world::{GREEN, World, text};
 
 /// The line that fixes the issue.
 const LINE: &str = "sed -i 's/\\$1 - \\$2/$1 * (100 - $2) \\/ 100/' lib/cart.sh";
@@ -48,6 +49,22 @@ const OPENCODE: Real = Real {
     edit: "agentd_edit_file",
     model: "simulated/recorded-model",
 };
+
+/// Adds to the scaffolded agent and its policy what `docs/agents.md` shows first.
+fn recipe(world: &World) {
+    let page = include_str!("../../../docs/agents.md");
+    let block = |language: &str| {
+        let start = page.find(&format!("```{language}\n")).unwrap() + language.len() + 4;
+        &page[start..start + page[start..].find("```").unwrap()]
+    };
+    let shown: Value = serde_json::from_str(&format!("{{{}}}", block("json"))).unwrap();
+    let path = world.shop().join(".agent/resolver/agent.json");
+    let mut agent: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    agent["runner"]["agentd"].as_object_mut().unwrap().extend(shown["agentd"].as_object().unwrap().clone());
+    world.write("shop/.agent/resolver/agent.json", &agent.to_string());
+    let policy = std::fs::read_to_string(world.shop().join(".agent/policy.toml")).unwrap();
+    world.write("shop/.agent/policy.toml", &format!("{policy}\n{}", block("toml")));
+}
 
 impl Real {
     /// Says why the test is skipped, where it is.
@@ -211,6 +228,67 @@ impl Real {
         (program, variables)
     }
 
+    /// The agent that `agentd init --backend` writes, as it is: all four steps, by an endpoint, with no other setting.
+    /// `by_hand`: the one that `agentd init` writes, with what the documentation says to add.
+    async fn works_as_init_wrote_it(&self, by_hand: bool) {
+        if self.is_missing() {
+            return;
+        }
+        let (tool, line) = (self.shell.0, self.line(LINE));
+        let world = World::of(1, |scenario| {
+            scenario.model.names.clear();
+            let mut replies = Vec::new();
+            for (words, said) in STEPS {
+                let said: Value = serde_json::from_str(said).unwrap();
+                if words.starts_with("Carry") {
+                    replies.push(json!({"when": {"anywhere": words, "turn": 1, "offers": tool}, "times": 0,
+                        "tool_calls": [{"name": tool, "arguments": line}], "usage": {"input": 100, "output": 20}}));
+                }
+                let mut reply = json!({"when": {"anywhere": words, "offers": tool}, "times": 0, "usage": {"input": 100, "output": 20}});
+                match self.backend {
+                    // It is asked for its output by a tool.
+                    "claude-code" => reply["tool_calls"] = json!([{"name": "StructuredOutput", "arguments": said}]),
+                    _ => reply["text"] = json!(said.to_string()),
+                }
+                replies.push(reply);
+            }
+            replies.push(json!({"times": 0, "text": "A cart"}));
+            scenario.model.replies = serde_json::from_value(Value::Array(replies)).unwrap();
+        })
+        .await;
+        std::fs::remove_dir_all(world.shop().join(".agent")).unwrap();
+        let args = ["init", "--backend", self.backend];
+        let done = world.agentd(if by_hand { &args[..1] } else { &args }).await;
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        if by_hand {
+            recipe(&world);
+        }
+        let api = world.sim.api_url();
+        let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+        let (github, _) = overlay.split_once("[providers").unwrap();
+        let address = match self.backend {
+            "codex" => format!("[providers.openai]\nbase_url = \"{api}/model/openai-responses/v1\"\n"),
+            "gemini" => format!("[providers.gemini]\nbase_url = \"{api}/model/gemini\"\n"),
+            _ => format!("[providers.anthropic]\nbase_url = \"{}\"\n", world.sim.model_url_anthropic()),
+        };
+        world.write(
+            "overlay.toml",
+            &format!("{github}{address}[verify]\ncommands = [[\"sh\", \"tests/run.sh\"]]\n"),
+        );
+        let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
+        for key in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"] {
+            command.env(key, "a-key-of-the-simulator");
+        }
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let output: Value = serde_json::from_slice(&done.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&done.stderr)));
+        let end = (output["stop_detail"].as_str(), output["iterations"].as_u64());
+        assert_eq!(end, (Some("completed"), Some(4)), "{:?}\n{output:#}", world.sim.violations());
+        assert!(!output["warnings"].to_string().contains("cost_unknown"), "{output:#}");
+        world.assert_one_of_each();
+        world.sim.shutdown().await;
+    }
+
     /// A reply that costs more than the run may, and then a tool that takes long: it ends before that does.
     async fn ends_at_the_cap(&self) {
         if self.is_missing() {
@@ -293,6 +371,31 @@ impl Real {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn claude_code_works_as_init_wrote_it() {
+    CLAUDE.works_as_init_wrote_it(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_of_the_documentation_works_as_it_stands() {
+    CLAUDE.works_as_init_wrote_it(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn codex_works_as_init_wrote_it() {
+    CODEX.works_as_init_wrote_it(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gemini_works_as_init_wrote_it() {
+    GEMINI.works_as_init_wrote_it(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_works_as_init_wrote_it() {
+    OPENCODE.works_as_init_wrote_it(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn claude_code_goes_from_label_to_pull_request() {
     CLAUDE.fixes().await;
 }
@@ -365,6 +468,7 @@ async fn c_24_claude_code_asks_the_policy_where_it_is_told_to() {
     let asked = |program: &mut Value| program["permissions"] = json!("policy");
     // Nothing allows a shell: its work is not done.
     let world = CLAUDE.world("Bash", CLAUDE.line(LINE)).await;
+    world.verify(GREEN);
     let (code, output) = CLAUDE.run(&world, asked).await;
     assert_eq!((code, output["change"].as_str()), (Some(0), Some("none")), "{output:#}");
     assert!(journal(&world, &output).contains("\"permission-"), "the question is on the record: {output:#}");
