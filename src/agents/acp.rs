@@ -1,5 +1,6 @@
 //! The Agent Client Protocol: one session, one prompt, over lines of JSON-RPC; permissions are asked of the gate.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +31,14 @@ const INITIALIZE: u64 = 1;
 const NEW_SESSION: u64 = 2;
 const PROMPT: u64 = 3;
 const LOAD_SESSION: u64 = 4;
+const AUTHENTICATE: u64 = 5;
+/// The error of a program that wants to be authenticated first.
+const AUTH_REQUIRED: i64 = -32000;
 /// Messages that may wait for a program that does not read.
 const WAITING: usize = 64;
+
+/// Calls that are remembered until a question comes.
+const MOST_CALLS: usize = 64;
 
 /// Whether a message ends the talk.
 enum Next {
@@ -47,11 +54,20 @@ struct Talk<'a> {
     out: mpsc::Sender<String>,
     /// The request that waits for its answer; the talk has one at a time.
     waiting: u64,
+    /// How it can be authenticated, as it said.
+    methods: Vec<Value>,
+    /// Whether it has been.
+    authenticated: bool,
     /// Whether the session is one that it has loaded: then it has heard the task.
     loaded: bool,
     session: String,
     after_tool: bool,
+    /// Calls of MCP servers' tools that it told of: id, server, tool, arguments. The last ones; a question names the id alone.
+    served: VecDeque<(String, Served)>,
 }
+
+/// A tool of an MCP server that a program calls: server, tool, arguments.
+type Served = (String, String, Value);
 
 impl Launch {
     /// Talks to a program until it has answered the prompt. Dropping the future ends it with everything it started.
@@ -73,9 +89,12 @@ impl Launch {
             entry,
             out,
             waiting: INITIALIZE,
+            methods: Vec::new(),
+            authenticated: false,
             loaded: false,
             session: String::new(),
             after_tool: false,
+            served: VecDeque::new(),
         };
         talk.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
             "protocolVersion": VERSION,
@@ -160,12 +179,13 @@ impl Talk<'_> {
             }
             (None, Some(id)) if id.as_u64() == Some(self.waiting) => match message.get("result") {
                 Some(result) => self.answered(result),
-                None => {
-                    let why = text(&message, "/error/message").unwrap_or_else(|| "no reason".to_owned());
-                    let data =
-                        text(&message, "/error/data").map_or_else(String::new, |data| format!(" ({data})"));
-                    Err(AgentError::Itself(format!("it refused: {why}{data}")))
+                None if self.waiting == NEW_SESSION
+                    && !self.authenticated
+                    && message.pointer("/error/code").and_then(Value::as_i64) == Some(AUTH_REQUIRED) =>
+                {
+                    self.authenticate()
                 }
+                None => Err(AgentError::Itself(format!("it refused: {}", refusal(&message)))),
             },
             (None, Some(_)) => broken("it answers what nobody asked"),
             (None, None) => broken("a message has neither method nor id"),
@@ -181,6 +201,7 @@ impl Talk<'_> {
                         "it speaks version {said} of the protocol, not {VERSION}"
                     )));
                 }
+                self.methods = result["authMethods"].as_array().cloned().unwrap_or_default();
                 let servers: Vec<Value> = self.entry.iter().map(|entry| server(entry)).collect();
                 let loads = result.pointer("/agentCapabilities/loadSession").and_then(Value::as_bool);
                 if let (Some(session), Some(true)) = (self.task.resume.clone(), loads) {
@@ -189,12 +210,9 @@ impl Talk<'_> {
                     self.loaded = true;
                     return self.ask(LOAD_SESSION, "session/load", params);
                 }
-                self.ask(
-                    NEW_SESSION,
-                    "session/new",
-                    json!({"cwd": self.launch.cwd.to_string(), "mcpServers": servers}),
-                )
+                self.new_session()
             }
+            AUTHENTICATE => self.new_session(),
             NEW_SESSION => {
                 let Some(session) = text(result, "/sessionId") else {
                     return Err(AgentError::Itself(
@@ -216,6 +234,30 @@ impl Talk<'_> {
                 }
             }
         }
+    }
+
+    fn new_session(&mut self) -> Result<Next, AgentError> {
+        let servers: Vec<Value> = self.entry.iter().map(|entry| server(entry)).collect();
+        let params = json!({"cwd": self.launch.cwd.to_string(), "mcpServers": servers});
+        self.ask(NEW_SESSION, "session/new", params)
+    }
+
+    /// Authenticates with a method whose variables the program has: nobody is there to sign in.
+    fn authenticate(&mut self) -> Result<Next, AgentError> {
+        self.authenticated = true;
+        let has = |variable: &str| self.launch.variable(variable).is_some();
+        let fits = |method: &&Value| {
+            variables(method).iter().any(|all| !all.is_empty() && all.iter().all(|name| has(name)))
+        };
+        let Some(id) = self.methods.iter().find(fits).and_then(|method| text(method, "/id")) else {
+            let names: Vec<String> = self.methods.iter().filter_map(|method| text(method, "/id")).collect();
+            return Err(AgentError::Itself(format!(
+                "it wants to be authenticated ({}), and none of that works here: give it the variable of a key by \
+                 program.endpoints or program.environment, or the files of a login by program.home",
+                names.join(", ")
+            )));
+        };
+        self.ask(AUTHENTICATE, "authenticate", json!({"methodId": id}))
     }
 
     fn prompt(&mut self) -> Result<Next, AgentError> {
@@ -243,7 +285,15 @@ impl Talk<'_> {
         }
         let allowed = match self.launch.program.permissions {
             Permissions::Cage => true,
-            Permissions::Policy => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+            // A call of agentd's own tools is judged when it comes.
+            Permissions::Policy => match self.served_call(message) {
+                Some((server, ..)) if server == wish::SERVER => true,
+                Some((server, tool, arguments)) => {
+                    let wish = AgentWish { tool: format!("{server}__{tool}"), arguments };
+                    self.task.desk.permit(wish).await == Permission::Allowed
+                }
+                None => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+            },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         let options = message.pointer("/params/options").and_then(Value::as_array);
@@ -260,7 +310,22 @@ impl Talk<'_> {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
     }
 
+    /// The tool of an MCP server that a question is about: as the question says, else as the call was told of before.
+    fn served_call(&self, message: &Value) -> Option<Served> {
+        let call = message.pointer("/params/toolCall")?;
+        let id = text(call, "/toolCallId");
+        let told = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
+        served(call).or_else(|| told.map(|(_, served)| served.clone()))
+    }
+
     fn update(&mut self, message: &Value) {
+        let call = &message["params"]["update"];
+        if let (Some(id), Some(served)) = (text(call, "/toolCallId"), served(call)) {
+            if self.served.len() == MOST_CALLS {
+                self.served.pop_front();
+            }
+            self.served.push_back((id, served));
+        }
         match text(message, "/params/update/sessionUpdate").as_deref() {
             Some("agent_message_chunk") => {
                 let fresh = std::mem::take(&mut self.after_tool);
@@ -320,9 +385,64 @@ impl Talk<'_> {
     }
 }
 
+/// What an error says: its message, and its data whatever that is.
+fn refusal(message: &Value) -> String {
+    let why = text(message, "/error/message").unwrap_or_else(|| "no reason".to_owned());
+    match message.pointer("/error/data") {
+        None | Some(Value::Null) => why,
+        Some(Value::String(data)) => format!("{why} ({data})"),
+        Some(data) => match text(data, "/message").or_else(|| text(data, "/details")) {
+            Some(words) => format!("{why} ({words})"),
+            None => format!("{why} ({data})"),
+        },
+    }
+}
+
+/// Sets of variables of which each is enough for a way to authenticate: those that it lists, else what its id is called.
+fn variables(method: &Value) -> Vec<Vec<String>> {
+    let listed: Vec<String> =
+        method["vars"].as_array().into_iter().flatten().filter_map(|one| text(one, "/name")).collect();
+    let id = text(method, "/id").unwrap_or_default();
+    let id = id.replace(|c: char| !c.is_ascii_alphanumeric(), "_").to_ascii_uppercase();
+    if listed.is_empty() { vec![vec![id.clone()], vec![format!("{id}_API_KEY")]] } else { vec![listed] }
+}
+
 /// agentd's own tools, as a session is told of them.
 fn server(entry: &Entry) -> Value {
     json!({"name": wish::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
+}
+
+/// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in its input, its title
+/// or its name, each in its own way.
+fn served(call: &Value) -> Option<Served> {
+    let input = |place: &str| call.pointer(place).filter(|input| input.is_object()).cloned();
+    if let (Some(server), Some(tool)) = (text(call, "/rawInput/server"), text(call, "/rawInput/tool")) {
+        return Some((server, tool, input("/rawInput/arguments").unwrap_or_else(|| json!({}))));
+    }
+    let arguments = input("/rawInput").unwrap_or_else(|| json!({}));
+    let places = ["/_meta/claudeCode/toolName", "/_meta/toolName", "/rawInput/tool_name", "/title"];
+    places.iter().filter_map(|place| text(call, place)).find_map(|name| {
+        let (server, tool) = named(&name)?;
+        Some((server, tool, arguments.clone()))
+    })
+}
+
+/// Server and tool of a name such as `mcp__server__tool` or `tool (server MCP Server)`; of agentd's own server, whose name is
+/// known, also where nothing else marks it.
+fn named(name: &str) -> Option<(String, String)> {
+    let plain =
+        |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    let of = |server: &str, tool: &str| {
+        (plain(server) && plain(tool)).then(|| (server.to_owned(), tool.to_owned()))
+    };
+    if let Some((server, tool)) = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+        return of(server, tool);
+    }
+    if let Some((tool, rest)) = name.split_once(" (") {
+        return of(rest.strip_suffix(" MCP Server)")?, tool);
+    }
+    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(wish::SERVER)?;
+    of(wish::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
 }
 
 /// What is asked for.
@@ -363,9 +483,12 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         entry: None,
         out,
         waiting: INITIALIZE,
+        methods: Vec::new(),
+        authenticated: false,
         loaded: false,
         session: String::new(),
         after_tool: false,
+        served: VecDeque::new(),
     };
     let mut lines = Lines::new(output);
     while let Ok(Line::Text(line)) = lines.next().await {
@@ -381,5 +504,50 @@ async fn write(mut stdin: ChildStdin, mut inbox: mpsc::Receiver<String>) {
         if stdin.write_all(message.as_bytes()).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_of_a_server_is_known_by_its_name_in_each_of_the_forms() {
+        let own = |tool: &str| Some(("agentd".to_owned(), tool.to_owned()));
+        for (name, expected) in [
+            ("mcp__agentd__edit_file", own("edit_file")),
+            ("mcp__docs__look_up", Some(("docs".to_owned(), "look_up".to_owned()))),
+            ("edit_file (agentd MCP Server)", own("edit_file")),
+            ("mcp_agentd_edit_file", own("edit_file")),
+            ("agentd_edit_file", own("edit_file")),
+            ("agentd/edit_file", own("edit_file")),
+            ("agentd__agent__final_report", own("agent__final_report")),
+            ("agentdx_edit_file", None),
+            ("rm -rf agentd_x", None),
+            ("agentd_x; rm -rf .", None),
+            ("Edit lib/cart.sh", None),
+        ] {
+            assert_eq!(named(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_its_data_whatever_that_is() {
+        let of = |data: Value| refusal(&json!({"error": {"message": "No", "data": data}}));
+        assert_eq!(of(Value::Null), "No");
+        assert_eq!(of(json!("because")), "No (because)");
+        assert_eq!(of(json!({"details": "no model"})), "No (no model)");
+        assert_eq!(of(json!({"code": 7})), "No ({\"code\":7})");
+    }
+
+    #[test]
+    fn a_way_to_authenticate_says_its_variables_or_is_called_by_them() {
+        let listed = json!({"id": "openai-api-key", "vars": [{"name": "OPENAI_API_KEY"}]});
+        assert_eq!(variables(&listed), [["OPENAI_API_KEY"]]);
+        assert_eq!(
+            variables(&json!({"id": "gemini-api-key"})),
+            [["GEMINI_API_KEY"], ["GEMINI_API_KEY_API_KEY"]]
+        );
+        assert_eq!(variables(&json!({"id": "openai"})), [["OPENAI"], ["OPENAI_API_KEY"]]);
     }
 }

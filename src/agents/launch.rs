@@ -78,12 +78,7 @@ impl Launch {
     /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
     /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
-        let inside = self.caged.iter().flat_map(|caged| &caged.environment);
-        let known = |name: &str| {
-            let value =
-                inside.clone().chain(&self.environment).find(|(known, _)| known == name)?.1.to_str()?;
-            Some(value.to_owned())
-        };
+        let known = |name: &str| self.variable(name);
         let line = command_line::of(&self.program, self.caged.is_some(), task, entry, &known);
         self.prepare(&line).await?;
         let (program, first) = self
@@ -105,6 +100,13 @@ impl Launch {
             None if self.program.backend == Backend::Acp => self.talk(spec, task, entry).await,
             None => command(spec, task).await,
         }
+    }
+
+    /// The value of a variable that the program is given.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        let inside = self.caged.iter().flat_map(|caged| &caged.environment);
+        let value = inside.chain(&self.environment).find(|(known, _)| known == name)?.1.to_str()?;
+        Some(value.to_owned())
     }
 
     /// Writes what the program reads at its start.

@@ -138,6 +138,11 @@ impl Drop for Proxy {
     }
 }
 
+/// Whether an address is the proxy's own, as programs know it.
+fn is_own(host: &str, port: Option<u16>) -> bool {
+    port == Some(PROXY_PORT) && matches!(host, "127.0.0.1" | "localhost")
+}
+
 impl Shared {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
         // One cage does not take what others need.
@@ -187,12 +192,9 @@ impl Shared {
         if request.method() == Method::CONNECT {
             return self.tunnel(request).await;
         }
-        let own = |port: Option<u16>, host: &str| {
-            port == Some(PROXY_PORT) && matches!(host, "127.0.0.1" | "localhost")
-        };
         match request.uri().authority().map(|authority| split(authority.as_str())) {
             None => self.endpoint(request).await,
-            Some(Some((host, port))) if own(port, &host) => self.endpoint(request).await,
+            Some(Some((host, port))) if is_own(&host, port) => self.endpoint(request).await,
             Some(Some(_)) if request.uri().scheme_str() == Some("http") => self.pass(request).await,
             Some(_) => {
                 told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read; https needs CONNECT\n")
@@ -217,6 +219,9 @@ impl Shared {
         let Some((host, Some(port))) = asked else {
             return told(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
         };
+        if is_own(&host, Some(port)) {
+            return self.tunnel_here(request);
+        }
         if self.rules.rule(&host, port).is_none() {
             return self.refuse(&host, port);
         }
@@ -231,6 +236,37 @@ impl Shared {
             tokio::select! {
                 () = shared.ended.cancelled() => {}
                 () = shared.carry(TokioIo::new(inner), outer, &host, port) => {}
+            }
+        });
+        told(StatusCode::OK, "")
+    }
+
+    /// A tunnel to the proxy itself: some programs take one to every address, also to that of an endpoint.
+    fn tunnel_here(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            let Ok(inner) = hyper::upgrade::on(request).await else { return };
+            let within = Arc::clone(&shared);
+            let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                let shared = Arc::clone(&within);
+                async move {
+                    let tunnels = request.method() == Method::CONNECT;
+                    Ok::<_, Infallible>(match tunnels {
+                        true => told(StatusCode::BAD_REQUEST, "agentd: a tunnel within a tunnel\n"),
+                        false => shared.endpoint(request).await,
+                    })
+                }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_WITHIN)
+                .max_buf_size(LARGEST_HEAD)
+                .serve_connection(inner, service);
+            tokio::select! {
+                () = shared.ended.cancelled() => {}
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!(%error, "a tunnel to an endpoint ended");
+                }
             }
         });
         told(StatusCode::OK, "")

@@ -56,7 +56,7 @@ fn key(headers: &HeaderMap) -> Option<String> {
 }
 
 fn read(post: &Post<'_>) -> Result<Asked, Vec<Broken>> {
-    let body = post.body;
+    let body = &camel(post.body);
     let mut check = Check::default();
     let Some(object) = body.as_object() else {
         check.say("the body is not a JSON object");
@@ -91,6 +91,45 @@ fn read(post: &Post<'_>) -> Result<Asked, Vec<Broken>> {
         tools,
         turn: contents.iter().filter(|content| content["role"] == "model").count() + 1,
     })
+}
+
+/// What callers say in their own words, which no spelling changes.
+const OPAQUE: [&str; 7] = [
+    "args",
+    "response",
+    "parameters",
+    "parametersJsonSchema",
+    "responseSchema",
+    "responseJsonSchema",
+    "labels",
+];
+
+/// The same with the API's names as `camelCase`: it takes `snake_case` as well.
+fn camel(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(camel).collect(),
+        Value::Object(object) => {
+            let named = |name: &str| {
+                let mut words = name.split('_');
+                let mut whole = words.next().unwrap_or_default().to_owned();
+                for word in words {
+                    let mut letters = word.chars();
+                    whole.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+                    whole.push_str(letters.as_str());
+                }
+                whole
+            };
+            object
+                .iter()
+                .map(|(name, value)| {
+                    let name = if name.starts_with('_') { name.clone() } else { named(name) };
+                    let value = if OPAQUE.contains(&name.as_str()) { value.clone() } else { camel(value) };
+                    (name, value)
+                })
+                .collect()
+        }
+        other => other.clone(),
+    }
 }
 
 fn text_of(content: &Value) -> String {
@@ -139,6 +178,11 @@ impl Check {
             "thinkingConfig",
             "responseMimeType",
             "responseSchema",
+            "responseJsonSchema",
+            "responseModalities",
+            "presencePenalty",
+            "frequencyPenalty",
+            "mediaResolution",
             "seed",
         ];
         for field in settings.as_object().into_iter().flat_map(|settings| settings.keys()) {

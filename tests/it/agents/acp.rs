@@ -20,8 +20,13 @@ case $mode in
   floods) tr '\0' x </dev/zero ;;
   ignores-signals) trap '' TERM INT HUP; sleep 31.9 & sleep 31.9; sleep 31.9 ;;
 esac
-say '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":LOADS}}}'
+say '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":LOADS},"authMethods":[{"id":"browser"},{"id":"some-key","vars":[{"name":"MODEL_KEY"}]}]}}'
 read -r line
+case $mode in
+  wants-a-key|wants-another) say '{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Authentication required"}}'; read -r line
+    case $line in *'"methodId":"some-key"'*) say '{"jsonrpc":"2.0","id":5,"result":{}}'; read -r line;; *) exit 4;; esac
+    case $mode in wants-another) say '{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Authentication required","data":{"details":"the key is wrong"}}}'; read -r line; exit 4;; esac ;;
+esac
 case $line in *session/load*)
   words "old words"; say '{"jsonrpc":"2.0","id":4,"result":null}'; read -r prompt
   FIXED; words "loaded: $(printf %s "$line" | grep -o '"sessionId":"[a-z]*"' | tr -d '"'), $(printf %s "$prompt" | grep -c 'You fix issues')"; finish ;;
@@ -37,6 +42,7 @@ case $mode in
   asks) permission 9 lib/cart.sh; case "$answer" in *'"yes"'*) FIXED;; esac
     permission 10 .github/workflows/ci.yml; case "$answer" in *'"no"'*) words "I was refused once";; esac; finish ;;
   writes-outside) echo broken > "$2"; words "written"; FIXED; finish ;;
+  wants-a-key) FIXED; words "signed in"; finish ;;
   forks) setsid sleep 31.6 >/dev/null 2>&1 & (sleep 31.6 >/dev/null 2>&1 &) ; FIXED; words "forked"; finish ;;
   prints-secrets) FIXED; words "the key is $A_SECRET"; finish ;;
 esac
@@ -87,6 +93,24 @@ async fn misbehaviour_ends_as_a_failure_of_the_program_and_leaves_nothing_runnin
     }
     let left = std::process::Command::new("pgrep").args(["-f", "sleep 31.9"]).output().unwrap();
     assert_eq!(text(&left.stdout), "");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_authenticated_once_with_the_key_that_it_has_and_a_refusal_says_why() {
+    let world = World::new(0).await;
+    let (code, output) = run(&world, "wants-another", false).await;
+    assert_eq!((code, output["stop_detail"].as_str()), (Some(1), Some("agent_cli_failed")), "{output:#}");
+    assert!(message(&output).contains("Authentication required (the key is wrong)"), "{output:#}");
+    let (code, output) = run(&world, "wants-a-key", false).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(message(&output).contains("signed in"), "{output:#}");
+    // Without a variable for any of its ways it is said what it lacks.
+    let agent = script(&world, "agent.sh", &AGENT.replace("FIXED", FIX).replace("LOADS", "false"));
+    fixer(&world, "acp", &json!({"argv": [agent, "wants-a-key"], "sandbox": "off"}));
+    let (_, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+    let told = message(&output);
+    assert!(told.contains("browser, some-key") && told.contains("program.endpoints"), "{output:#}");
     world.finish().await;
 }
 

@@ -223,6 +223,8 @@ async fn a_program_works_with_a_key_that_it_never_holds() {
          -H 'content-type: application/json' -d '{request}' $ANTHROPIC_BASE_URL/v1/messages\n\
          try aside curl -sS --path-as-is $ANTHROPIC_BASE_URL/../../repos/demo/shop\n\
          try unknown curl -sS http://127.0.0.1:3128/other/v1/messages\n\
+         try by-itself curl -sS --noproxy '' -x $http_proxy http://127.0.0.1:3128/other/v1/messages\n\
+         try tunnelled curl -sS --noproxy '' -p -x $http_proxy http://127.0.0.1:3128/other/v1/messages\n\
          try directly curl -sS http://{}/\n\
          cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'\n",
         authority(&world)
@@ -233,7 +235,9 @@ async fn a_program_works_with_a_key_that_it_never_holds() {
     let report = report(&output);
     assert!(said(&report, "model").contains("hello from the model"), "{report}");
     assert!(said(&report, "aside").contains("leaves the endpoint"), "{report}");
-    assert!(said(&report, "unknown").contains("there is no endpoint"), "{report}");
+    for way in ["unknown", "by-itself", "tunnelled"] {
+        assert!(said(&report, way).contains("there is no endpoint"), "{way}: {report}");
+    }
     assert!(said(&report, "directly").contains("Failed to connect"), "{report}");
     assert!(report.contains("ANTHROPIC_API_KEY=held-by-agentd"), "{report}");
     let all = journal(&world, &output);

@@ -5,6 +5,7 @@
 )]
 
 mod acp;
+mod acp_programs;
 mod backends;
 pub mod bench;
 pub mod cage;
