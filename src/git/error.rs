@@ -87,6 +87,15 @@ pub enum GitError {
         /// What git said.
         detail: String,
     },
+    /// A submodule's remote could not be reached.
+    #[error(
+        "a submodule could not be filled, its remote was not reached: {detail}; where runs can do without submodules, write \
+         submodules = \"never\" under [worktree]"
+    )]
+    SubmoduleAway {
+        /// What git said.
+        detail: String,
+    },
     /// The repository's own configuration would redirect what agentd sends.
     #[error(
         "the repository's own configuration sets {key}, which decides where code and credentials go; \

@@ -12,6 +12,7 @@ pub mod needs;
 pub mod submodules;
 pub mod prepare;
 mod compared;
+pub mod uncarried;
 pub mod worktree;
 mod exclude;
 pub mod snapshot;

@@ -69,7 +69,11 @@ pub fn unmerged(text: &str) -> Vec<String> {
     files
 }
 
-/// `ls-files --stage -z`: the first submodule.
-pub fn first_submodule(text: &str) -> Option<String> {
-    text.split('\0').find_map(|line| Some(line.strip_prefix("160000 ")?.split_once('\t')?.1.to_owned()))
+/// `ls-files --stage -z`: the submodules, each with its commit.
+pub fn submodule_entries(text: &str) -> Vec<(String, String)> {
+    let entry = |line: &str| {
+        let (start, path) = line.strip_prefix("160000 ")?.split_once('\t')?;
+        Some((path.to_owned(), start.split(' ').next()?.to_owned()))
+    };
+    text.split('\0').filter_map(entry).collect()
 }

@@ -1,11 +1,10 @@
 //! Listing worktrees, and retiring those whose work is safely elsewhere; the rest is kept, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use super::output;
 use super::place::{Entry, Head, entries, resolved};
 use super::worktree::Worktree;
 use crate::domain::name::{BranchName, CommitId};
@@ -192,9 +191,18 @@ impl Checkout {
         let gone = files::measure(path.as_path());
         let kept_as = format!("refs/agentd/retired/{branch}");
         self.set_ref(&kept_as, &tip).await?;
-        // Without force: git itself looks once more for changes.
         let (place, worktree) = (path.to_string(), self.existing(entry, path));
-        let mut call = self.call(["worktree", "remove", "--", place.as_str()]).await?;
+        // Without force git itself looks once more for changes; but it removes nothing that has submodules, which were
+        // looked at here.
+        let force = match &worktree {
+            Some(worktree) => !worktree.submodules().await?.is_empty() && worktree.status().await?.is_empty(),
+            None => false,
+        };
+        let args = ["worktree", "remove"]
+            .into_iter()
+            .chain(force.then_some("--force"))
+            .chain(["--", place.as_str()]);
+        let mut call = self.call(args).await?;
         if let Some(worktree) = worktree {
             let excluded = worktree.exclude_file().await?.to_string();
             call = call.config([("core.excludesFile".to_owned(), excluded)]);
@@ -226,24 +234,28 @@ impl Checkout {
 }
 
 impl Worktree {
-    /// A repository in it that is not its own, ignored or not: it may have commits that are nowhere else. Submodules count,
-    /// too: git removes no worktree that has any.
+    /// A repository in it that is not its own, ignored or not: it may have commits that are nowhere else. A submodule that is
+    /// as it was filled has none.
     async fn nested_repository(&self) -> Result<Option<String>, GitError> {
-        let staged = self.call(["ls-files", "--stage", "-z"]).await?.text().await?;
-        if let Some(path) = output::first_submodule(&staged) {
-            return Ok(Some(path));
+        let mut untouched = Vec::new();
+        for (path, commit) in self.submodules().await? {
+            if !self.is_untouched(&path, &commit).await? {
+                return Ok(Some(path));
+            }
+            untouched.push(self.path().join(&path).as_path().to_owned());
         }
         let root = self.path().as_path().to_owned();
-        let found = tokio::task::spawn_blocking(move || nested_below(&root));
+        let found = tokio::task::spawn_blocking(move || nested_below(&root, &untouched));
         found.await.map_err(|error| GitError::Lost(error.to_string()))
     }
 }
 
-fn nested_below(root: &Path) -> Option<String> {
+/// `known`: folders whose own `.git` is not one of those that are looked for.
+fn nested_below(root: &Path, known: &[PathBuf]) -> Option<String> {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let own = folder == root && entry.file_name() == ".git";
+            let own = (folder == root || known.contains(&folder)) && entry.file_name() == ".git";
             if entry.file_name() == ".git" && !own {
                 return Some(folder.strip_prefix(root).unwrap_or(&folder).display().to_string());
             }

@@ -151,7 +151,11 @@ impl Worktree {
         ];
         let protocols =
             remote.map_or_else(Protocols::usual, |remote| Protocols::usual().and_of(remote.url()));
-        self.call(update).await?.network("a submodule's remote", protocols.remote_only()).done().await
+        let filled = self.call(update).await?.network("a submodule's remote", protocols.remote_only()).done();
+        filled.await.map_err(|error| match error {
+            GitError::Network { detail, .. } => GitError::SubmoduleAway { detail },
+            other => other,
+        })
     }
 }
 

@@ -50,6 +50,13 @@ pub async fn of_worktree(
     };
     let bringing = bringing(run, site, worktree, ((&head, Some(&tree)), &known)).await?;
     problems.extend(self::problems(run, site, (worktree, words), &bringing).await?);
+    for (path, files) in worktree.edited_submodules().await? {
+        let why = format!(
+            "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
+             commit and push them in the submodule's own repository"
+        );
+        problems.push(Problem { path, why, of: None });
+    }
     Ok(stop(run, worktree, problems, "committed"))
 }
 
@@ -137,6 +144,13 @@ async fn problems(
                 note(told(why));
             }
         }
+    }
+    let made = bringing.changes.iter().filter(|change| change.kind == BroughtKind::File);
+    let made: Vec<&str> = made.map(|change| change.path.as_str()).collect();
+    for path in worktree.whole_under_lfs(&made).await? {
+        let why = "it is under Git LFS (.gitattributes), and git would get the whole file: git-lfs is not installed here, or \
+                   worktree.lfs leaves it out; install it, or leave the file as it was";
+        problem(&path, None, why.to_owned());
     }
     let scan = SecretScan::new(&run.plan.redactor);
     let names = bringing

@@ -103,7 +103,8 @@ impl Connection {
         }
     }
 
-    /// Calls a tool, once: a call is never repeated, whatever happens to it (C-14). A server that is gone is started
+    /// Calls a tool, once: a call is never repeated, whatever happens to it (C-14), but where a server answers that it no longer
+    /// knows the session, and so did nothing. A server that is gone is started
     /// again first, no sooner than its back-off allows; all of it within `limit`. Dropping the future tells the server.
     pub(super) async fn call(
         &self,
@@ -231,8 +232,9 @@ impl Connection {
             .map_err(|error| failed(error.to_string()))?;
         let config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(custom)
-            // An expired session is begun anew between calls, by us: a call is sent once.
-            .reinit_on_expired_session(false);
+            // A server that no longer knows the session has not looked at what it was sent: it is begun anew, and that sent
+            // again, once.
+            .reinit_on_expired_session(true);
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
 

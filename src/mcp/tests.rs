@@ -334,6 +334,28 @@ async fn streamable_http_with_headers() {
     web.close().await;
 }
 
+#[tokio::test]
+async fn a_session_that_the_server_has_forgotten_is_begun_anew_and_the_call_sent_again() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let ServerTransport::Stdio { args, .. } = place.server(&["--http", "--sessions"]).transport else {
+        panic!()
+    };
+    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
+    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
+    let mut port = String::new();
+    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
+    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
+    let config = ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() });
+    let web = place.connection(config).await;
+    assert_eq!(said(&web, "echo", json!({ "text": "one" })).await.unwrap(), "one");
+    drop(said(&web, "exit", json!({})).await);
+    assert_eq!(said(&web, "echo", json!({ "text": "two" })).await.unwrap(), "two");
+    let notes = place.notes();
+    let count = |line: &str| notes.iter().filter(|note| *note == line).count();
+    assert_eq!((count("session"), count("call echo")), (2, 2), "{notes:?}");
+    web.close().await;
+}
+
 /// Runs an installer; `None`, with the reason said, where it fails (no registry in reach).
 async fn installed(place: &Place, program: &str, args: &[&str]) -> Option<()> {
     let spec = ProcessSpec::new(program, &place.path())

@@ -1,7 +1,7 @@
 """An MCP server for tests, in plain Python: tools/list and tools/call over stdio, or over HTTP with --http.
 
 Tools: echo, big{bytes} (in lines of 40 with lines{true}), sleep{ms}, fail{class}, refuse, whoami, count, environment, exit, child.
-Flags: --http (prints its port), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
+Flags: --http (prints its port), --sessions (with it: sessions, forgotten whenever the tool "exit" would be called), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
 (appends what happens: start, call NAME, cancelled), --name WORD (only tools whose name begins with it).
 """
 
@@ -115,13 +115,31 @@ def answer(message):
     return {**reply, "error": {"code": -32601, "message": f"no method {method}"}}
 
 
+SESSIONS = []
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         note(f"header {self.headers.get('x-test')}")
+        if "--sessions" in ARGS:
+            method, name = message.get("method"), (message.get("params") or {}).get("name")
+            if method == "initialize":
+                note("session")
+                SESSIONS.append(f"s{len(SESSIONS)}")
+            elif self.headers.get("mcp-session-id") not in SESSIONS[-1:]:
+                self.send_response(404)
+                self.send_header("content-length", "0")
+                self.end_headers()
+                return
+            elif name == "exit":
+                SESSIONS.append("forgotten")
+                message["params"]["name"] = "count"
         reply = answer(message)
         body = b"" if reply is None else json.dumps(reply).encode()
         self.send_response(200 if reply else 202)
+        if SESSIONS:
+            self.send_header("mcp-session-id", SESSIONS[-1])
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()

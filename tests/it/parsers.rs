@@ -690,7 +690,7 @@ fn of_git() -> Vec<Parser> {
                 + size(&output::under_lfs(text))
                 + size(&output::others(text))
                 + size(&output::unmerged(text))
-                + size(&output::first_submodule(text))
+                + size(&output::submodule_entries(text))
                 + size(&output::declared(text.as_bytes()))
                 + size(&output::submodules(text.as_bytes()))
         }),

@@ -524,10 +524,11 @@ async fn i21_a_submodule_that_a_caged_command_replaced_runs_nothing_on_the_host(
         let world = World::of(3, |scenario| {
             let cart = scenario.repositories[0].commits[0].files["lib/cart.sh"].clone();
             let fixed = cart.replace("echo $(($1 - $2))", "echo $(($1 * (100 - $2) / 100))");
-            let plant = "rm -rf vendor && git init -q vendor && cd vendor && \
-                 git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && echo '* filter=evil' > .gitattributes && \
-                 echo one > f && git add f && git config filter.evil.clean \"touch $PLACE/ran-clean; cat\" && \
-                 git config core.fsmonitor \"touch $PLACE/ran-fsmonitor; false\" && echo two > f";
+            // Its files are as they were, so that nothing is refused before.
+            let plant = "mv vendor old && rm -f old/.git && git init -q vendor && cp -r old/. vendor/ && rm -rf old && cd vendor && \
+                 echo '* filter=evil' > .git/info/attributes && git add -A && \
+                 git -c user.name=a -c user.email=a@b commit -q -m x && git config filter.evil.clean \"touch $PLACE/ran-clean; cat\" && \
+                 git config core.fsmonitor \"touch $PLACE/ran-fsmonitor; false\" && find . -name .git -prune -o -type f -exec touch -d 2001-01-01 {} +";
             let reply = serde_json::json!({
                 "when": { "contains": "Carry out the plan" },
                 "tool_calls": [

@@ -4,7 +4,7 @@ mod checks;
 mod closing;
 mod completion;
 mod corpora;
-mod outside;
+pub mod outside;
 mod programs;
 mod routes;
 mod sessions;

@@ -357,13 +357,19 @@ async fn sixteen_worktrees_of_one_repository_in_parallel_are_all_there() {
 async fn submodules_are_filled() {
     let ground = Ground::new().await;
     let library = Ground::named("library").await;
-    let (_served, from) = library.served();
+    let (served, from) = library.served();
     ground.git(&["submodule", "--quiet", "add", from.as_str(), "vendor/lib"]).await;
     ground.git(&["commit", "-qm", "library"]).await;
     let ready = ground.prepare(7).await.unwrap();
     assert_eq!(ground.read(".worktrees/issue-7/vendor/lib/src/lib.rs"), "pub fn f() {}\n");
     assert_eq!(ready.warnings, Vec::<String>::new());
     assert_eq!(ready.worktree.status().await.unwrap(), []);
+    drop(served);
+    let error = ground.prepare(9).await.map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("its remote was not reached") && error.contains("submodules = \"never\""),
+        "{error}"
+    );
     let mut plan = ground.plan(8, None).await;
     plan.population.submodules = false;
     let ready = ground.checkout().await.prepare_worktree(&plan).await.unwrap();

@@ -133,3 +133,66 @@ async fn a_worktree_that_was_made_since_the_plan_stays() {
     assert_eq!(report[0].outcome, PruneOutcome::Kept { reason: "it was made only now".into() });
     assert!(ground.exists(".worktrees/issue-1"));
 }
+
+/// A merged worktree of an issue, with a submodule in it.
+async fn with_submodule() -> (Ground, (Ground, super::Served), agentd::git::worktree::Worktree) {
+    let ground = Ground::new().await;
+    let library = Ground::named("library").await;
+    let (served, from) = library.served();
+    ground.git(&["submodule", "--quiet", "add", from.as_str(), "vendor/lib"]).await;
+    ground.git(&["commit", "-qm", "library"]).await;
+    let tree = ground.prepare(7).await.unwrap().worktree;
+    (ground, (library, served), tree)
+}
+
+#[tokio::test]
+async fn a_merged_worktree_goes_with_a_submodule_that_is_as_it_was() {
+    let (ground, _served, _) = with_submodule().await;
+    let report = ground.checkout().await.prune(&plan(&ground).await).await.unwrap();
+    assert!(matches!(report[0].outcome, PruneOutcome::Removed { .. }), "{report:?}");
+    assert!(!ground.exists(".worktrees/issue-7"));
+    // What an earlier one left is in the way of none that follows.
+    let again = ground.prepare(8).await.unwrap();
+    assert_eq!(ground.read(".worktrees/issue-8/vendor/lib/src/lib.rs"), "pub fn f() {}\n");
+    assert_eq!(again.worktree.edited_submodules().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_submodule_with_something_of_its_own_keeps_its_worktree() {
+    for what in ["edit", "new", "commit", "branch", "stash"] {
+        let (ground, _served, tree) = with_submodule().await;
+        let lib = tree.path().join("vendor/lib");
+        let edit = || ground.write(".worktrees/issue-7/vendor/lib/src/lib.rs", "pub fn g() {}\n");
+        let ada = ["-c", "user.name=A", "-c", "user.email=a@b"];
+        let commit = ["commit", "-qam", "own"];
+        match what {
+            "edit" => edit(),
+            "new" => ground.write(".worktrees/issue-7/vendor/lib/new.txt", "x\n"),
+            "stash" => {
+                edit();
+                ground.git_in(&lib, &[&ada[..], &["stash", "-q"]].concat()).await;
+            }
+            _ => {
+                let before = ground.git_in(&lib, &["rev-parse", "HEAD"]).await;
+                ground.git_in(&lib, &["checkout", "-q", "-b", "own"]).await;
+                edit();
+                ground.git_in(&lib, &[&ada[..], &commit[..]].concat()).await;
+                if what == "branch" {
+                    ground.git_in(&lib, &["checkout", "-q", &before]).await;
+                }
+            }
+        }
+        let report = ground.checkout().await.prune(&plan(&ground).await).await.unwrap();
+        assert!(matches!(report[0].outcome, PruneOutcome::Kept { .. }), "{what}: {report:?}");
+        assert!(ground.exists(".worktrees/issue-7/vendor/lib/src/lib.rs"), "{what}");
+        let edited = tree.edited_submodules().await.unwrap();
+        assert_eq!(!edited.is_empty(), ["edit", "new"].contains(&what), "{what}: {edited:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_tools_leave_in_a_submodule_is_no_edit_of_it() {
+    let (ground, _served, tree) = with_submodule().await;
+    ground.write(".worktrees/issue-7/vendor/lib/__pycache__/a.pyc", "x\n");
+    assert_eq!(tree.edited_submodules().await.unwrap(), []);
+}

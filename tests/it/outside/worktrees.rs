@@ -1,8 +1,9 @@
 //! Worktrees from outside: what they hold beside the repository's files, and what may be removed.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::world::World;
+use super::world::{World, basic};
+use crate::flow::outside::{reply, run, says, shop};
 
 fn configure(world: &World, more: &str) {
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
@@ -130,7 +131,7 @@ async fn x_018_c_13_the_wall_time_holds_for_setup_and_servers_and_finished_work_
         assert!(began.elapsed() < std::time::Duration::from_secs(45), "{waits}: {:?}", began.elapsed());
         world.sim.shutdown().await;
     }
-    let world = super::solo::solo(vec![super::solo::reports("Done.", serde_json::json!([]))], None, "").await;
+    let world = super::solo::solo(vec![super::solo::reports("Done.", json!([]))], None, "").await;
     world.verify("[[\"sleep\", \"9\"]]");
     let args = ["run", "--issue", "7", "--agent", "solo", "--max-wall-time", "8s"];
     let (code, output) = world.json(&args).await;
@@ -143,7 +144,7 @@ async fn x_018_c_13_the_wall_time_holds_for_setup_and_servers_and_finished_work_
 async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_deleted() {
     let world = World::new(1).await;
     configure(&world, "[worktree]\nsparse = [\"lib\", \"tests\"]\n");
-    let header = format!("http.extraHeader=Authorization: Basic {}", super::world::basic());
+    let header = format!("http.extraHeader=Authorization: Basic {}", basic());
     world.write("shop/big/data.txt", "large");
     world.git(&world.shop(), &["add", "big"]).await;
     world.git(&world.shop(), &["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "big"]).await;
@@ -158,4 +159,32 @@ async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_del
     let status = world.git(&world.shop(), &["status", "--porcelain", "--untracked-files=no"]).await;
     assert_eq!(status, "");
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_under_lfs_is_not_committed_whole_where_nothing_takes_its_content() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if agentd::sys::cage::which("git-lfs".as_ref(), &path).is_some() {
+        eprintln!("skipped: git-lfs is installed here");
+        return;
+    }
+    let pointer =
+        format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 4\n", "a".repeat(64));
+    for (content, ends) in [("whole\n", "policy_denied"), (pointer.as_str(), "completed")] {
+        let write = reply(json!({"tool_calls": [
+            {"name": "write_file", "arguments": {"path": "logo.bin", "content": content}}]}));
+        let (world, _) = shop(vec![write, says("handoff"), says("closing")]).await;
+        let checkout = world.shop();
+        world.write("shop/.gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+        world.git(&checkout, &["add", ".gitattributes"]).await;
+        world.git(&checkout, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "lfs"]).await;
+        let header = format!("http.extraHeader=Authorization: Basic {}", basic());
+        world.git(&checkout, &["-c", &header, "push", "-q", "origin", "HEAD:develop"]).await;
+        let (_, output) = run(&world).await;
+        assert_eq!(output["stop_detail"], ends, "{output:#}");
+        let told = output.to_string();
+        assert_eq!(told.contains("git-lfs is not installed here"), ends != "completed", "{output:#}");
+        assert_eq!(world.sim.pulls("demo/shop").len(), usize::from(ends == "completed"), "{output:#}");
+        world.finish().await;
+    }
 }

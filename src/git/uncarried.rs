@@ -1,0 +1,148 @@
+//! Work in a worktree that no commit of it would carry: edits inside of submodules, and files whose content belongs to Git LFS
+//! where its program is not there to take it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use git2::{Oid, Repository, Status, StatusOptions};
+
+use super::error::GitError;
+use super::output;
+use super::worktree::Worktree;
+use crate::domain::exclude::is_built_in_folder;
+use crate::sys::files;
+
+/// How a file begins that stands for one under Git LFS.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+/// Largest such file, in bytes.
+const LARGEST_POINTER: u64 = 1024;
+/// Deepest folder among the submodules' own repositories.
+const DEEPEST: usize = 8;
+
+impl Worktree {
+    /// Submodules with files that were changed or are new, with their number. Their own repositories are looked at where git
+    /// keeps them, which no agent writes to; what stands in the folder as `.git` is not followed.
+    pub async fn edited_submodules(&self) -> Result<Vec<(String, usize)>, GitError> {
+        let all = self.submodules().await?;
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (root, modules) = (self.path().clone(), self.git_dir().join("modules"));
+        let look = move || {
+            let edits = |path: &str| {
+                let folder = root.join(path).as_path().canonicalize().ok()?;
+                edited(&repository_of(modules.as_path(), &folder)?)
+            };
+            let edited = all.into_iter().map(|(path, _)| (edits(&path).unwrap_or_default(), path));
+            edited.filter(|(files, _)| *files > 0).map(|(files, path)| (path, files)).collect()
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+
+    /// The submodules of the index, each with its commit.
+    pub(super) async fn submodules(&self) -> Result<Vec<(String, String)>, GitError> {
+        let staged = self.call(["ls-files", "--stage", "-z"]).await?.text().await?;
+        Ok(output::submodule_entries(&staged))
+    }
+
+    /// Whether a submodule has nothing that is nowhere else: it is empty, or it stands on this commit, unedited, and every
+    /// branch of it is on its remote.
+    pub(super) async fn is_untouched(&self, path: &str, commit: &str) -> Result<bool, GitError> {
+        let (folder, modules) = (self.path().join(path), self.git_dir().join("modules"));
+        let commit = commit.to_owned();
+        let look = move || {
+            let is_empty =
+                std::fs::read_dir(folder.as_path()).map_or(true, |mut entries| entries.next().is_none());
+            if is_empty {
+                return true;
+            }
+            let folder = folder.as_path().canonicalize().ok();
+            let repository = folder.and_then(|folder| repository_of(modules.as_path(), &folder));
+            repository.is_some_and(|own| {
+                edited(&own) == Some(0) && holds_nothing_new(&own, &commit).unwrap_or(false)
+            })
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+
+    /// Those of the paths that the attributes put under Git LFS and that are whole files, where nothing takes their content.
+    pub async fn whole_under_lfs(&self, paths: &[&str]) -> Result<BTreeSet<String>, GitError> {
+        if self.lfs() || paths.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let stdin: String = paths.iter().map(|path| format!("{path}\0")).collect();
+        let asked = self.call(["check-attr", "-z", "--stdin", "filter"]).await?.stdin(stdin).text().await?;
+        let under: Vec<String> = output::under_lfs(&asked).into_iter().map(str::to_owned).collect();
+        let root = self.path().clone();
+        let look = move || {
+            let stands_for = |path: &String| {
+                let file = files::read_plain(root.join(path).as_path(), LARGEST_POINTER);
+                file.is_some_and(|file| file.starts_with(POINTER))
+            };
+            under.into_iter().filter(|path| !stands_for(path)).collect()
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
+    }
+}
+
+/// Repositories of submodules, and of theirs.
+fn repositories_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if path.join("HEAD").is_file() && path.join("objects").is_dir() {
+            found.push(path);
+        } else if depth > 0 {
+            repositories_below(&path, depth - 1, found);
+        }
+    }
+}
+
+/// The repository whose files stand in that folder.
+fn repository_of(modules: &Path, folder: &Path) -> Option<Repository> {
+    let mut found = Vec::new();
+    repositories_below(modules, DEEPEST, &mut found);
+    found.into_iter().filter_map(|own| Repository::open(own).ok()).find(|own| {
+        let workdir = own.workdir().and_then(|place| place.canonicalize().ok());
+        workdir.as_deref() == Some(folder)
+    })
+}
+
+/// How many files differ from what the repository has. What tools leave behind is no edit.
+fn edited(repository: &Repository) -> Option<usize> {
+    let mut options = StatusOptions::new();
+    options.include_untracked(true).recurse_untracked_dirs(true).exclude_submodules(true);
+    let statuses = repository.statuses(Some(&mut options)).ok()?;
+    let counts = |path: &str, status: Status| {
+        let left_behind = status == Status::WT_NEW && path.split('/').any(is_built_in_folder);
+        status != Status::CURRENT && !status.is_ignored() && !left_behind
+    };
+    Some(statuses.iter().filter(|one| one.path().is_ok_and(|path| counts(path, one.status()))).count())
+}
+
+/// Whether HEAD is at this commit, nothing is stashed, and every branch is contained in one of the remote's or in it.
+fn holds_nothing_new(repository: &Repository, commit: &str) -> Result<bool, git2::Error> {
+    let recorded = Oid::from_str(commit)?;
+    if repository.head()?.peel_to_commit()?.id() != recorded
+        || repository.find_reference("refs/stash").is_ok()
+    {
+        return Ok(false);
+    }
+    let mut known = vec![recorded];
+    for reference in repository.references_glob("refs/remotes/*")? {
+        known.extend(reference?.peel_to_commit().map(|tip| tip.id()));
+    }
+    for reference in repository.references_glob("refs/heads/*")? {
+        let tip = reference?.peel_to_commit()?.id();
+        let mut contained = known.contains(&tip);
+        for other in &known {
+            contained = contained || repository.graph_descendant_of(*other, tip)?;
+        }
+        if !contained {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
