@@ -116,6 +116,9 @@ pub enum Command {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.
         #[arg(value_name = "ISSUE", value_parser = issue)]
         issue: IssueArg,
+        /// Exit with 1 where it stays as it is until somebody does something.
+        #[arg(long)]
+        exit_status: bool,
     },
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::daemon::status_format::{RunningStatus, Status};
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Holder, IssueRef, Limits, Parts, Presence, Progress,
-    Reload, Surroundings, Watched, abandons, approves, explain, gather, retires, unfinished, walks,
+    Reload, Surroundings, Watched, abandons, approves, explain, gather, outlook, retires, unfinished, walks,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
@@ -255,8 +255,8 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// `agentd why N`: every rule with its answer.
-pub fn why(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
+/// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
+pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
     let (context, number) = (&issue.context(context)?, issue.number);
     context.block_on(async {
         let shutdown = Shutdown::new();
@@ -294,7 +294,10 @@ pub fn why(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
             Some(_) => Presence::Works,
             None => Presence::Absent,
         };
-        let verdicts = explain(&facts, (running, limits.all), (running, limits.per_repository), daemon);
+        let (all, own) = ((running, limits.all), (running, limits.per_repository));
+        let verdicts = explain(&facts, all, own, daemon);
+        let outlook = outlook(&facts, all, own, daemon);
+        let code = u8::from(exit_status && outlook.todo().is_some());
         let last = last_run(&site, path.as_path());
         if context.output.json() {
             let rules: Vec<_> = verdicts
@@ -308,9 +311,11 @@ pub fn why(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
                 })
             });
             return context.output.document(&serde_json::json!({
-                "issue": number, "starts": starts, "rules": rules, "last_run": last,
-            }));
+                "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
+                "starts": starts, "rules": rules, "last_run": last,
+            })).map(|()| code);
         }
+        context.output.line(format!("{outlook}\n"))?;
         if let Some((run_id, stop)) = last {
             context.output.line(format!("The last run, {run_id}: {}\n", stop.message))?;
         }
@@ -318,7 +323,7 @@ pub fn why(context: &Context, issue: &IssueArg) -> Result<(), CommandError> {
             .iter()
             .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_owned(), verdict.answer.clone()])
             .collect();
-        context.output.table(&["RULE", "CODE", "ANSWER"], &rows)
+        context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
     })?
 }
 

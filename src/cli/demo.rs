@@ -7,7 +7,7 @@ use super::args::DemoArgs;
 use super::context::Context;
 use super::error::CommandError;
 use super::init::{self, Found};
-use super::output::Tone;
+use super::output::{self, Tone};
 use super::remote::Remote;
 use super::run_command::operator;
 use super::{progress, run_command};
@@ -32,9 +32,11 @@ const NAME: &str = "shop";
 const ISSUE: u64 = 7;
 const TRIGGER: &str = "agentd";
 
-/// Where the demo's things lie, all in one folder that stays.
+/// Where the demo's things lie, all in one folder that stays where the demo came to its end.
 struct Folder {
     root: PathBuf,
+    /// Takes the folder away again, unless it is to stay.
+    temporary: Option<tempfile::TempDir>,
 }
 
 impl Folder {
@@ -51,8 +53,8 @@ impl Folder {
 
 /// Runs the demo; exit code as of the run it makes.
 pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
-    let folder = folder(context, args)?;
-    context.block_on(async {
+    let mut folder = folder(context, args)?;
+    let ended = context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
         let scenario = Scenario::from_text(SCENARIO, Path::new("scenario.toml"))?;
@@ -86,28 +88,36 @@ pub fn run(context: &Context, args: &DemoArgs) -> Result<u8, CommandError> {
         }
         simulator.shutdown().await;
         Ok(walked.output.exit_code)
-    })?
+    })?;
+    // Where it is was said above, so that people can look around in it.
+    if ended.is_ok()
+        && !output::reader_went_away()
+        && let Some(temporary) = folder.temporary.take()
+    {
+        let _stays = temporary.keep();
+    }
+    ended
 }
 
 fn folder(context: &Context, args: &DemoArgs) -> Result<Folder, CommandError> {
     let failed = |error: String| CommandError::failed(format!("the demo's folder cannot be made: {error}"));
-    let root = match &args.keep {
+    let (root, temporary) = match &args.keep {
         Some(dir) => {
             let dir = context.env.working_dir().join(dir);
             if dir.is_dir() && std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err(CommandError::invalid(format!("{} is not empty", dir.display()))
                     .hint("name a folder that does not exist yet"));
             }
-            dir
+            (dir, None)
         }
-        None => tempfile::Builder::new()
-            .prefix("agentd-demo-")
-            .tempdir()
-            .map(tempfile::TempDir::keep)
-            .map_err(|error| failed(error.to_string()))?,
+        None => {
+            let made = tempfile::Builder::new().prefix("agentd-demo-").tempdir();
+            let made = made.map_err(|error| failed(error.to_string()))?;
+            (made.path().to_owned(), Some(made))
+        }
     };
     files::create_dir(&root).map_err(|error| failed(error.to_string()))?;
-    Ok(Folder { root })
+    Ok(Folder { root, temporary })
 }
 
 /// A clone, the files that `agentd init` writes, and a layer above them that points at the simulator.

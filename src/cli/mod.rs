@@ -142,7 +142,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
-        Command::Why { issue } => daemon_command::why(&context, issue),
+        Command::Why { issue, exit_status } => return daemon_command::why(&context, issue, *exit_status),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
         Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
             worktrees_command::prune(&context, *dry_run)

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -296,13 +297,23 @@ fn json_text(text: serde_json::Result<String>) -> Result<String, CommandError> {
     text.map_err(|error| CommandError::failed(format!("the result cannot be written as JSON: {error}")))
 }
 
+/// Whether somebody read all that was printed so far.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Whether whoever read what this process prints went away before its end.
+pub fn reader_went_away() -> bool {
+    UNREAD.load(Ordering::Relaxed)
+}
+
 /// A reader that went away (`| head`) is no failure: what was asked for was shown.
 fn kept(written: io::Result<()>) -> Result<(), CommandError> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(CommandError::failed(format!("stdout cannot be written: {error}")))
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            UNREAD.store(true, Ordering::Relaxed);
+            Ok(())
         }
-        _ => Ok(()),
+        Err(error) => Err(CommandError::failed(format!("stdout cannot be written: {error}"))),
+        Ok(()) => Ok(()),
     }
 }
 

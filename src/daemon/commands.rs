@@ -337,7 +337,7 @@ impl Daemon {
             memory.parked = None;
         }
         // The list in hand does not show it yet.
-        self.wake.notify_one();
+        self.wake.ring();
         text
     }
 

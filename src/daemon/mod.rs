@@ -2,6 +2,7 @@
 
 mod admission;
 mod backoff;
+mod bell;
 mod board;
 mod commands;
 mod cron;
@@ -30,6 +31,7 @@ pub mod state_format;
 pub mod status_format;
 
 pub use admission::Admission;
+pub use bell::Bell;
 pub use board::{Asked, Board, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection};
 pub use cron::{CronError, due, next};
 pub use dispatch::{abandons, approves, retires, unfinished, walks};
@@ -37,7 +39,7 @@ pub use loading::{DaemonFiles, StateError};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use parts::{Parts, Reload, Watched};
 pub use progress::Progress;
-pub use rules::{Presence, Reason, Verdict, explain, refusal};
+pub use rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
 pub use schedule::{Action, schedule};
 pub use supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
 pub use sweep::Previewed;

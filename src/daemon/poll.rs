@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
@@ -46,8 +47,15 @@ pub(super) struct Watch {
     pub refused: BTreeMap<u64, DateTime<Utc>>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
+    /// A delivery says that something happened, and it was not looked at since.
+    pub rung: bool,
+    /// When it was last looked at because of a delivery.
+    pub heeded: Option<Instant>,
     known: BTreeMap<u64, Known>,
 }
+
+/// However often deliveries say so, a repository is looked at because of them once in so long.
+const QUIET: Duration = Duration::from_secs(40);
 
 /// How polling goes.
 #[derive(Debug, Clone, Default)]
@@ -92,8 +100,16 @@ impl Watch {
             heard: Vec::new(),
             refused: BTreeMap::new(),
             pulls: Pulls::default(),
+            rung: false,
+            heeded: None,
             known: BTreeMap::new(),
         }
+    }
+
+    /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
+    pub fn heeded_next(&self) -> Option<Instant> {
+        let next = self.heeded.map_or_else(Instant::now, |last| last + QUIET);
+        self.rung.then_some(next)
     }
 
     /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.

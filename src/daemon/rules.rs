@@ -108,6 +108,44 @@ impl Reason {
         }
     }
 
+    /// What somebody has to do; `None` = it is over by itself.
+    fn todo(&self, facts: &Facts) -> Option<String> {
+        let number = facts.issue.number;
+        let label = || {
+            format!(
+                "gh issue edit {number} --repo {} --add-label '{}'",
+                facts.issue.repo, facts.labels.trigger
+            )
+        };
+        Some(match self {
+            Self::NotFound => "check the number; `agentd doctor` tells what the token may read".to_owned(),
+            Self::IsPullRequest => "name the issue that it belongs to".to_owned(),
+            Self::Closed => format!("gh issue reopen {number} --repo {}", facts.issue.repo),
+            Self::NoTrigger { parked: None, .. } | Self::ActorUnknown => label(),
+            Self::NoTrigger { parked: Some(_), .. } => format!("settle that, then {}", label()),
+            Self::AlreadyHandled(_) => format!("for another run, {}", label()),
+            Self::PermissionTooLow { needs, .. } => {
+                format!("somebody with the permission \"{}\" puts the label on", needs.as_str())
+            }
+            Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
+            Self::Stopping => "agentd daemon, once it has ended".to_owned(),
+            Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
+            Self::PollFailed(_)
+            | Self::Settling
+            | Self::Running
+            | Self::RunningElsewhere(_)
+            | Self::AdmissionPending
+            | Self::AdmissionUnreadable(_)
+            | Self::DependenciesPending
+            | Self::DependenciesUnreadable(_)
+            | Self::Blocked(_)
+            | Self::SubIssuesOpen(_)
+            | Self::BackingOff { .. }
+            | Self::RepositoryFull(_)
+            | Self::Full(_) => return None,
+        })
+    }
+
     /// Whether the daemon goes on by itself once this is over, so that the issue counts as queued.
     pub fn is_wait(&self) -> bool {
         matches!(
@@ -257,6 +295,74 @@ pub fn refusal(
 ) -> Option<Reason> {
     let slots = Slots { all, repository, daemon };
     RULES.iter().find_map(|(_, judge)| judge(facts, slots).err())
+}
+
+/// What becomes of an issue, for people who ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outlook {
+    /// A run works on it.
+    Runs(String),
+    /// It goes on by itself.
+    Waits(String),
+    /// It stays as it is until somebody does something: what is the matter, and what to do.
+    NeedsYou(String, String),
+}
+
+impl Outlook {
+    /// The word in JSON.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Runs(_) => "runs",
+            Self::Waits(_) => "waits",
+            Self::NeedsYou(..) => "needs_you",
+        }
+    }
+
+    /// What to do, where somebody has to.
+    pub fn todo(&self) -> Option<&str> {
+        match self {
+            Self::NeedsYou(_, todo) => Some(todo),
+            Self::Runs(_) | Self::Waits(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Outlook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Runs(what) => write!(f, "Runs: {what}."),
+            Self::Waits(what) => write!(f, "Waits: {what}."),
+            Self::NeedsYou(what, todo) => write!(f, "Needs you: {what}. Do: {todo}"),
+        }
+    }
+}
+
+/// What becomes of an issue, by the same rules.
+pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), daemon: Presence) -> Outlook {
+    // Whatever labels say meanwhile: what runs, runs.
+    if let Some(holder) = &facts.holder {
+        return Outlook::Runs(match holder {
+            Holder::Here => "a run works on it".to_owned(),
+            Holder::Elsewhere(holder) => format!("{holder} works on it"),
+        });
+    }
+    let is_open = matches!(facts.seen, Seen::Issue { open: true, .. });
+    if is_open && facts.has_label(&facts.labels.done) && !facts.has_label(&facts.labels.trigger) {
+        let done = &facts.labels.done;
+        return Outlook::Waits(format!(
+            "a run has ended well on it (\"{done}\"); what comes of its pull request is a person's to say"
+        ));
+    }
+    let Some(reason) = refusal(facts, all, repository, daemon) else {
+        return Outlook::Waits("nothing stands in its way; the daemon starts it at its next look".to_owned());
+    };
+    let told = reason.to_string();
+    // What follows is said as what to do.
+    let what = told.split(';').next().unwrap_or(&told).trim_end_matches('.').to_owned();
+    match reason.todo(facts) {
+        Some(todo) => Outlook::NeedsYou(what, todo),
+        None => Outlook::Waits(what),
+    }
 }
 
 fn polled(facts: &Facts, _: Slots) -> Result<String, Reason> {

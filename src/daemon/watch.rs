@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::bell::{Bell, Rings};
 use super::board::{Board, IssueRef, Running, Selection};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
@@ -87,11 +88,18 @@ pub struct Daemon {
     pub(super) opening: Option<BackOff>,
     published: watch::Sender<Option<Arc<Status>>>,
     pub(super) saved: DaemonState,
-    pub(super) wake: Arc<Notify>,
+    pub(super) wake: Arc<Bell>,
     /// Rings when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn told(bell: Option<Arc<Notify>>) {
@@ -165,8 +173,8 @@ impl Daemon {
         })
     }
 
-    /// Makes the daemon look again at once: for webhooks and people.
-    pub fn waker(&self) -> Arc<Notify> {
+    /// Makes the daemon look again: for webhooks and people.
+    pub fn waker(&self) -> Arc<Bell> {
         Arc::clone(&self.wake)
     }
 
@@ -192,9 +200,15 @@ impl Daemon {
             })
         });
         let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
+        let (mut everywhere, mut began) = (true, Instant::now());
         while !self.parts.shutdown.stopping() {
-            let began = Instant::now();
-            self.unless_stopped(Self::tick).await;
+            if everywhere {
+                began = Instant::now();
+                self.unless_stopped(Self::tick).await;
+            } else {
+                self.unless_stopped(Self::tick_where_rung).await;
+            }
+            everywhere = true;
             if self.supervisor.is_empty() {
                 // What the poll needed, or the runs that ended, is not needed while nothing happens.
                 tokio::task::spawn_blocking(memory::give_back);
@@ -206,6 +220,7 @@ impl Daemon {
                 let shutdown = self.parts.shutdown.clone();
                 let wake = Arc::clone(&self.wake);
                 let changed = self.parts.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
+                let heeded = self.watches.iter().filter_map(Watch::heeded_next).min();
                 let ended = tokio::select! {
                     biased;
                     () = shutdown.stopped() => break,
@@ -214,7 +229,17 @@ impl Daemon {
                         break;
                     }
                     ended = self.supervisor.ended() => ended,
-                    () = async { tokio::time::sleep_until(earliest).await; wake.notified().await } => break,
+                    rings = async { tokio::time::sleep_until(earliest).await; wake.rung().await } => {
+                        if rings.now {
+                            break;
+                        }
+                        self.note(&rings);
+                        continue;
+                    }
+                    () = until(heeded) => {
+                        everywhere = false;
+                        break;
+                    }
                     () = tokio::time::sleep_until(next) => break,
                 };
                 self.take_end(ended);
@@ -243,13 +268,20 @@ impl Daemon {
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
     async fn tick(&mut self) {
+        self.look(|_| true).await;
+    }
+
+    async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
         self.open_rest().await;
         self.settle_all().await;
         let now = self.parts.clock.now();
         let (client, interval) = (self.quick_client(), self.parts.poll_interval);
         let trigger = self.parts.labels.trigger.clone();
         self.recover().await;
-        let polls = self.watches.iter_mut().map(async |watch| {
+        let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
+            if std::mem::take(&mut watch.rung) {
+                watch.heeded = Some(Instant::now());
+            }
             watch.poll(&client, &trigger, interval, now).await;
             watch.read_comments(&client, now).await;
         });
@@ -263,6 +295,19 @@ impl Daemon {
         if self.follow_pulls(now).await {
             self.dispatch().await;
         }
+    }
+
+    /// Repositories that deliveries name are looked at soon.
+    fn note(&mut self, rings: &Rings) {
+        for watch in &mut self.watches {
+            let name = watch.watched.name.to_string().to_ascii_lowercase();
+            watch.rung |= rings.somewhere || rings.repositories.contains(&name);
+        }
+    }
+
+    /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
+    async fn tick_where_rung(&mut self) {
+        self.look(|watch| watch.heeded_next().is_some_and(|next| next <= Instant::now())).await;
     }
 
     async fn after_end(&mut self) {

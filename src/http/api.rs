@@ -163,6 +163,6 @@ pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String,
 
 /// `POST /api/v1/refresh`: looks again at once; several at a time are one.
 pub async fn refresh(State(shared): Of) -> Response {
-    shared.front.bell.notify_one();
+    shared.front.bell.ring();
     (StatusCode::ACCEPTED, Json(json!({ "accepted": true }))).into_response()
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use super::access::{self, Access};
@@ -18,8 +18,8 @@ use super::chat::Chat;
 use super::ledger::Ledger;
 use super::webhook::Deliveries;
 use super::{api, chat, connections, metrics, page, stream, webhook};
-use crate::daemon::Progress;
 use crate::daemon::status_format::Status;
+use crate::daemon::{Bell, Progress};
 use crate::store::run_dir::StateDir;
 
 /// What answers of the front are, if they do not say otherwise: for no other site, and never a page.
@@ -42,7 +42,7 @@ pub struct Front {
     /// Where runs are kept.
     pub state: StateDir,
     /// Makes the daemon look again.
-    pub bell: Arc<Notify>,
+    pub bell: Arc<Bell>,
     /// Secret of the webhooks; `None` = there are none.
     pub webhook_secret: Option<SecretString>,
     /// What everyone who asks has to send; `None` = nothing.

@@ -10,13 +10,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use hmac::{Hmac, Mac as _};
 use secrecy::ExposeSecret as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::server::{Shared, failure};
 
 /// GitHub's own limit for the body of a webhook.
 const LARGEST_BODY: usize = 25 * 1024 * 1024;
+/// Bytes of a body that are kept to see which repository it names; of a longer one that is not known.
+const LARGEST_KEPT: usize = 256 * 1024;
 /// Longest id of a delivery; GitHub's have 36 characters.
 const LONGEST_ID: usize = 128;
 /// Deliveries that are remembered.
@@ -56,20 +58,32 @@ impl Deliveries {
     }
 }
 
-/// Checks the signature over the body as it comes, keeping none of it, then rings the bell once for each delivery.
+/// Checks the signature over the body as it comes, keeping a bounded part of it, then rings the bell once for each delivery,
+/// for the repository that it names.
 pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
     let Some(secret) = &shared.front.webhook_secret else {
         return failure(StatusCode::NOT_FOUND, "not_configured", "set daemon.webhook_secret to use webhooks");
     };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (mut kept, mut whole) = (Vec::new(), true);
     let seal = Seal::of(secret.expose_secret().as_bytes(), text("x-hub-signature-256"));
     let signed = match seal {
         // What has no signature is not read.
         None => false,
-        Some(mut seal) => match super::body::each(body, LARGEST_BODY, |piece| seal.mac.update(piece)).await {
-            Ok(()) => seal.holds(),
-            Err(refused) => return refused.into_response(),
-        },
+        Some(mut seal) => {
+            let take = |piece: &[u8]| {
+                seal.mac.update(piece);
+                if kept.len() + piece.len() <= LARGEST_KEPT {
+                    kept.extend_from_slice(piece);
+                } else {
+                    whole = false;
+                }
+            };
+            match super::body::each(body, LARGEST_BODY, take).await {
+                Ok(()) => seal.holds(),
+                Err(refused) => return refused.into_response(),
+            }
+        }
     };
     if !signed {
         tracing::warn!("a webhook with a missing or wrong signature was refused");
@@ -85,7 +99,9 @@ pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body:
     let rings = TELLING.contains(&event);
     if rings {
         tracing::debug!(event, delivery, "a webhook; looking at once");
-        shared.front.bell.notify_one();
+        let told: Option<Value> = serde_json::from_slice(&kept).ok().filter(|_| whole);
+        let repository = told.as_ref().and_then(|told| told.pointer("/repository/full_name")?.as_str());
+        shared.front.bell.ring_for(repository);
     }
     (StatusCode::ACCEPTED, Json(json!({ "accepted": rings, "event": event }))).into_response()
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use hmac::{Hmac, Mac as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::daemons::{slow_model, until};
 use super::world::World;
@@ -157,6 +157,39 @@ async fn s68_wrong_paths_methods_and_foreign_names_have_their_own_answers() {
     let hook = front.http.post(format!("{}/webhooks/github", front.base)).send().await.unwrap();
     assert_eq!(hook.status().as_u16(), 404);
     world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_webhooks_are_a_look_at_their_repository_and_one_more_later() {
+    let world = World::new(1).await;
+    let front = Front::start(&world, "10m", "webhook_secret = \"${HOOK_SECRET}\"");
+    let lists = || world.sim.requests().iter().filter(|asked| asked.target.contains("/issues?")).count();
+    until("a first poll", || lists() == 1).await;
+    let send = async |repository: &str, delivery: u32| {
+        let body = json!({ "action": "edited", "repository": { "full_name": repository } }).to_string();
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"a secret of the hooks").unwrap();
+        mac.update(body.as_bytes());
+        let ask = front.http.post(format!("{}/webhooks/github", front.base));
+        let ask = ask.header("x-github-event", "issues").header("x-github-delivery", delivery.to_string());
+        let signature = format!("sha256={}", hex::encode(mac.finalize().into_bytes()));
+        ask.header("x-hub-signature-256", signature).body(body).send().await.unwrap().status().as_u16()
+    };
+    // Of a repository that nobody watches.
+    assert_eq!(send("demo/other", 0).await, 202);
+    for delivery in 1..=20 {
+        assert_eq!(send("Demo/Shop", delivery).await, 202);
+    }
+    until("a look", || lists() == 2).await;
+    // They are heeded together, after a while: what a person asks for comes at once.
+    let before = lists();
+    for delivery in 21..=30 {
+        assert_eq!(send("demo/shop", delivery).await, 202);
+    }
+    let asked = front.http.post(format!("{}/api/v1/refresh", front.base)).send().await.unwrap();
+    assert_eq!(asked.status().as_u16(), 202);
+    until("a look", || lists() > before).await;
+    assert_eq!(lists(), before + 1, "one for the person, none yet for the deliveries");
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,6 +53,73 @@ async fn an_issue_is_named_as_people_name_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
+    let world = world().await;
+    let first = async |args: &[&str]| {
+        let mut command = world.command_in(args);
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (done.status.code(), text(&done.stdout).lines().next().unwrap_or_default().to_owned())
+    };
+    let (code, line) = first(&["why", "7"]).await;
+    assert_eq!(code, Some(0), "{line}");
+    let label = "Do: gh issue edit 7 --repo demo/shop --add-label 'agentd'";
+    assert!(
+        line.starts_with("Needs you: the label \"agentd\" is not on it. ") && line.ends_with(label),
+        "{line}"
+    );
+    assert_eq!(first(&["why", "7", "--exit-status"]).await.0, Some(1));
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (_, line) = first(&["why", "7"]).await;
+    assert!(
+        line.starts_with("Needs you: no daemon works")
+            && line.ends_with("Do: agentd daemon, or agentd run 7"),
+        "{line}"
+    );
+    let (_, line) = first(&["why", "99"]).await;
+    assert!(line.starts_with("Needs you: there is no such issue"), "{line}");
+    world.sim.close_issue("demo/shop", 7, "ada");
+    let (_, line) = first(&["why", "7"]).await;
+    assert_eq!(line, "Needs you: the issue is closed. Do: gh issue reopen 7 --repo demo/shop");
+    let (_, told) = world.json(&["why", "7"]).await;
+    assert_eq!(
+        (&told["outlook"], &told["do"]),
+        (&json!("needs_you"), &json!("gh issue reopen 7 --repo demo/shop"))
+    );
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demo_whose_output_is_closed_leaves_nothing_behind() {
+    let world = world().await;
+    let temporary = world.dir.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    for closed in [true, false] {
+        let mut command = world.command(&["demo"]);
+        command.env("TMPDIR", &temporary).stderr(std::process::Stdio::null());
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = Some(reader).filter(|_| !closed);
+        command.stdout(writer);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let told = tokio::task::spawn_blocking(move || {
+            let mut told = String::new();
+            if let Some(mut reader) = reader {
+                std::io::Read::read_to_string(&mut reader, &mut told).unwrap();
+            }
+            (child.wait().unwrap(), told)
+        });
+        let (status, told) = told.await.unwrap();
+        let left = std::fs::read_dir(&temporary).unwrap().flatten();
+        let left: Vec<_> =
+            left.filter(|one| one.file_name().to_string_lossy().starts_with("agentd-demo-")).collect();
+        assert_eq!((status.success(), left.len()), (true, usize::from(!closed)), "{told}");
+        // What stays is said.
+        assert!(left.iter().all(|one| told.contains(&one.path().display().to_string())), "{told}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn help_is_there_where_it_is_looked_for() {
     let world = world().await;
     for (args, told) in [
