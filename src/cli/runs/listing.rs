@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::cli::args::ListArgs;
 use crate::cli::context::Context;
@@ -12,13 +11,15 @@ use crate::cli::output::Tone;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
+use crate::git::error::GitError;
 use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::{page, telling};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
-use crate::sys::paths::AbsPath;
-use crate::sys::process::{self, ProcessSpec};
+
+/// Largest patch that is shown, in bytes.
+const LARGEST_PATCH: usize = 64 << 20;
 
 /// A run's stop, or that it has none yet.
 fn ending(facts: &RunFacts, standing: Standing) -> (String, Tone) {
@@ -251,42 +252,57 @@ pub(super) fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError
     read.lines.iter().try_for_each(|line| context.output.json_line(line))
 }
 
-/// What the run's commits changed, as git shows it.
+/// What a run changed: what it committed, else what stands in its worktree.
 pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let (facts, _) = super::settled(dir)?;
     let lease = facts.lease.as_ref().ok_or_else(|| not_written(dir, "mapping"))?;
-    let Some(committed) = &facts.committed else {
-        return Err(CommandError::failed(format!("run {} has committed nothing yet", dir.run_id)));
+    let (base, head) = (&lease.origin.commit, facts.committed.as_ref().map(|committed| &committed.head));
+    let failed = |error: String| {
+        CommandError::failed(format!("what run {} changed cannot be shown: {error}", dir.run_id))
+            .hint("the checkout, its worktree or the commits may have been removed")
     };
-    let checkout = AbsPath::new(&lease.checkout).map_err(|error| CommandError::failed(error.to_string()))?;
-    let range = format!("{}..{}", lease.origin.commit, committed.head);
-    let spec = ProcessSpec::new("git", &checkout)
-        .args(["-c", "core.pager=cat", "diff", "--no-ext-diff", "--no-textconv", "--no-color", &range])
-        .envs(context.env.for_tools())
-        .output_cap(256 * 1024 * 1024);
-    let exit = context
-        .block_on(async { process::run(spec, &CancellationToken::new()).await })?
-        .map_err(|error| CommandError::failed(error.to_string()))?;
-    if !exit.success() {
-        return Err(CommandError::failed(format!("git diff {range}: {}", exit.stderr.text().trim()))
-            .hint("the commits may have been removed from the checkout"));
-    }
+    let (patch, files) = context.block_on(async {
+        let checkout = super::inspection::open_checkout(context, &lease.checkout).await.map_err(failed)?;
+        let told = |error: GitError| failed(error.to_string());
+        let Some(head) = head else {
+            let place = checkout.root().join(&lease.worktree);
+            let root = place.parent().unwrap_or_else(|| checkout.root().clone());
+            let name = place.as_path().file_name().unwrap_or_default().to_string_lossy();
+            let found = checkout.find_worktree(&root, &name).map_err(told)?;
+            let worktree = found.ok_or_else(|| failed(format!("there is no worktree {}", lease.worktree)))?;
+            let changes = worktree.changes(base).await.map_err(told)?;
+            let files: Vec<Value> =
+                changes.iter().map(|file| changed(&file.path, file.added, file.removed)).collect();
+            let patch = worktree.diff(base, None, LARGEST_PATCH).await.map_err(told)?;
+            return Ok::<_, CommandError>((patch, files));
+        };
+        let files = facts.committed.iter().flat_map(|committed| &committed.change.files);
+        let files: Vec<Value> = files.map(|file| changed(&file.path, file.added, file.removed)).collect();
+        Ok((checkout.diff(base, head, LARGEST_PATCH).await.map_err(told)?, files))
+    })??;
     if context.output.json() {
-        let change: Vec<Value> = committed
-            .change
-            .files
-            .iter()
-            .map(|file| json!({ "path": file.path, "added": file.added, "removed": file.removed }))
-            .collect();
         return context.output.document(&json!({
-            "base": lease.origin.commit, "head": committed.head, "files": change, "patch": exit.stdout.text(),
+            "base": base, "head": head, "files": files, "patch": patch.text, "truncated": patch.truncated,
         }));
     }
-    if !context.output.colours() {
-        context.output.file(&exit.stdout.head)?;
-        return context.output.file(&exit.stdout.tail);
+    if head.is_none() {
+        context.output.note(format!(
+            "Nothing of run {} is committed yet; this stands in {}.",
+            dir.run_id, lease.worktree
+        ));
     }
-    print_patch(context, &exit.stdout.text())
+    if patch.truncated {
+        context.output.note("The patch is cut: it is larger than anyone reads.");
+    }
+    if context.output.colours() {
+        print_patch(context, &patch.text)
+    } else {
+        context.output.file(patch.text.as_bytes())
+    }
+}
+
+fn changed(path: &str, added: u64, removed: u64) -> Value {
+    json!({ "path": path, "added": added, "removed": removed })
 }
 
 /// A patch for people, in colours where there are some.

@@ -89,6 +89,45 @@ async fn why_begins_with_what_becomes_of_the_issue_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_that_works_has_changed_so_far_is_shown() {
+    let mut slow = reports("Written.", json!([]));
+    slow.delay_ms = 60_000;
+    let writes = calls(&[("write_file", json!({ "path": "lib/one.sh", "content": "echo new\n" }))]);
+    let world = solo(vec![writes, slow], None, "").await;
+    let mut run = world.command_in(&["run", "7", "--agent", "solo"]);
+    let mut run =
+        run.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    super::daemons::until("the second turn", || world.sim.model_requests().len() > 1).await;
+    let (code, diff) = world.json(&["runs", "diff"]).await;
+    assert_eq!((code, &diff["head"]), (Some(0), &json!(null)), "{diff:#}");
+    assert_eq!(diff["files"], json!([{ "path": "lib/one.sh", "added": 1, "removed": 0 }]), "{diff:#}");
+    assert!(diff["patch"].as_str().unwrap().contains("+echo new"), "{diff:#}");
+    let shown = world.agentd(&["runs", "diff"]).await;
+    assert!(
+        text(&shown.stderr).contains("is committed yet; this stands in .worktrees/issue-7"),
+        "{}",
+        text(&shown.stderr)
+    );
+    run.kill().unwrap();
+    run.wait().unwrap();
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_daemon_names_the_first() {
+    let world = world().await;
+    let first = super::daemons::Running::start(&world, &[]);
+    super::daemons::until("a poll", || !world.sim.requests().is_empty()).await;
+    let mut second = world.command_in(&["daemon", "--once"]);
+    let told = tokio::task::spawn_blocking(move || second.output().unwrap()).await.unwrap();
+    let said = text(&told.stderr);
+    assert_ne!(told.status.code(), Some(0), "{said}");
+    assert!(said.contains("pid ") && said.contains("daemon"), "{said}");
+    first.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_demo_whose_output_is_closed_leaves_nothing_behind() {
     let world = world().await;
     let temporary = world.dir.path().join("temporary");
