@@ -112,19 +112,8 @@ impl Enclosure {
             made.and_then(|()| toolchains::furnish(&site.env, place.as_path()))
                 .map_err(|error| failed(error.to_string()))?;
         }
-        let mut made = Self {
-            folder,
-            caged: None,
-            commands: WayOut::closed(),
-            agents: Vec::new(),
-            git: None,
-            link: std::fs::read(worktree.path().join(".git").as_path()).ok(),
-            cargo: None,
-            without: None,
-            worktree: worktree.clone(),
-            told: Mutex::default(),
-            refused: AtomicBool::new(false),
-        };
+        let mut made = Self::without_cage(folder, worktree);
+        made.link = std::fs::read(worktree.path().join(".git").as_path()).ok();
         let wanted = definition.boundaries.sandbox.enabled;
         match cage(&site.env, &site.config.sandbox).await {
             Ok(cage) if wanted || programs.iter().any(|program| program.caged) => {
@@ -142,17 +131,7 @@ impl Enclosure {
                     let above = site.checkout.known_files(&LOOKED_FOR_ABOVE).await;
                     objects.extend(above.map_err(|error| failed(error.to_string()))?);
                 }
-                let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
-                let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
-                let tools = tools.map_err(|error| failed(error.to_string()))??;
-                let mut environment = made.environment(&site.env, "home");
-                environment.extend(made.commands.environment.iter().cloned());
-                made.caged = Some(Caged {
-                    walls: made.walls(site, worktree, (objects, tools), &definition.boundaries.sandbox),
-                    environment,
-                    asked: made.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
-                    cage,
-                });
+                made.enclose(site, cage, objects, &definition.boundaries.sandbox).await?;
             }
             Ok(_) => made.without = Some("the definition does not want one".to_owned()),
             Err(why) => {
@@ -179,19 +158,7 @@ impl Enclosure {
         for name in ["home", "tmp", "readable"] {
             files::create_private_dir(folder.join(name).as_path()).map_err(|error| error.to_string())?;
         }
-        let mut made = Self {
-            folder,
-            caged: None,
-            commands: WayOut::closed(),
-            agents: Vec::new(),
-            git: None,
-            link: None,
-            cargo: None,
-            without: None,
-            worktree: worktree.clone(),
-            told: Mutex::default(),
-            refused: AtomicBool::new(false),
-        };
+        let mut made = Self::without_cage(folder, worktree);
         if !sandbox.enabled {
             made.without = Some("the definition does not want one".to_owned());
             return Ok(made);
@@ -205,28 +172,53 @@ impl Enclosure {
                     made.commands = way.map_err(|error| error.to_string())?;
                 }
                 made.cargo_home(site).await.map_err(|error| error.to_string())?;
-                let mut environment = made.environment(&site.env, "home");
-                environment.extend(made.commands.environment.iter().cloned());
                 let objects = vec![site.checkout.common_dir().join("objects")];
-                let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
-                let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
-                let tools = tools.map_err(|error| error.to_string())?.map_err(|stop| stop.message)?;
-                made.caged = Some(Caged {
-                    walls: made.walls(site, worktree, (objects, tools), sandbox),
-                    environment,
-                    asked: made.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
-                    cage,
-                });
+                made.enclose(site, cage, objects, sandbox).await.map_err(|stop| stop.message)?;
             }
-            Err(why)
-                if site.config.sandbox.mode == SandboxMode::Auto
-                    || site.config.sandbox.mode == SandboxMode::Off =>
-            {
+            Err(why) if matches!(site.config.sandbox.mode, SandboxMode::Auto | SandboxMode::Off) => {
                 made.without = Some(why);
             }
             Err(why) => return Err(why),
         }
         Ok(made)
+    }
+
+    fn without_cage(folder: AbsPath, worktree: &Worktree) -> Self {
+        Self {
+            folder,
+            caged: None,
+            commands: WayOut::closed(),
+            agents: Vec::new(),
+            git: None,
+            link: None,
+            cargo: None,
+            without: None,
+            worktree: worktree.clone(),
+            told: Mutex::default(),
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts the cage around it; `readable` = what programs read beside their tools.
+    async fn enclose(
+        &mut self,
+        site: &Site,
+        cage: Cage,
+        readable: Vec<AbsPath>,
+        sandbox: &Sandbox,
+    ) -> Result<(), Stop> {
+        let (env, further) = (site.env.clone(), site.config.sandbox.readable.clone());
+        let tools = tokio::task::spawn_blocking(move || toolchains::readable(&env, &further)).await;
+        let tools = tools.map_err(|error| Stop::new(StopDetail::Internal, error.to_string()))??;
+        let mut environment = self.environment(&site.env, "home");
+        environment.extend(self.commands.environment.iter().cloned());
+        self.caged = Some(Caged {
+            walls: self.walls(site, (readable, tools), sandbox),
+            environment,
+            asked: self.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
+            cage,
+        });
+        Ok(())
     }
 
     /// The cage of agentd's own commands: built-in tools, checks, verify commands.
@@ -451,15 +443,14 @@ impl Enclosure {
     fn walls(
         &self,
         site: &Site,
-        worktree: &Worktree,
-        (objects, tools): (Vec<AbsPath>, Readable),
+        (mut readable, tools): (Vec<AbsPath>, Readable),
         sandbox: &Sandbox,
     ) -> Walls {
+        let worktree = &self.worktree;
         let mut writable = vec![worktree.path().clone(), self.folder.join("home")];
         writable.extend(self.git.as_ref().map(|own| own.dir().clone()));
         let further = sandbox.allowed_paths.iter().map(|path| named_place(site, path));
         writable.extend(further.filter(|path| path.as_path().exists()));
-        let mut readable = objects;
         readable.push(self.readable());
         readable.extend(tools.places);
         if let Some(own) = &self.cargo {
