@@ -57,6 +57,11 @@ pub(super) struct Watch {
 /// However often deliveries say so, a repository is looked at because of them once in so long.
 const QUIET: Duration = Duration::from_secs(40);
 
+/// When what is delivered `now` is heeded; `last` = when a delivery was last.
+fn heed_at(last: Option<Instant>, now: Instant) -> Instant {
+    last.map_or(now, |last| (last + QUIET).max(now))
+}
+
 /// How polling goes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Health {
@@ -108,8 +113,7 @@ impl Watch {
 
     /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
     pub fn heeded_next(&self) -> Option<Instant> {
-        let next = self.heeded.map_or_else(Instant::now, |last| last + QUIET);
-        self.rung.then_some(next)
+        self.rung.then(|| heed_at(self.heeded, Instant::now()))
     }
 
     /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
@@ -379,5 +383,20 @@ pub(super) fn number(of: &IssueSnapshot) -> Option<u64> {
     match of.issue.key {
         IssueKey::Number(number) => Some(number),
         IssueKey::Word(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_delivery_is_heeded_at_once_and_those_that_follow_together_later() {
+        let start = Instant::now();
+        assert_eq!(heed_at(None, start), start);
+        let soon = start + Duration::from_secs(1);
+        assert_eq!(heed_at(Some(start), soon), start + Duration::from_secs(40));
+        let late = start + Duration::from_secs(90);
+        assert_eq!(heed_at(Some(start), late), late);
     }
 }
