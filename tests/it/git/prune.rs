@@ -159,7 +159,7 @@ async fn a_merged_worktree_goes_with_a_submodule_that_is_as_it_was() {
 
 #[tokio::test]
 async fn a_submodule_with_something_of_its_own_keeps_its_worktree() {
-    for what in ["edit", "new", "commit", "branch", "stash"] {
+    for what in ["edit", "new", "commit", "detached", "branch", "stash"] {
         let (ground, _served, tree) = with_submodule().await;
         let lib = tree.path().join("vendor/lib");
         let edit = || ground.write(".worktrees/issue-7/vendor/lib/src/lib.rs", "pub fn g() {}\n");
@@ -174,7 +174,12 @@ async fn a_submodule_with_something_of_its_own_keeps_its_worktree() {
             }
             _ => {
                 let before = ground.git_in(&lib, &["rev-parse", "HEAD"]).await;
-                ground.git_in(&lib, &["checkout", "-q", "-b", "own"]).await;
+                let away = if what == "detached" {
+                    &["checkout", "-q", "--detach"][..]
+                } else {
+                    &["checkout", "-q", "-b", "own"]
+                };
+                ground.git_in(&lib, away).await;
                 edit();
                 ground.git_in(&lib, &[&ada[..], &commit[..]].concat()).await;
                 if what == "branch" {
