@@ -28,12 +28,13 @@ use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
 pub use super::reading::SessionMode;
-use super::record::{Record, SessionIds, prompt_mark};
+use super::record::{Record, SessionIds, clean_claims, cleaned, prompt_mark};
 use super::redaction_program::RedactionProgram;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;
+use super::tool_list::{SessionTools, ToolList};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
 use super::turn::TurnEnd;
@@ -77,7 +78,7 @@ pub struct SessionRequest {
     /// Limits and targets.
     pub settings: SessionSettings,
     /// Tools on offer, in a fixed order; the protocol tools are added behind them.
-    pub tools: Vec<Arc<dyn Tool>>,
+    pub tools: SessionTools,
     /// Hashes of the prompt, for the snapshots.
     pub prompt: PromptIdentity,
     /// Longest time of one attempt and, with what it leaves, of its tools (chat, S-040); `None` = off.
@@ -222,6 +223,10 @@ pub(super) struct Session<'a> {
     pub(super) outputs: Arc<StoredOutputs>,
     /// Offered on open turns, and on the final one.
     pub(super) tools: Offered,
+    /// What these are made of.
+    pub(super) list: Arc<ToolList>,
+    /// Reads stored outputs back.
+    pub(super) reader: Arc<dyn Tool>,
     pub(super) messages: Vec<Message>,
     /// What the record has for the texts of its first messages, where these are prompts that it does not keep (P-027).
     prompt_marks: Vec<String>,
@@ -255,7 +260,10 @@ pub(super) struct Session<'a> {
 /// Runs a session to its end. It never panics and never fails to give an outcome.
 pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
     let record = world.record(request.ids.clone());
-    let mut session = match Session::new(&request, world, record.clone()) {
+    let list = request.tools.list(request.ids.session, 0).await;
+    let opened =
+        list.map_err(Halt::from).and_then(|list| Session::new(&request, world, record.clone(), list));
+    let mut session = match opened {
         Ok(session) => session,
         Err(halt) => return unopened(&request, world, &record, halt),
     };
@@ -271,7 +279,12 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
 }
 
 impl<'a> Session<'a> {
-    fn new(request: &'a SessionRequest, world: &'a SessionWorld, record: Record) -> Result<Self, Halt> {
+    fn new(
+        request: &'a SessionRequest,
+        world: &'a SessionWorld,
+        record: Record,
+        list: Arc<ToolList>,
+    ) -> Result<Self, Halt> {
         let settings = &request.settings;
         let unusable =
             |problem: &str| Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", problem, problem);
@@ -292,14 +305,15 @@ impl<'a> Session<'a> {
         let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
         let offered = world
             .offers
-            .of(&request.tools, report, settings.read_page_lines)
+            .of(&list, report, settings.read_page_lines)
             .map_err(|error| Halt::internal(error.to_string()))?;
         let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
-        let mut tools = request.tools.clone();
-        tools.push(Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines)));
+        let reader: Arc<dyn Tool> =
+            Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines));
+        let behind: Vec<Arc<dyn Tool>> = list.all().chain([&reader]).cloned().collect();
         let gate = world
-            .gate(record.clone(), request.scope.clone(), &tools)
+            .gate(record.clone(), request.scope.clone(), &behind)
             .map_err(|error| unfit(&error))?
             .with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
@@ -321,6 +335,8 @@ impl<'a> Session<'a> {
             guard,
             outputs,
             tools: offered,
+            list,
+            reader,
             messages,
             prompt_marks: Vec::new(),
             turn: 0,
@@ -388,6 +404,7 @@ impl<'a> Session<'a> {
             inputs,
             tools: self.tools.open.specs.iter().map(|tool| tool.name.clone()).collect(),
             tools_sha256: self.tools.open.hashed.sha256().to_owned(),
+            tools_file: self.list.file.clone(),
         })))?;
         for (index, message) in request.opening.iter().enumerate() {
             let role = match message {
@@ -419,6 +436,7 @@ impl<'a> Session<'a> {
                 let reason = if all_used { ForcedFinal::MaxTurns } else { ForcedFinal::RetryExhaustion };
                 self.force(reason, self.turn)?;
             }
+            self.take_tool_changes().await?;
             match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}
@@ -584,37 +602,6 @@ impl<'a> Session<'a> {
             last_errors: self.last_errors.iter().cloned().collect(),
         }
     }
-}
-
-/// The report without known secrets, and whether it held one (P-043).
-pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, bool) {
-    if record.is_clean(&report) {
-        return (report, false);
-    }
-    let clean = FinalReport {
-        content: report.content.as_deref().map(|text| record.redact(text)),
-        content_json: report.content_json.as_ref().map(|object| record.redact_object(object)),
-        metadata: report.metadata.as_ref().map(|object| record.redact_object(object)),
-        ..report
-    };
-    let leaked = clean != report;
-    (clean, leaked)
-}
-
-/// Claims without known secrets.
-pub(super) async fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
-    let mut cleaned = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
-        let mut clean: ProposedClaim = serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
-            statement: record.redact(&claim.statement),
-            cites: Vec::new(),
-            ..claim.clone()
-        });
-        clean.statement = record.by_program(clean.statement).await;
-        cleaned.push(clean);
-    }
-    cleaned
 }
 
 /// The outcome of a session that could not begin.

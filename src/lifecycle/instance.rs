@@ -87,9 +87,9 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         Err(stop) => return Ok(Err(stop)),
     };
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let (model, tools) = match &site.replay {
-        Some(recording) => (recording.model(providers), recording.tools(&toolbox.tools)),
-        None => (providers, toolbox.tools.clone()),
+    let model = match &site.replay {
+        Some(recording) => recording.model(providers),
+        None => providers,
     };
     let world = FlowWorld(SessionWorld {
         model,
@@ -117,7 +117,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
-        tools,
+        tools: toolbox.tools.clone(),
         verify_commands: site.config.verify.commands.clone(),
         include_prompt_text: site.config.record.include_prompt_text,
         scope: Scope {

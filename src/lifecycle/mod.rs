@@ -31,6 +31,7 @@ pub mod upstream;
 pub mod way_out;
 pub mod enclosure;
 pub mod agent_backend;
+pub mod changing_tools;
 pub mod toolbox;
 pub mod polled;
 pub mod instance;

@@ -1,5 +1,7 @@
 //! `run_agent`: one turn of a conversation with a user, tools included (S-001…S-017, S-052…S-054).
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -18,6 +20,7 @@ use crate::domain::trace::SessionFailure;
 use crate::engine::halt::Halt;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
+use crate::engine::tool_list::{SessionTools, ToolSource};
 use crate::lifecycle::refusal::Refusal;
 use crate::sys::clock::Stopwatch;
 
@@ -68,7 +71,7 @@ pub async fn run_agent(
         opening: history.iter().map(message).collect(),
         report: shape,
         settings,
-        tools: service.tools.clone(),
+        tools: SessionTools::Changing(Arc::clone(&service.tools) as Arc<dyn ToolSource>),
         turn_timeout: Some(config.timeout()),
     };
     let outcome = run_session(request, &opened.world).await;
