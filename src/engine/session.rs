@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::arguments::Scope;
