@@ -138,7 +138,7 @@ impl Watch {
 
 impl Daemon {
     /// Looks at the open pull requests of finished issues. True = something is to be started.
-    pub(super) async fn follow_pulls(&mut self, now: DateTime<Utc>) -> bool {
+    pub(super) async fn follow_pulls(&mut self, now: DateTime<Utc>, looked: &BTreeSet<RepoName>) -> bool {
         let client = self.quick_client();
         let (interval, look) = (self.parts.poll_interval, self.parts.max_follow_ups > 0);
         let mut busy: BTreeMap<RepoName, BTreeSet<u64>> = BTreeMap::new();
@@ -146,7 +146,7 @@ impl Daemon {
             busy.entry(issue.repo).or_default().insert(issue.number);
         }
         let nobody = BTreeSet::new();
-        let reads = self.watches.iter_mut().map(|watch| {
+        let reads = self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)).map(|watch| {
             let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
             watch.read_pulls(&client, busy, look, interval, now)
         });

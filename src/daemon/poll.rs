@@ -54,12 +54,27 @@ pub(super) struct Watch {
     known: BTreeMap<u64, Known>,
 }
 
-/// However often deliveries say so, a repository is looked at because of them once in so long.
-const QUIET: Duration = Duration::from_secs(40);
+/// Looks in a minute that deliveries cause, at all repositories together. One reads three lists (issues, comments, pull
+/// requests), so that deliveries cost at most 40 requests a minute while nothing is new, however many there are.
+const LOOKS_A_MINUTE: u32 = 13;
+/// However few repositories deliveries name, one is looked at because of them once in so long.
+const LEAST_QUIET: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How long a repository is left alone after a look, where deliveries name so many: in each minute all of them together have
+/// their looks.
+pub(super) fn quiet(named: usize) -> Duration {
+    let named = u32::try_from(named).unwrap_or(u32::MAX).max(1);
+    let quiet = match LOOKS_A_MINUTE / named {
+        0 => MINUTE * named.div_ceil(LOOKS_A_MINUTE),
+        looks => MINUTE / looks,
+    };
+    quiet.max(LEAST_QUIET)
+}
 
 /// When what is delivered `now` is heeded; `last` = when a delivery was last.
-fn heed_at(last: Option<Instant>, now: Instant) -> Instant {
-    last.map_or(now, |last| (last + QUIET).max(now))
+fn heed_at(last: Option<Instant>, now: Instant, quiet: Duration) -> Instant {
+    last.map_or(now, |last| (last + quiet).max(now))
 }
 
 /// How polling goes.
@@ -112,8 +127,13 @@ impl Watch {
     }
 
     /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
-    pub fn heeded_next(&self) -> Option<Instant> {
-        self.rung.then(|| heed_at(self.heeded, Instant::now()))
+    pub fn heeded_next(&self, quiet: Duration) -> Option<Instant> {
+        self.rung.then(|| heed_at(self.heeded, Instant::now(), quiet))
+    }
+
+    /// Whether deliveries name it, or did a short while ago.
+    pub fn is_named(&self) -> bool {
+        self.rung || self.heeded.is_some_and(|heeded| heeded.elapsed() < MINUTE)
     }
 
     /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
@@ -392,11 +412,45 @@ mod tests {
 
     #[test]
     fn the_first_delivery_is_heeded_at_once_and_those_that_follow_together_later() {
-        let start = Instant::now();
-        assert_eq!(heed_at(None, start), start);
+        let (start, quiet) = (Instant::now(), Duration::from_secs(40));
+        assert_eq!(heed_at(None, start, quiet), start);
         let soon = start + Duration::from_secs(1);
-        assert_eq!(heed_at(Some(start), soon), start + Duration::from_secs(40));
+        assert_eq!(heed_at(Some(start), soon, quiet), start + Duration::from_secs(40));
         let late = start + Duration::from_secs(90);
-        assert_eq!(heed_at(Some(start), late), late);
+        assert_eq!(heed_at(Some(start), late, quiet), late);
+    }
+
+    /// Two deliveries a second, one repository after the other; gives the looks in the busiest minute of ten.
+    fn busiest(repositories: usize) -> usize {
+        let start = Instant::now();
+        let (mut heeded, mut rung) = (vec![None; repositories], vec![false; repositories]);
+        let mut looks: Vec<Instant> = Vec::new();
+        for tick in 0..1200 {
+            let now = start + Duration::from_millis(500) * tick;
+            rung[tick as usize % repositories] = true;
+            let recent = |at: &Option<Instant>| at.is_some_and(|at| now - at < MINUTE);
+            let named = (0..repositories).filter(|at| rung[*at] || recent(&heeded[*at])).count();
+            for at in 0..repositories {
+                if rung[at] && heed_at(heeded[at], now, quiet(named)) <= now {
+                    (rung[at], heeded[at]) = (false, Some(now));
+                    looks.push(now);
+                }
+            }
+        }
+        let from = |first: &Instant| looks.iter().filter(|at| *at >= first && **at - *first < MINUTE).count();
+        looks.iter().map(from).max().unwrap()
+    }
+
+    #[test]
+    fn deliveries_cost_forty_requests_a_minute_however_many_repositories_they_name() {
+        for repositories in [1, 2, 3, 5, 10, 13, 20, 50] {
+            let first = repositories.min(120);
+            // Each repository is looked at once at once; beside that, the bound holds.
+            let most = first.max(usize::try_from(LOOKS_A_MINUTE).unwrap());
+            let looks = busiest(repositories);
+            assert!(looks <= most, "{repositories}: {looks}");
+        }
+        assert!(busiest(10) * 3 <= 40);
+        assert_eq!(quiet(1), LEAST_QUIET, "one repository is looked at again soon");
     }
 }

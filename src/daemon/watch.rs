@@ -1,6 +1,6 @@
 //! The daemon itself: tick, dispatch, take in what ended, until told to stop. It decides when; the walk is the roof's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::board::{Board, IssueRef, Running, Selection};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
 use super::parts::Parts;
-use super::poll::{Frame, Watch};
+use super::poll::{Frame, Watch, quiet};
 use super::progress::Progress;
 use super::rules::Reason;
 use super::schedule::{Action, schedule};
@@ -220,7 +220,8 @@ impl Daemon {
                 let shutdown = self.parts.shutdown.clone();
                 let wake = Arc::clone(&self.wake);
                 let changed = self.parts.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
-                let heeded = self.watches.iter().filter_map(Watch::heeded_next).min();
+                let quiet = self.quiet();
+                let heeded = self.watches.iter().filter_map(|watch| watch.heeded_next(quiet)).min();
                 let ended = tokio::select! {
                     biased;
                     () = shutdown.stopped() => break,
@@ -278,6 +279,9 @@ impl Daemon {
         let (client, interval) = (self.quick_client(), self.parts.poll_interval);
         let trigger = self.parts.labels.trigger.clone();
         self.recover().await;
+        let looked: BTreeSet<RepoName> =
+            self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
+        let at = |watch: &Watch| looked.contains(&watch.watched.name);
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             if std::mem::take(&mut watch.rung) {
                 watch.heeded = Some(Instant::now());
@@ -289,10 +293,10 @@ impl Daemon {
         self.heed_comments().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
-        self.gone = self.find_gone().await;
+        self.gone = self.find_gone(&looked).await;
         self.dispatch().await;
         // After what was asked for: nobody waits for these.
-        if self.follow_pulls(now).await {
+        if self.follow_pulls(now, &looked).await {
             self.dispatch().await;
         }
     }
@@ -307,7 +311,13 @@ impl Daemon {
 
     /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
     async fn tick_where_rung(&mut self) {
-        self.look(|watch| watch.heeded_next().is_some_and(|next| next <= Instant::now())).await;
+        let quiet = self.quiet();
+        self.look(|watch| watch.heeded_next(quiet).is_some_and(|next| next <= Instant::now())).await;
+    }
+
+    /// How long a repository is left alone after a delivery was heeded.
+    fn quiet(&self) -> Duration {
+        quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
     }
 
     async fn after_end(&mut self) {
@@ -322,11 +332,11 @@ impl Daemon {
 
     /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
     /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
-    async fn find_gone(&mut self) -> BTreeMap<IssueRef, StopDetail> {
+    async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
         let mut gone = BTreeMap::new();
         let client = self.quick_client();
         for (issue, live) in self.supervisor.runs_mut() {
-            if !live.unlabelled || live.control.shutdown.stopping() {
+            if !live.unlabelled || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
                 continue;
             }
             match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
@@ -345,7 +355,8 @@ impl Daemon {
                 continue;
             };
             let listed = watch.candidate(issue.number).is_some();
-            if listed || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
+            let looked = looked.contains(&issue.repo);
+            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
                 continue;
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {

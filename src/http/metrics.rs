@@ -13,11 +13,11 @@ use super::server::Shared;
 
 /// Every metric, with its help.
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let rows = shared.ledger.rows().await;
+    let rows = shared.ledger.ended().await;
     let mut text = Text(String::new());
     let mut runs: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut costs: BTreeMap<String, f64> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.ended.is_some()) {
+    for row in rows.iter() {
         *runs.entry((row.dir.repo.to_string(), row.reason().to_owned())).or_default() += 1;
         *costs.entry(row.dir.repo.to_string()).or_default() += row.cost();
     }

@@ -632,3 +632,56 @@ async fn a_run_that_a_full_disk_cuts_off_waits_and_goes_on_when_there_is_room() 
     assert_eq!((yard.started(), yard.labels(1)), (vec![1, 1], vec!["agentd:done".to_owned()]));
     yard.violations();
 }
+
+/// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
+async fn at_rest(asked: impl Fn() -> usize) {
+    let (mut before, mut since) = (asked(), std::time::Instant::now());
+    while since.elapsed() < Duration::from_millis(15) {
+        tokio::task::yield_now().await;
+        let now = asked();
+        if now != before {
+            (before, since) = (now, std::time::Instant::now());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
+    let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n");
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(600);
+    parts.repositories = names
+        .iter()
+        .map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() })
+        .collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let bell = daemon.waker();
+    let asked = || yard.sim.requests().len();
+    let deliver = async {
+        while asked() < 3 * names.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        at_rest(asked).await;
+        let before = asked();
+        tokio::time::pause();
+        for delivery in 0..120 {
+            bell.ring_for(Some(&names[delivery % names.len()]));
+            tokio::time::advance(Duration::from_millis(500)).await;
+            at_rest(asked).await;
+        }
+        tokio::time::resume();
+        yard.shutdown.request_stop();
+        asked() - before
+    };
+    let (_, cost) = futures::future::join(daemon.run(), deliver).await;
+    println!("{cost} requests");
+    assert!(cost <= 40, "{cost} requests in a minute");
+    for name in &names {
+        let path = format!("/repos/{name}/issues?");
+        let looks = yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count();
+        assert!(looks >= 2, "{name} was looked at when it polled and when it was delivered: {looks}");
+    }
+    yard.violations();
+}
