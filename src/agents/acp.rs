@@ -18,8 +18,8 @@ use super::wish;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_desk::AgentWish;
 use crate::engine::agent_task::AgentTask;
+use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::gate::Permission;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
@@ -289,10 +289,10 @@ impl Talk<'_> {
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == wish::SERVER => true,
                 Some((server, tool, arguments)) => {
-                    let wish = AgentWish { tool: format!("{server}__{tool}"), arguments };
-                    self.task.desk.permit(wish).await == Permission::Allowed
+                    let wish = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
+                    self.task.tools.permit(wish).await == Permission::Allowed
                 }
-                None => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+                None => self.task.tools.permit(wish(message)).await == Permission::Allowed,
             },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
@@ -446,7 +446,7 @@ fn named(name: &str) -> Option<(String, String)> {
 }
 
 /// What is asked for.
-fn wish(message: &Value) -> AgentWish {
+fn wish(message: &Value) -> PermissionRequest {
     let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
     let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
     let place = text(&call, "/locations/0/path").or_else(|| {
@@ -456,7 +456,7 @@ fn wish(message: &Value) -> AgentWish {
         ("edit" | "delete" | "move", Some(path), _) => wish::edit(&path),
         ("read" | "search", Some(path), _) => wish::read(&path),
         ("execute", _, Some(command)) => wish::command(command),
-        _ => AgentWish {
+        _ => PermissionRequest {
             tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
             arguments: json!({}),
         },

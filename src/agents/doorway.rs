@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
 use super::tool_server::ToolServer;
-use crate::engine::agent_desk::AgentDesk;
+use crate::engine::agent_tools::AgentTools;
 use crate::sys::paths::AbsPath;
 #[cfg(unix)]
 use crate::sys::socket;
@@ -59,16 +59,16 @@ impl Entry {
 }
 
 impl Doorway {
-    /// Opens `name` in a private folder that exists, and serves the desk to all that connect. Needs a tokio runtime.
+    /// Opens `name` in a private folder that exists, and serves the tools to all that connect. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn open(
         folder: &AbsPath,
         (name, way): (&str, Way),
-        desk: &AgentDesk,
+        tools: &AgentTools,
         permissions: bool,
     ) -> io::Result<Self> {
         let place = folder.join(name).as_path().to_owned();
-        let server = ToolServer { desk: desk.clone(), permissions };
+        let server = ToolServer { tools: tools.clone(), permissions };
         let serving = match way {
             Way::Socket => {
                 let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
@@ -105,7 +105,7 @@ impl Doorway {
     pub fn open(
         _folder: &AbsPath,
         _name: (&str, Way),
-        _desk: &AgentDesk,
+        _desk: &AgentTools,
         _permissions: bool,
     ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
@@ -175,9 +175,9 @@ mod tests {
             description: "Reads.".into(),
             parameters: serde_json::json!({"type": "object"}),
         };
-        let (desk, arriving) = AgentDesk::new([spec].into());
+        let (tools, arriving) = AgentTools::new([spec].into());
         drop(arriving);
-        let doorway = Doorway::open(&folder, ("mcp-1", Way::Socket), &desk, true).unwrap();
+        let doorway = Doorway::open(&folder, ("mcp-1", Way::Socket), &tools, true).unwrap();
         let stream = socket::connect(folder.join("mcp-1").as_path()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();

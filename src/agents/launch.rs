@@ -15,7 +15,7 @@ use super::lines::{Line, Lines};
 use super::reader::Reader;
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;

@@ -49,10 +49,10 @@ pub fn backends(
 ) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
     let opened = Arc::new(AtomicU32::new(0));
     let mut made = Vec::new();
-    for place in 0..run.plan.workers.programs().len() {
+    for place in 0..run.plan.executors.programs().len() {
         made.push(backend(run, site, worktree, enclosure, (place, &opened))?);
     }
-    let steps = run.plan.workers.steps();
+    let steps = run.plan.executors.steps();
     Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
 }
 
@@ -64,7 +64,7 @@ fn backend(
     enclosure: &Arc<Enclosure>,
     (place, opened): (usize, &Arc<AtomicU32>),
 ) -> Result<AgentBackend, Stop> {
-    let program = &run.plan.workers.programs()[place];
+    let program = &run.plan.executors.programs()[place];
     if let Err(error) = enclosure.furnish(place, program, &site.env) {
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
@@ -365,7 +365,7 @@ impl ExecAgent {
         let program = &self.shared.launch.program;
         let permissions =
             program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
-        let doorway = Doorway::open(&door.folder, (&name, door.way), &self.task.desk, permissions).map_err(
+        let doorway = Doorway::open(&door.folder, (&name, door.way), &self.task.tools, permissions).map_err(
             |error| ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}")),
         )?;
         let entry = Entry {
@@ -388,7 +388,7 @@ impl ExecAgent {
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {
-                if let Permission::Denied(why) = self.task.desk.permit(wish::edit(&path)).await {
+                if let Permission::Denied(why) = self.task.tools.permit(wish::edit(&path)).await {
                     refused.push(format!("{path} ({why})"));
                 }
             }
