@@ -384,7 +384,7 @@ impl Daemon {
     /// One comment of this kind an issue, edited in place (D84).
     async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
         let marker = report::request_marker(&IssueKey::Number(issue.number), "command");
-        if let Err(error) = self.quick_client().settle_comment(&issue.repo, on, &marker, text).await {
+        if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }
     }

@@ -27,7 +27,7 @@ use crate::lifecycle::plan::step_executors_here;
 use crate::lifecycle::recovery::{Left, clear_left};
 use crate::lifecycle::site::Site;
 use crate::llm::Providers;
-use crate::llm::reach::Reach;
+use crate::llm::availability::Availability;
 use crate::sys::cage;
 use crate::sys::clock::Clock;
 
@@ -375,8 +375,8 @@ async fn silent_model(
             "try again later",
         ),
         _ => {
-            let listed = match providers.reach(name).await {
-                Some(Reach::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
+            let listed = match providers.availability(name).await {
+                Some(Availability::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
                 _ => String::new(),
             };
             Finding::problem(
