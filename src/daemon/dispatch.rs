@@ -1,20 +1,20 @@
-//! From the daemon to the walk: a request becomes a walk in its repository's site, a stop becomes the walk's own.
+//! From the daemon to the run pipeline: a request becomes a run in its repository, a stop becomes the run's own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, Approve, Retire, RunControl, RunRequest, Start, Unfinished};
+use super::snapshot;
+use super::supervise::{Abandon, Approve, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::lifecycle::approval::{self, Approval, NotApproved};
+use crate::lifecycle::approval::{self, NewApproval, NotApproved};
 use crate::lifecycle::lease;
 use crate::lifecycle::managed;
 use crate::lifecycle::recovery;
@@ -25,17 +25,17 @@ use crate::lifecycle::telling;
 use crate::lifecycle::walk::{Walked, walk};
 use crate::lifecycle::watch::Watch;
 
-/// Walks in these sites; `watch` makes the listener of each walk (progress, logs).
-pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Sync + 'static) -> Start {
+/// Starts runs in these repositories; `watch` makes the observer of each (progress, logs).
+pub fn starts(sites: Vec<Site>, watch: impl Fn(&StartRequest) -> Watch + Send + Sync + 'static) -> Start {
     let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
-    Arc::new(move |request: RunRequest| {
+    Arc::new(move |request: StartRequest| {
         let site = sites.get(&request.issue.issue.repo).cloned();
         let watch = watch(&request).with_extender(&request.control.extender);
         async move {
             let repo = &request.issue.issue.repo;
             match (site, request.issue.issue.key.number()) {
-                (Some(site), Some(number)) => walk_one(&request, number, &site, &watch).await,
+                (Some(site), Some(number)) => run_one(&request, number, &site, &watch).await,
                 _ => {
                     let message = format!("{repo} is not among the configured repositories.");
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
@@ -47,11 +47,11 @@ pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Syn
     })
 }
 
-/// Finalises killed runs in these sites.
+/// Finalises killed runs in these repositories.
 pub fn abandons(sites: &[Site]) -> Abandon {
     let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef| {
+    Arc::new(move |issue: snapshot::IssueRef| {
         let site = sites.get(&issue.repo).cloned();
         async move {
             match site {
@@ -63,11 +63,11 @@ pub fn abandons(sites: &[Site]) -> Abandon {
     })
 }
 
-/// Approves proposals of runs in these sites.
+/// Approves proposals of runs in these repositories.
 pub fn approves(sites: &[Site]) -> Approve {
     let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef, asked: Approval| {
+    Arc::new(move |issue: snapshot::IssueRef, asked: NewApproval| {
         let site = sites.get(&issue.repo).cloned();
         async move {
             let Some(site) = site else {
@@ -104,8 +104,8 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Retires merged worktrees in these sites after the time that the configuration keeps them.
-pub fn retires(sites: &[Site]) -> Retire {
+/// Cleans up merged worktrees in these repositories after the time that the configuration keeps them.
+pub fn clean_ups(sites: &[Site]) -> CleanUp {
     let sites: Arc<[Site]> = sites.to_vec().into();
     Arc::new(move || {
         let sites = Arc::clone(&sites);
@@ -139,13 +139,13 @@ fn told(site: &Site, pruned: &[Pruned]) {
     }
 }
 
-/// What dead processes left in these sites; looked at once, before the daemon starts.
-pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
+/// What dead processes left in these repositories; looked at once, before the daemon starts.
+pub async fn unfinished(sites: &[Site]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
     for site in sites {
         recovery::clear_left(site).await;
-        let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
-            issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
+        let left = recovery::tidy(site).await.into_iter().map(|left| UnfinishedRun {
+            issue: snapshot::IssueRef { repo: site.repo.clone(), number: left.number },
             begun: left.begun,
         });
         found.extend(left);
@@ -153,7 +153,7 @@ pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
     found
 }
 
-async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {
+async fn run_one(asked: &StartRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {
     let request = request::RunRequest {
         issue: IssueRef::Number(number),
         source: asked.source,
@@ -184,8 +184,8 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     }
 }
 
-/// Hands the daemon's wishes to the walk, the weaker first.
-async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
+/// Hands the daemon's stop requests to the run, the weaker first.
+async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();
     stop.ask(Stop::new(why, reason(why)));
@@ -221,6 +221,6 @@ fn summary(walked: Walked) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
-        settled: walked.settled,
+        labels_written: walked.settled,
     }
 }

@@ -1,47 +1,47 @@
-//! Many issues over time: what to start when, what became of it, and why the rest waits. The walk itself is elsewhere.
+//! Many issues over time: what to start when, what became of it, and why the rest waits. The pipeline of one run is `lifecycle`'s.
 
 mod admission;
 mod backoff;
-mod bell;
-mod board;
 mod commands;
 mod cron;
+mod dependencies;
 mod dispatch;
-mod ends;
 mod follow;
+mod hints;
 mod loading;
+mod main_loop;
+mod outbox;
+mod outbox_writer;
 mod outcome;
-mod parts;
 mod poll;
-mod progress;
 mod pulls;
 mod recover;
 mod reload;
-mod rules;
+mod run_progress;
 mod schedule;
-mod settle;
+mod snapshot;
+mod start_rules;
 mod status;
 mod supervise;
 mod sweep;
 mod troubles;
-mod watch;
 mod why;
 
 pub mod state_format;
 pub mod status_format;
 
 pub use admission::Admission;
-pub use bell::Bell;
-pub use board::{Asked, Board, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection};
 pub use cron::{CronError, due, next};
-pub use dispatch::{abandons, approves, retires, unfinished, walks};
+pub use dependencies::{Dependencies, Reload, Watched};
+pub use dispatch::{abandons, approves, clean_ups, starts, unfinished};
+pub use hints::Hints;
 pub use loading::{DaemonFiles, StateError};
+pub use main_loop::{Daemon, DaemonError, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
-pub use parts::{Parts, Reload, Watched};
-pub use progress::Progress;
-pub use rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
+pub use run_progress::Progress;
 pub use schedule::{Action, schedule};
-pub use supervise::{Abandon, Retire, RunControl, RunRequest, Start, Unfinished};
+pub use snapshot::{Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot};
+pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
+pub use supervise::{Abandon, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
 pub use sweep::Previewed;
-pub use watch::{Daemon, DaemonError, DaemonReport};
 pub use why::{GatherError, Surroundings, gather};

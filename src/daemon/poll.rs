@@ -8,9 +8,9 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::admission::Admission;
-use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
-use super::parts::Watched;
+use super::dependencies::Watched;
 use super::pulls::Pulls;
+use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
 
 use crate::config::config_file::LabelsTable;
@@ -41,16 +41,16 @@ pub(super) struct Watch {
     pub recovering: Vec<IssueSnapshot>,
     /// GitHub does not list the repository's comments: it is not asked again.
     pub without_comments: bool,
-    /// Comments that were read and not heeded yet.
-    pub heard: Vec<Comment>,
+    /// Comments that were read and not looked_at yet.
+    pub received: Vec<Comment>,
     /// When an issue was last told that somebody may not command.
     pub refused: BTreeMap<u64, DateTime<Utc>>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     /// A delivery says that something happened, and it was not looked at since.
-    pub rung: bool,
+    pub hinted: bool,
     /// When it was last looked at because of a delivery.
-    pub heeded: Option<Instant>,
+    pub looked_at: Option<Instant>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn quiet(named: usize) -> Duration {
     quiet.max(LEAST_QUIET)
 }
 
-/// When what is delivered `now` is heeded; `last` = when a delivery was last.
-fn heed_at(last: Option<Instant>, now: Instant, quiet: Duration) -> Instant {
+/// When what is delivered `now` is looked_at; `last` = when a delivery was last.
+fn look_when(last: Option<Instant>, now: Instant, quiet: Duration) -> Instant {
     last.map_or(now, |last| (last + quiet).max(now))
 }
 
@@ -117,23 +117,23 @@ impl Watch {
             health: Health::default(),
             recovering: Vec::new(),
             without_comments: false,
-            heard: Vec::new(),
+            received: Vec::new(),
             refused: BTreeMap::new(),
             pulls: Pulls::default(),
-            rung: false,
-            heeded: None,
+            hinted: false,
+            looked_at: None,
             known: BTreeMap::new(),
         }
     }
 
     /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
-    pub fn heeded_next(&self, quiet: Duration) -> Option<Instant> {
-        self.rung.then(|| heed_at(self.heeded, Instant::now(), quiet))
+    pub fn next_look(&self, quiet: Duration) -> Option<Instant> {
+        self.hinted.then(|| look_when(self.looked_at, Instant::now(), quiet))
     }
 
     /// Whether deliveries name it, or did a short while ago.
     pub fn is_named(&self) -> bool {
-        self.rung || self.heeded.is_some_and(|heeded| heeded.elapsed() < MINUTE)
+        self.hinted || self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < MINUTE)
     }
 
     /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
@@ -262,7 +262,7 @@ impl Watch {
                 seen: seen(snapshot),
                 selection,
                 labels: frame.labels.clone(),
-                settling: memory.settling.is_some(),
+                outcome_pending: memory.pending_outcome.is_some(),
                 holder: running.contains(&issue).then_some(Holder::Here),
                 admission: known.map_or(Asked::NotYet, |known| known.admission.clone()),
                 min_permission: frame.min_permission,
@@ -413,26 +413,26 @@ mod tests {
     #[test]
     fn the_first_delivery_is_heeded_at_once_and_those_that_follow_together_later() {
         let (start, quiet) = (Instant::now(), Duration::from_secs(40));
-        assert_eq!(heed_at(None, start, quiet), start);
+        assert_eq!(look_when(None, start, quiet), start);
         let soon = start + Duration::from_secs(1);
-        assert_eq!(heed_at(Some(start), soon, quiet), start + Duration::from_secs(40));
+        assert_eq!(look_when(Some(start), soon, quiet), start + Duration::from_secs(40));
         let late = start + Duration::from_secs(90);
-        assert_eq!(heed_at(Some(start), late, quiet), late);
+        assert_eq!(look_when(Some(start), late, quiet), late);
     }
 
     /// Two deliveries a second, one repository after the other; gives the looks in the busiest minute of ten.
     fn busiest(repositories: usize) -> usize {
         let start = Instant::now();
-        let (mut heeded, mut rung) = (vec![None; repositories], vec![false; repositories]);
+        let (mut looked_at, mut hinted) = (vec![None; repositories], vec![false; repositories]);
         let mut looks: Vec<Instant> = Vec::new();
         for tick in 0..1200 {
             let now = start + Duration::from_millis(500) * tick;
-            rung[tick as usize % repositories] = true;
+            hinted[tick as usize % repositories] = true;
             let recent = |at: &Option<Instant>| at.is_some_and(|at| now - at < MINUTE);
-            let named = (0..repositories).filter(|at| rung[*at] || recent(&heeded[*at])).count();
+            let named = (0..repositories).filter(|at| hinted[*at] || recent(&looked_at[*at])).count();
             for at in 0..repositories {
-                if rung[at] && heed_at(heeded[at], now, quiet(named)) <= now {
-                    (rung[at], heeded[at]) = (false, Some(now));
+                if hinted[at] && look_when(looked_at[at], now, quiet(named)) <= now {
+                    (hinted[at], looked_at[at]) = (false, Some(now));
                     looks.push(now);
                 }
             }

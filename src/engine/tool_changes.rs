@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::halt::Halt;
+use super::abort::Abort;
 use super::interrupt::Interrupt;
 use super::session::{Session, SessionMode};
 use super::tool::Tool;
-use super::tool_list::{SessionTools, ToolList};
+use super::tool_list::{ToolList, ToolProvider};
 use crate::domain::event::Event;
 use crate::domain::message::ToolSpec;
 use crate::domain::trace::ToolsChanged;
@@ -14,15 +14,15 @@ use crate::domain::trace::ToolsChanged;
 impl Session<'_> {
     /// What servers changed of their tools since the last turn: on the record before a request shows it. A turn for the report
     /// alone has no use for it.
-    pub(super) async fn take_tool_changes(&mut self) -> Result<(), Halt> {
-        let SessionTools::Changing(source) = &self.request.tools else { return Ok(()) };
+    pub(super) async fn take_tool_changes(&mut self) -> Result<(), Abort> {
+        let ToolProvider::Changing(source) = &self.request.tools else { return Ok(()) };
         if self.is_final() {
             return Ok(());
         }
         let list = source.list(self.request.ids.session, self.turn);
         let list = match self.interrupts.watch(None, list).await {
             Ok(list) => list?,
-            Err(Interrupt::End(halt)) => return Err(halt),
+            Err(Interrupt::End(abort)) => return Err(abort),
             Err(Interrupt::GraceOver) => return Ok(()),
         };
         if Arc::ptr_eq(&list, &self.list) {
@@ -31,7 +31,7 @@ impl Session<'_> {
         Box::pin(self.change_tools(list)).await
     }
 
-    async fn change_tools(&mut self, list: Arc<ToolList>) -> Result<(), Halt> {
+    async fn change_tools(&mut self, list: Arc<ToolList>) -> Result<(), Abort> {
         let behind: Vec<Arc<dyn Tool>> = list.all().chain([&self.reader]).cloned().collect();
         let unfit = self.gate.change_tools(&behind, &self.world.queues, &self.world.schemas);
         let mut usable = ToolList::clone(&list);
@@ -46,9 +46,9 @@ impl Session<'_> {
         let report = (self.request.mode == SessionMode::Task).then(|| self.request.report.tool());
         let offered = self
             .world
-            .offers
+            .tool_catalogs
             .of(&usable, report, self.request.settings.read_page_lines)
-            .map_err(|error| Halt::internal(error.to_string()))?;
+            .map_err(|error| Abort::internal(error.to_string()))?;
         let before = std::mem::replace(&mut self.tools, offered).open;
         let now = &self.tools.open;
         self.list = list;

@@ -66,14 +66,14 @@ pub trait ToolSource: Send + Sync {
 
 /// Where a session has its tools from.
 #[derive(Clone)]
-pub enum SessionTools {
+pub enum ToolProvider {
     /// They stay as they are.
     Fixed(Arc<ToolList>),
     /// They are asked for before each turn.
     Changing(Arc<dyn ToolSource>),
 }
 
-impl SessionTools {
+impl ToolProvider {
     /// See [`ToolSource::list`].
     pub async fn list(&self, session: Uuid, turn: u32) -> Result<Arc<ToolList>, JournalError> {
         match self {
@@ -83,7 +83,7 @@ impl SessionTools {
     }
 }
 
-impl From<Vec<Arc<dyn Tool>>> for SessionTools {
+impl From<Vec<Arc<dyn Tool>>> for ToolProvider {
     fn from(tools: Vec<Arc<dyn Tool>>) -> Self {
         Self::Fixed(Arc::new(ToolList::fixed(tools)))
     }

@@ -12,7 +12,7 @@ use crate::config::tools_file::BoundParam;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::tool::{BoundParameter, Tool};
-use crate::engine::tool_list::{SessionTools, ToolList};
+use crate::engine::tool_list::{ToolList, ToolProvider};
 use crate::git;
 use crate::mcp::{CurrentTools, McpError, McpServers, ServerConfig, ServerTransport};
 use crate::sys::worktree_path::WorktreeRoot;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// The tools, and what has to be ended with the run.
 pub struct Toolbox {
     /// In the order they are offered.
-    pub tools: SessionTools,
+    pub tools: ToolProvider,
     servers: Arc<McpServers>,
     /// Ends commands that still run.
     cancel: CancellationToken,
@@ -43,7 +43,7 @@ impl Toolbox {
             environment: run.child_environment(),
             clock: site.clock.clone(),
             cancel: cancel.clone(),
-            caged: run.caged().cloned(),
+            sandbox: run.caged().cloned(),
             page_lines,
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
@@ -73,11 +73,11 @@ impl Toolbox {
                 let list = changing_tools::recorded(Some(recording), list);
                 let tools =
                     RecordedTools::open(list, recording, run.journal().as_ref(), &run.plan.redactor).await;
-                SessionTools::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
+                ToolProvider::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
             }
             (recording, _) => {
                 keep(run, servers.tools()).await?;
-                SessionTools::Changing(Arc::new(LiveTools::new(
+                ToolProvider::Changing(Arc::new(LiveTools::new(
                     CurrentTools::new(all, Arc::clone(&servers), rest),
                     Arc::clone(run.journal()) as Arc<dyn Journal>,
                     Arc::clone(&run.plan.redactor),

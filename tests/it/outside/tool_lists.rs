@@ -6,18 +6,18 @@ use super::cases::{done, offered, results, run, served};
 use super::solo::{calls, left, newest};
 use super::world::World;
 
-const POLICY: &str = r#"
-[[rule]]
-id = "known"
-kind = "tool"
-name = "desk__{change,count,later,soon}"
-effect = "allow"
-reason = "test"
-"#;
+const KNOWN: [&str; 4] = ["change", "count", "later", "soon"];
 
 async fn changing(replies: Vec<agentd::sim::ReplyFile>) -> World {
     let world = served(replies, "").await;
-    world.write("shop/.agent/policy.toml", POLICY);
+    let rule = |name: &str| {
+        format!(
+            "[[rule]]\nid = \"{name}\"\nkind = \"tool\"\nname = \"desk__{name}\"\neffect = \"allow\"\nreason = \"test\"\n"
+        )
+    };
+    let handoffs =
+        "[[rule]]\nid = \"on\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    world.write("shop/.agent/policy.toml", &(KNOWN.map(rule).concat() + handoffs));
     let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
     world.write("overlay.toml", &overlay.replacen("mcp_server.py\"", "mcp_server.py\", \"--changing\"", 1));
     // The step is visited twice.
@@ -38,7 +38,7 @@ async fn tools_that_a_server_adds_are_called_under_the_policy_gone_ones_say_so_a
     let change = |change: Value| calls(&[("desk__change", change)]);
     let world = changing(vec![
         change(json!({ "add": ["soon", "later", "forbidden"] })),
-        calls(&[("desk__later", json!({})), ("desk__forbidden", json!({}))]),
+        calls(&[("desk__later", json!({}))]),
         done(),
         change(json!({ "drop": ["later"], "describe": ["count"] })),
         calls(&[("desk__later", json!({})), ("desk__soon", json!({}))]),
@@ -56,7 +56,6 @@ async fn tools_that_a_server_adds_are_called_under_the_policy_gone_ones_say_so_a
     assert_eq!(offered(&world, 4), without);
     let told = results(&world, 2);
     assert_eq!(told[1], "I am later");
-    assert!(told[2].contains("denied") && told[2].contains("no_rule_matched"), "{told:?}");
     let told = results(&world, 5);
     let gone = "(tool failed: desk__later is gone: its MCP server no longer offers it)";
     assert_eq!(told[told.len() - 2..], [gone, "I am soon"], "{told:?}");
@@ -76,5 +75,19 @@ async fn tools_that_a_server_adds_are_called_under_the_policy_gone_ones_say_so_a
         assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
         assert_eq!((&replayed["tools_run"], &replayed["model_requests"]), (&json!(0), &json!(0)));
     }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_a_server_adds_and_no_rule_allows_is_not_called() {
+    let world = changing(vec![
+        calls(&[("desk__change", json!({ "add": ["forbidden"] }))]),
+        calls(&[("desk__forbidden", json!({}))]),
+    ])
+    .await;
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!((code, &output["stop_detail"]), (1, &json!("policy_denied")), "{output:#}");
+    let notes = std::fs::read_to_string(world.dir.path().join("notes")).unwrap();
+    assert!(notes.contains("call change") && !notes.contains("call forbidden"), "{notes}");
     world.finish().await;
 }

@@ -1,0 +1,77 @@
+//! An approval: a person's leave for one proposal, once, for a while (P-037, D86).
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use super::issue::IssueKey;
+use super::name::RepoName;
+use super::policy::Resource;
+use super::run::{Principal, RunId};
+
+/// Version of [`Approval`].
+pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
+
+/// A grant. It executes nothing: the policy is asked again, and a grant lifts only a denial that asks for approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approval {
+    /// [`APPROVAL_SCHEMA`].
+    pub schema_version: String,
+    /// The proposal: kind, repository, issue, step, name and arguments.
+    pub proposal_hash: String,
+    /// What it is about, for people.
+    pub resource: Resource,
+    /// The repository.
+    pub repo: RepoName,
+    /// The issue.
+    pub issue: IssueKey,
+    /// The run whose proposal waited.
+    pub run_id: RunId,
+    /// On whose behalf that run worked.
+    pub principal: Principal,
+    /// Who approved.
+    pub approver: Principal,
+    /// When.
+    pub granted_at: DateTime<Utc>,
+    /// Until when it may be used.
+    pub expires_at: DateTime<Utc>,
+}
+
+impl Approval {
+    /// Whether it holds for a proposal of `principal` now: theirs for whom the proposal waited, or the approver's own.
+    pub fn holds(&self, principal: uuid::Uuid, now: DateTime<Utc>) -> bool {
+        now < self.expires_at && [self.principal.id, self.approver.id].contains(&principal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::policy::ProposalKind;
+    use crate::domain::run::PrincipalSource;
+
+    #[test]
+    fn p_037_a_grant_is_bound_to_a_principal_and_expires() {
+        let ada = Principal::new(PrincipalSource::Github, "1", Some("ada".into()));
+        let operator = Principal::new(PrincipalSource::Local, "0@host", None);
+        let now = DateTime::UNIX_EPOCH;
+        let grant = Approval {
+            schema_version: APPROVAL_SCHEMA.into(),
+            proposal_hash: "h".into(),
+            resource: Resource { kind: ProposalKind::Tool, name: "run_command".into() },
+            repo: RepoName::parse("o/n").unwrap(),
+            issue: IssueKey::Number(7),
+            run_id: RunId(Uuid::nil()),
+            principal: ada.clone(),
+            approver: operator.clone(),
+            granted_at: now,
+            expires_at: now + TimeDelta::hours(24),
+        };
+        assert!(grant.holds(ada.id, now) && grant.holds(operator.id, now));
+        assert!(!grant.holds(Uuid::nil(), now), "someone else's");
+        assert!(!grant.holds(ada.id, now + TimeDelta::hours(24)), "expired");
+    }
+}

@@ -1,0 +1,82 @@
+//! The early end of a session: why, in one public sentence, and technically for the record.
+
+use super::day_cap::DayCapError;
+use super::journal::JournalError;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::SessionFailure;
+
+/// What ends a session before it has a report; every fallible step of a session returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abort(Box<SessionFailure>);
+
+impl Abort {
+    /// An end with its typed class and its technical text (redacted by whoever records it).
+    pub fn new(detail: StopDetail, error_name: &str, message: &str, technical: impl Into<String>) -> Self {
+        Self(Box::new(SessionFailure {
+            stop: Stop::new(detail, message),
+            error_name: error_name.to_owned(),
+            error_message: technical.into(),
+        }))
+    }
+
+    /// What is reported.
+    pub fn failure(&self) -> &SessionFailure {
+        &self.0
+    }
+
+    /// What is reported.
+    pub fn into_failure(self) -> SessionFailure {
+        *self.0
+    }
+
+    /// A defect of agentd; the technical text is for the record.
+    pub fn internal(technical: impl Into<String>) -> Self {
+        Self::new(
+            StopDetail::Internal,
+            "InternalError",
+            "agentd itself failed; the journal has the details.",
+            technical,
+        )
+    }
+}
+
+impl From<Stop> for Abort {
+    fn from(stop: Stop) -> Self {
+        let name = match stop.detail {
+            StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost => "BudgetExceeded",
+            StopDetail::MaxTurnsExhausted => "MaxTurnsExceeded",
+            StopDetail::UserAbort => "Aborted",
+            _ => "Stopped",
+        };
+        let technical = stop.message.clone();
+        Self(Box::new(SessionFailure { stop, error_name: name.to_owned(), error_message: technical }))
+    }
+}
+
+impl From<DayCapError> for Abort {
+    fn from(error: DayCapError) -> Self {
+        match &error {
+            DayCapError::UsedUp { cap, .. } => {
+                let message = format!("The budget of {cap} a day does not cover the next request.");
+                Self::new(StopDetail::MaxCost, "BudgetExceeded", &message, error.to_string())
+            }
+            DayCapError::Unknown(_) => Self::new(
+                StopDetail::OutputWriteFailed,
+                "OutputWriteFailed",
+                "What was spent today could not be read or written; check the folder \"spend\" of the state directory.",
+                error.to_string(),
+            ),
+        }
+    }
+}
+
+impl From<JournalError> for Abort {
+    fn from(error: JournalError) -> Self {
+        Self::new(
+            StopDetail::OutputWriteFailed,
+            "OutputWriteFailed",
+            "The run's record could not be written; check the state directory's space and permissions.",
+            error.to_string(),
+        )
+    }
+}

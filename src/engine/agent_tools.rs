@@ -1,0 +1,289 @@
+//! agentd's own tools as an agent program may use them: every call, and every permission that it asks for, passes the
+//! gate of the run that started it, and is on its record (C-24).
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::abort::Abort;
+use super::agent_output::AgentProgress;
+use super::arguments::{self, Scope};
+use super::context_guard::ContextGuard;
+use super::envelope::{Answer, Refusal};
+use super::execution::Execution;
+use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
+use super::interrupt::{Interrupt, Interrupts};
+use super::reply_validation::Rejection;
+use super::report::{FINAL_REPORT, ReportShape};
+use super::session::{SessionWorld, unfit};
+use super::session_trace::SessionTrace;
+use super::tool::{CallLimits, Tool};
+use super::tool_list::ToolList;
+use super::tool_output::{StoredOutputs, ToolOutputReader};
+use crate::domain::message::{ToolCall, ToolSpec};
+use crate::domain::model_target::SessionSettings;
+use crate::domain::policy::EnvelopeStatus;
+use crate::domain::trace::Exclusion;
+
+/// The turn that everything of a program's visit belongs to.
+pub(super) const TURN: u32 = 1;
+/// Requests that may wait at the desk.
+const WAITING: usize = 32;
+
+/// Something that a program asks to be allowed, in the words of agentd's own tools.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PermissionRequest {
+    /// Tool whose rules answer it.
+    pub tool: String,
+    /// What they are asked about.
+    pub arguments: Value,
+}
+
+/// What a call at the desk came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentAnswer {
+    /// What a model reads.
+    pub text: String,
+    /// Whether the call did not do what it was for.
+    pub failed: bool,
+    /// The call's id in the record; a claim may cite it. Empty where there is none.
+    pub call_id: String,
+}
+
+/// The program's side of the desk; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct AgentTools {
+    tools: Arc<[ToolSpec]>,
+    requests: mpsc::Sender<Request>,
+}
+
+/// What comes to the desk.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
+    Permit { wish: PermissionRequest, reply: oneshot::Sender<Permission> },
+}
+
+impl AgentTools {
+    /// A desk that offers these tools, and where its requests arrive.
+    pub(crate) fn new(tools: Arc<[ToolSpec]>) -> (Self, mpsc::Receiver<Request>) {
+        let (requests, arriving) = mpsc::channel(WAITING);
+        (Self { tools, requests }, arriving)
+    }
+
+    /// What is on offer, in a fixed order.
+    pub fn tools(&self) -> &[ToolSpec] {
+        &self.tools
+    }
+
+    /// Calls a tool. At a desk that is closed nothing runs.
+    pub async fn call(&self, tool: String, arguments: Map<String, Value>) -> AgentAnswer {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.requests.send(Request::Call { tool, arguments, reply }).await;
+        let answered = if sent.is_ok() { answer.await.ok() } else { None };
+        answered.unwrap_or_else(|| AgentAnswer {
+            text: "(tool failed: the run is ending; nothing more runs)".to_owned(),
+            failed: true,
+            call_id: String::new(),
+        })
+    }
+
+    /// Asks for a permission. What nobody answers is not allowed.
+    pub async fn permit(&self, wish: PermissionRequest) -> Permission {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.requests.send(Request::Permit { wish, reply }).await;
+        let answered = if sent.is_ok() { answer.await.ok() } else { None };
+        answered.unwrap_or_else(|| Permission::Denied("The run is ending.".to_owned()))
+    }
+}
+
+/// What desks of a run offer: its tools, the reader of stored outputs, the report.
+pub(super) fn on_offer(
+    tools: &ToolList,
+    outputs: &Arc<StoredOutputs>,
+    page_lines: u32,
+    shape: &ReportShape,
+) -> Arc<[ToolSpec]> {
+    let reader = ToolOutputReader::new(Arc::clone(outputs), page_lines);
+    let all = tools.all().map(|tool| tool.spec().clone());
+    all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
+}
+
+/// The run's side of the desk during one launch.
+pub(super) struct ToolHandler<'a> {
+    world: &'a SessionWorld,
+    settings: &'a SessionSettings,
+    shape: &'a ReportShape,
+    record: SessionTrace,
+    gate: Gate,
+    guard: ContextGuard,
+    outputs: Arc<StoredOutputs>,
+    interrupts: Interrupts,
+    progress: AgentProgress,
+    visit: u32,
+    /// Id of the launch's own call; those at the desk are numbered below it.
+    launch: String,
+    calls: u32,
+    claims_sent_back: bool,
+    reported: bool,
+    /// What the program does not see in full.
+    pub(super) exclusions: Vec<Exclusion>,
+}
+
+/// What a desk is opened for.
+pub(super) struct Launched {
+    pub(super) visit: u32,
+    /// Id of the launch's own call.
+    pub(super) call_id: String,
+    pub(super) progress: AgentProgress,
+}
+
+impl<'a> ToolHandler<'a> {
+    pub(super) fn open(
+        world: &'a SessionWorld,
+        (settings, shape): (&'a SessionSettings, &'a ReportShape),
+        (record, scope): (SessionTrace, Scope),
+        tools: &ToolList,
+        outputs: Arc<StoredOutputs>,
+        launched: Launched,
+    ) -> Result<Self, Abort> {
+        let mut behind: Vec<Arc<dyn Tool>> = tools.all().cloned().collect();
+        behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
+        let gate = world
+            .gate(record.clone(), scope, &behind)
+            .map_err(|error| unfit(&error))?
+            .with_loop_limits(settings.loop_guard)
+            .with_protocol();
+        let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
+        Ok(Self {
+            world,
+            settings,
+            shape,
+            record,
+            gate,
+            guard: ContextGuard::default(),
+            outputs,
+            interrupts,
+            progress: launched.progress,
+            visit: launched.visit,
+            launch: launched.call_id,
+            calls: 0,
+            claims_sent_back: false,
+            reported: false,
+            exclusions: Vec::new(),
+        })
+    }
+
+    /// Serves one request after the other until `over`; a call under way is finished first, so that its line is in the
+    /// ledger. The error ends the launch, as the same call would end a session of agentd's own.
+    pub(super) async fn serve(
+        &mut self,
+        mut requests: mpsc::Receiver<Request>,
+        over: &CancellationToken,
+    ) -> Result<(), Abort> {
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = over.cancelled() => return Ok(()),
+                request = requests.recv() => request,
+            };
+            match request {
+                None => {
+                    over.cancelled().await;
+                    return Ok(());
+                }
+                // The program may be gone when the answer comes.
+                Some(Request::Permit { wish, reply }) => drop(reply.send(self.permit(&wish).await?)),
+                Some(Request::Call { tool, arguments, reply }) => {
+                    drop(reply.send(self.call(tool, arguments).await?));
+                }
+            }
+        }
+    }
+
+    async fn permit(&self, wish: &PermissionRequest) -> Result<Permission, Abort> {
+        let asked = self.gate.permits(TURN, &wish.tool, &wish.arguments);
+        uncut(self.interrupts.watch(None, asked).await)
+    }
+
+    async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Abort> {
+        self.calls += 1;
+        let report = if tool == FINAL_REPORT { self.report(&arguments).await } else { ReportCall::No };
+        let call = ToolCall {
+            id: format!("{}.{}", self.launch, self.calls),
+            name: tool,
+            arguments: Value::Object(arguments.clone()).to_string(),
+        };
+        let proposal = Proposal { arguments: arguments::parse(&call.arguments), call, report };
+        let judged = self.gate.judge(TURN, std::slice::from_ref(&proposal), Phase::Open, 1);
+        let ruling = uncut(self.interrupts.watch(None, judged).await)?.pop();
+        let answer = match ruling {
+            Some(Ruling::Run(ready)) => self.run(*ready).await?,
+            Some(Ruling::Answered(answer)) => answer,
+            Some(Ruling::Protocol) if proposal.report == ReportCall::Captured => {
+                self.reported = true;
+                self.progress.tell(|said| said.report = Some(arguments));
+                Answer::success("The final report is captured. End now.".to_owned())
+            }
+            Some(Ruling::Protocol) => Answer::success("Noted.".to_owned()),
+            None => return Err(Abort::internal("a call was left without a ruling")),
+        };
+        self.record.answer_item(TURN, &proposal.call.id, &answer).await?;
+        let envelope = answer.envelope();
+        let worked = envelope.status == EnvelopeStatus::Ok
+            && envelope.data.as_ref().is_none_or(|data| data["status"] != "error");
+        Ok(AgentAnswer { text: answer.text().to_owned(), failed: !worked, call_id: proposal.call.id })
+    }
+
+    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<Answer, Abort> {
+        let execution = Execution {
+            gate: &mut self.gate,
+            record: &self.record,
+            guard: &mut self.guard,
+            outputs: &self.outputs,
+            queues: &self.world.queues,
+            interrupts: &self.interrupts,
+            limits: CallLimits {
+                timeout: self.settings.tool_timeout,
+                max_inline_bytes: self.settings.tool_response_max_bytes,
+            },
+            // The program minds its own context.
+            context_limit: u64::MAX,
+            turn: TURN,
+            exclusions: &mut self.exclusions,
+            redaction: self.world.redaction.as_deref(),
+        };
+        let mut answers = execution.run(vec![ready]).await?;
+        Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))
+    }
+
+    /// What a report is worth; one whose claims do not hold is sent back once, as in a session (contracts §3.4).
+    async fn report(&mut self, arguments: &Map<String, Value>) -> ReportCall {
+        if self.reported {
+            return ReportCall::TooLate;
+        }
+        let report = match self.shape.from_call(arguments, false) {
+            Ok(report) => report,
+            Err(problem) => return ReportCall::Invalid(problem.message),
+        };
+        if let Some(check) = self.world.claims.as_ref().filter(|_| !self.claims_sent_back) {
+            let problems = check(self.visit, report.claims.clone()).await;
+            if !problems.is_empty() {
+                self.claims_sent_back = true;
+                return ReportCall::Invalid(Rejection::of_claims(&problems, Vec::new()).guidance);
+            }
+        }
+        ReportCall::Captured
+    }
+}
+
+/// What came of a wait without grace.
+fn uncut<T>(waited: Result<Result<T, Abort>, Interrupt>) -> Result<T, Abort> {
+    match waited {
+        Ok(done) => done,
+        Err(Interrupt::End(halt)) => Err(halt),
+        Err(Interrupt::GraceOver) => Err(Abort::internal("a wait without grace ran out of it")),
+    }
+}

@@ -1,0 +1,125 @@
+//! The tools of a session as it offers them: sent, measured and hashed alike in every turn, so made ready once.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::abort::Abort;
+use super::task_status;
+use super::token_estimate::ToolSizes;
+use super::tool::Tool;
+use super::tool_list::ToolList;
+use super::tool_output;
+use crate::domain::canonical::NotCanonical;
+use crate::domain::fingerprint::HashedTools;
+use crate::domain::message::ToolSpec;
+
+/// Lists that are kept; one for each step of a flow that is under way.
+const MOST_KEPT: usize = 64;
+
+/// A fixed list of tools.
+#[derive(Debug)]
+pub struct ToolCatalog {
+    /// As models see them, in a fixed order.
+    pub specs: Arc<[ToolSpec]>,
+    /// For the context guard.
+    pub sizes: ToolSizes,
+    /// For fingerprints.
+    pub hashed: HashedTools,
+}
+
+impl ToolCatalog {
+    fn new(specs: Vec<ToolSpec>) -> Result<Self, NotCanonical> {
+        Ok(Self { sizes: ToolSizes::of(&specs), hashed: HashedTools::of(&specs)?, specs: specs.into() })
+    }
+}
+
+/// What a session offers: on open turns, and on the final one.
+#[derive(Debug, Clone)]
+pub struct SessionTools {
+    /// Tools and protocol tools.
+    pub open: Arc<ToolCatalog>,
+    /// The reader of stored outputs, as it stands in the open one.
+    pub reader: Arc<ToolSpec>,
+    report: Option<Arc<ToolSpec>>,
+    /// See [`SessionTools::on`]; few sessions come so far.
+    last: Arc<OnceLock<ToolCatalog>>,
+}
+
+impl SessionTools {
+    /// What is offered on an open turn, or on a final one: only the report, where there is one.
+    pub fn on(&self, is_final: bool) -> Result<&ToolCatalog, Abort> {
+        if !is_final {
+            return Ok(&self.open);
+        }
+        if let Some(made) = self.last.get() {
+            return Ok(made);
+        }
+        let report = self.report.iter().map(|report| ToolSpec::clone(report));
+        let made = ToolCatalog::new(report.collect()).map_err(|error| Abort::internal(error.to_string()))?;
+        Ok(self.last.get_or_init(|| made))
+    }
+}
+
+/// What sessions offered so far: the next session with the same tools offers the same.
+#[derive(Clone, Default)]
+pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
+
+struct Kept {
+    /// Their places in memory are not used again as long as these are here.
+    first: Vec<Weak<dyn Tool>>,
+    later: Vec<Weak<dyn Tool>>,
+    page_lines: u32,
+    offered: SessionTools,
+}
+
+impl Kept {
+    fn is_of(&self, tools: &ToolList, report: Option<&Arc<ToolSpec>>) -> bool {
+        let same_report = match (&self.offered.report, report) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        let same = |kept: &[Weak<dyn Tool>], tools: &[Arc<dyn Tool>]| {
+            kept.len() == tools.len()
+                && kept
+                    .iter()
+                    .zip(tools)
+                    .all(|(kept, tool)| std::ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(tool)))
+        };
+        same_report && same(&self.first, &tools.first) && same(&self.later, &tools.later)
+    }
+}
+
+impl ToolCatalogs {
+    /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of
+    /// what is read back (D77). The protocol tools stand behind the others, and tools that came later behind these.
+    pub fn of(
+        &self,
+        tools: &ToolList,
+        report: Option<&Arc<ToolSpec>>,
+        page_lines: u32,
+    ) -> Result<SessionTools, NotCanonical> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) =
+            kept.iter().find(|kept| kept.page_lines == page_lines && kept.is_of(tools, report))
+        {
+            return Ok(known.offered.clone());
+        }
+        let reader = Arc::new(tool_output::spec(page_lines));
+        let own = tools.first.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
+        let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
+        let later = tools.later.iter().map(|tool| tool.spec().clone());
+        let offered = SessionTools {
+            open: Arc::new(ToolCatalog::new(own.chain(protocol).chain(later).collect())?),
+            reader,
+            report: report.cloned(),
+            last: Arc::default(),
+        };
+        if kept.len() == MOST_KEPT {
+            kept.remove(0);
+        }
+        let weak = |tools: &[Arc<dyn Tool>]| tools.iter().map(Arc::downgrade).collect();
+        let (first, later) = (weak(&tools.first), weak(&tools.later));
+        kept.push(Kept { first, later, page_lines, offered: offered.clone() });
+        Ok(offered)
+    }
+}
