@@ -318,7 +318,7 @@ async fn i50_a_failed_poll_is_not_an_empty_list_and_starts_and_stops_nothing() {
                 .lock()
                 .unwrap()
                 .as_ref()
-                .is_some_and(|control: &agentd::daemon::RunControl| control.shutdown.stopping());
+                .is_some_and(|control: &agentd::daemon::RunHandle| control.shutdown.stopping());
             assert!(!stopping, "a failed poll stops no run");
             finish.notify_one();
         }
@@ -452,7 +452,7 @@ async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
             let repo = &request.issue.issue.repo;
             client.remove_label(repo, 1, "agentd").await.unwrap();
             client.add_labels(repo, 1, &["agentd"]).await.unwrap();
-            RunSummary { settled: true, ..ended(StopDetail::Completed) }
+            RunSummary { labels_written: true, ..ended(StopDetail::Completed) }
         }
     };
     Daemon::open(yard.parts(walk)).unwrap().once().await;
