@@ -90,7 +90,7 @@ impl Context {
         AbsPath::new(&self.base).map_err(|error| CommandError::invalid(error.to_string()))
     }
 
-    /// The state directory (interface §3). One that is not the user's alone is refused: what is in it is believed.
+    /// The state directory. One that is not the user's alone is refused: what is in it is believed.
     pub fn state_dir(&self) -> Result<AbsPath, CommandError> {
         let dir = self.state_place()?;
         private_place::settle(dir.as_path()).map_err(|fault| {

@@ -12,7 +12,7 @@ pub struct CommandError {
     pub message: String,
     /// What to do next, one sentence each.
     pub hints: Vec<String>,
-    /// 1, 3, 4 or 5 (interface §2); never 2.
+    /// 1, 3, 4 or 5; never 2.
     pub exit_code: u8,
     /// The stop detail of a refused start, where it was one.
     pub detail: Option<StopDetail>,

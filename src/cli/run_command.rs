@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     }
     match started(context, args) {
         Ok(code) => Ok(code),
-        // `--json` has a run output also when nothing could start (interface §2).
+        // `--json` has a run output also when nothing could start.
         Err(error) if context.output.json() => {
             context.output.document(&unstarted(title(context, args), &error))?;
             context.output.say_only(&error);

@@ -623,7 +623,7 @@ impl Default for VerifyTable {
     }
 }
 
-/// `[chat]` (contracts §0.4).
+/// The table `[chat]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChatTable {

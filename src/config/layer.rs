@@ -217,7 +217,7 @@ pub(super) fn own(dir: &Path) -> Option<PathBuf> {
     [dir.join(FILE_NAME), dir.join(".agent").join(FILE_NAME)].into_iter().find(|path| is_there(path))
 }
 
-/// Files of the layers that exist, highest first (interface §3, A-089). Only `--config` has to exist.
+/// Files of the layers that exist, highest first. Only `--config` has to exist.
 ///
 /// # Errors
 /// [`ConfigError::Missing`].

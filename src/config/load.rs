@@ -52,7 +52,7 @@ pub struct Request<'a> {
 }
 
 impl Config {
-    /// Finds, reads, merges and checks the layers (interface §3, A-089…A-092). Everything here is exit code 4.
+    /// Finds, reads, merges and checks the layers (A-089…A-092). Everything here is exit code 4.
     ///
     /// # Errors
     /// Whatever is wrong, with file and line and what to do.

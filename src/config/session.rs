@@ -16,7 +16,7 @@ impl Config {
     ///
     /// # Errors
     /// No target; a target without provider, without room for context, or without a price where someone set a
-    /// cap on costs (contracts §3.7, D87).
+    /// cap on costs (D87).
     pub fn session(&self) -> Result<Session, ConfigError> {
         if self.file.session.targets.is_empty() {
             return Err(self.invalid(

@@ -451,7 +451,7 @@ impl Config {
     }
 
     /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be
-    /// resolved now. For the redactor (contracts §3.10).
+    /// resolved now. For the redactor (P-031).
     pub fn secret_values(&self) -> Vec<KnownSecret> {
         let files = self.layers.iter().flat_map(|layer| layer.scope.file_values());
         let mut secrets: Vec<KnownSecret> = files

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn p12_a_112_composite_is_renamed_in_its_parts_too() {
+    fn p12_a_composite_of_version_1_12_is_renamed_in_its_parts_too() {
         let old = json!({"runner": {"completion": {"type": "composite", "config": {"mode": "any", "conditions": [
             {"type": "iterationBudget", "config": {"maxIterations": 3}},
             {"type": "keywordSignal", "config": {"completionKeyword": "X"}}]}}}});

@@ -1,4 +1,4 @@
-//! `load`, `validate`, `build`: from an agent's folder to a definition that is ready to run (seed 001).
+//! `load`, `validate`, `build`: from an agent's folder to a definition that is ready to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

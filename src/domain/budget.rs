@@ -15,7 +15,7 @@ pub struct Budgets {
     pub max_wall_time: Duration,
     /// Provider cost of the run.
     pub max_cost: Money,
-    /// Whether `max_cost` was set by someone rather than by default: then an unknown price is an error (contracts §3.7).
+    /// Whether `max_cost` was set by someone rather than by default: then an unknown price is an error (D87).
     pub max_cost_is_explicit: bool,
     /// Part of a cap at which people are warned, 0 to 1.
     pub soft_ratio: f64,

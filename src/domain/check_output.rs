@@ -1,4 +1,4 @@
-//! What the output of a failed check says: the extractors that fill the parameters of retry prompts (step-flow §2.6).
+//! What the output of a failed check says: the extractors that fill the parameters of retry prompts.
 
 use std::sync::LazyLock;
 

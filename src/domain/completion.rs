@@ -1,4 +1,4 @@
-//! When a run is done: pure predicates over a snapshot taken at the end of a visit (seed 001, C-12).
+//! When a run is done: pure predicates over a snapshot taken at the end of a visit (C-12).
 
 use std::collections::BTreeSet;
 
@@ -111,7 +111,7 @@ impl CompletionResult {
     }
 }
 
-/// Names of one completion type: internal (seed), newest, older.
+/// Names of one completion type: the oldest one, which is used inside agentd, the newest one, and those between.
 struct TypeName {
     seed: &'static str,
     newest: &'static str,
@@ -155,7 +155,7 @@ const TYPES: [TypeName; 8] = [
     TypeName { seed: "composite", newest: "meta:composite", older: &[], validation: "closure.composite" },
 ];
 
-/// The seed's name and the newest name of a completion type, from any of its names.
+/// The oldest name and the newest name of a completion type, from any of its names.
 pub fn type_names(word: &str) -> Option<(&'static str, &'static str)> {
     TYPES
         .iter()
@@ -182,7 +182,7 @@ impl Completion {
         }]
     }
 
-    /// The seed's name, used everywhere here (`iterationBudget`, …).
+    /// The oldest name, which agentd uses inside (`iterationBudget`, …).
     pub fn type_name(&self) -> &'static str {
         self.names().seed
     }

@@ -209,7 +209,7 @@ pub enum Event {
     },
     /// A verify command, run by agentd itself on the final tree (D83).
     Verified(VerifyCommand),
-    /// The evidence gate's word on the run's claims (contracts §3.4); the last one counts.
+    /// The evidence gate's word on the run's claims; the last one counts.
     ClaimsJudged(Box<Judgement>),
     /// An effect outside the worktree will be tried now.
     EffectPlanned {
@@ -441,7 +441,7 @@ pub struct Asked {
     pub flags: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
-/// An effect outside the worktree, found or created by a stable key (interface §7).
+/// An effect outside the worktree, found or created by a stable key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {

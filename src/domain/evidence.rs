@@ -1,4 +1,4 @@
-//! Claims and what backs them: records that say where a quote is from, so that anybody can look again (contracts §3.4).
+//! Claims and what backs them: records that say where a quote is from, so that anybody can look again.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

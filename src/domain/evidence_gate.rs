@@ -1,4 +1,4 @@
-//! The evidence gate: what each claim is worth, by fixed rules and without a model (contracts §3.4, X-008…X-010).
+//! The evidence gate: what each claim is worth, by fixed rules and without a model (X-008…X-010).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
+//! Fingerprints of model requests and hashes of proposals: recomputable in any language (P-028, P-035).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -24,7 +24,7 @@ pub struct Definition {
     pub name: String,
     /// For people.
     pub display_name: String,
-    /// The file's own version; absent = "1.0" (seed 001).
+    /// The file's own version; absent = "1.0".
     pub version: String,
     /// For people; possibly empty.
     pub description: String,

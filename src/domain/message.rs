@@ -36,7 +36,7 @@ pub enum Message {
     Tool {
         /// The call it answers.
         tool_call_id: String,
-        /// Text for the model (contracts §3.6).
+        /// Text for the model (P-018).
         content: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Proposals, decisions and envelopes: the words of the gate (seed 002, contracts §3.6 and §3.8).
+//! Proposals, decisions and envelopes: the words of the gate (P-018, P-002).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -299,7 +299,7 @@ pub enum DenyMode {
     ToolResult,
 }
 
-/// The seed's closed result shape (P-009…P-015).
+/// What a policy answers, and nothing else (P-009…P-015).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyResult {
@@ -351,7 +351,7 @@ impl PolicyResult {
     }
 }
 
-/// One decision as recorded (contracts §3.8, decision record).
+/// One decision as recorded (P-025).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecision {

@@ -16,7 +16,7 @@ pub struct Artifact {
     pub bytes: u64,
 }
 
-/// One line of `accounting.jsonl` (A-072…A-082, contracts §3.7).
+/// One line of `accounting.jsonl` (A-072…A-082).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountingEntry {

@@ -1,4 +1,4 @@
-//! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (contracts §3.10).
+//! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (P-031).
 
 use std::borrow::Cow;
 use std::collections::HashMap;

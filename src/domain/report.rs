@@ -1,4 +1,4 @@
-//! The final report of a session: its formats, its stored form, and the claims a model proposes with it (contracts §3.5).
+//! The final report of a session: its formats, its stored form, and the claims a model proposes with it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -147,7 +147,7 @@ pub struct ProposedClaim {
     pub cites: Vec<Cite>,
 }
 
-/// Kinds of claims (contracts §3.4).
+/// Kinds of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimKind {

@@ -1,4 +1,4 @@
-//! From a step's output to the next step: normalise, interpret, route (step-flow §2.3, §2.4).
+//! From a step's output to the next step: normalise, interpret, route.
 
 use serde_json::{Map, Value};
 
@@ -226,7 +226,7 @@ impl Flow {
                 Next::Step(target.clone())
             }
             Some(Transition::Target(None)) => Next::Complete,
-            // A closing program that ended well has closed (step-flow §2.5).
+            // A closing program that ended well has closed.
             None if step.runner.is_some() && step.kind == Some(StepKind::Closure) => Next::Complete,
             _ => Next::Step(self.continuation_of(step).unwrap_or_else(|| step.id.clone())),
         }

@@ -1,4 +1,4 @@
-//! The run output, `result.json`: what a run came to, for programs (contracts §3.2, X-006, X-011).
+//! The run output, `result.json`: what a run came to, for programs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -419,7 +419,7 @@ impl RunOutput {
         }
     }
 
-    /// Every invariant of contracts §3.2 that does not hold, in words; empty for a sound output.
+    /// Says in words which rules of a sound output do not hold (C-05); empty when all hold.
     pub fn check(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let mut hold = |holds: bool, rule: &str| {

@@ -1,4 +1,4 @@
-//! The run record, `run.json`: what happened in a run, for audit and replay (contracts §3.3, P-023…P-031).
+//! The run record, `run.json`: what happened in a run, for audit and replay (P-023…P-031).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::trace::{
 /// `schemaVersion` of every [`RunRecord`].
 pub const RUN_RECORD_SCHEMA: &str = "agentd.run_record.v1";
 
-/// One consolidated record a run; the seed's keys first, ours after. Closed.
+/// The one record of a run. Common keys come first, agentd's own after; there are no others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRecord {
@@ -85,7 +85,7 @@ pub struct RunRecord {
     pub previous_run_id: Option<Uuid>,
 }
 
-/// How a run ended, in the seed's words.
+/// How a run ended, in the words of the run record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunRecordStatus {

@@ -1,4 +1,4 @@
-//! The seed's step check: a question after a step's work, and where its answer leads (seed 001, StepCheck).
+//! The step check: a question after a step's work, and where its answer leads.
 
 use super::step_address::{StepAddress, StepId};
 

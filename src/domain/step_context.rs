@@ -1,4 +1,4 @@
-//! What steps hand to later steps: outputs by step, turned into `uv-` variables (seed 001, StepContext).
+//! What steps hand to later steps: outputs by step, turned into `uv-` variables.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Why a run ended: stop reason, detail, and the exit code that follows (contracts §3.1).
+//! Why a run ended: stop reason, detail, and the exit code that follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ macro_rules! stop_details {
         }
 
         impl StopDetail {
-            /// Every detail, in the order of contracts §3.1.
+            /// Every detail, in the order of the stop reasons.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word used in JSON.

@@ -60,7 +60,7 @@ impl Price {
     }
 }
 
-/// Limits of one session (contracts §0.4).
+/// Limits of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionSettings {
     /// Absolute ceiling on turns.

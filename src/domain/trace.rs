@@ -50,7 +50,7 @@ impl Pointer {
     }
 }
 
-/// One item of the run record, in order (contracts §3.3, P-030).
+/// One item of the run record, in order (P-023, P-030).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Item {

@@ -258,7 +258,7 @@ impl<'a> Desk<'a> {
         Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))
     }
 
-    /// What a report is worth; one whose claims do not hold is sent back once, as in a session (contracts §3.4).
+    /// What a report is worth; one whose claims do not hold is sent back once, as in a session.
     async fn report(&mut self, arguments: &Map<String, Value>) -> ReportCall {
         if self.reported {
             return ReportCall::TooLate;

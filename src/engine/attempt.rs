@@ -430,7 +430,7 @@ struct Line<'a> {
     expected: u64,
 }
 
-/// The settings that are sent, by their neutral names: what is absent is not sent (A-095, contracts §3.9).
+/// The settings that are sent, by their neutral names: what is absent is not sent (A-095, P-028).
 fn sent_settings(request: &ModelRequest) -> Map<String, Value> {
     let mut settings = Map::new();
     settings.insert("maxOutputTokens".to_owned(), request.target.max_output_tokens.into());

@@ -1,5 +1,5 @@
 //! The checks of a validation step: validators asked in the worktree, and what the model hears of those that fail
-//! (step-flow §2.6, E12…E14).
+//! (E12…E14).
 
 use std::path::PathBuf;
 

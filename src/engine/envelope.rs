@@ -1,4 +1,4 @@
-//! What a call is answered with: the envelope of contracts §3.6 and its text for the model, one constructor per row.
+//! What a call is answered with: the envelope and its text for the model, one constructor for each case (P-018).
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub struct Answer {
     by_policy: bool,
 }
 
-/// Why a proposal does not run, by no policy's word (the closed list of contracts §3.6).
+/// Why a proposal does not run although no policy denies it: the closed list (P-018).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// No such tool in this session.
@@ -196,7 +196,7 @@ impl Answer {
         self.by_policy && [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].map(Some).contains(&code)
     }
 
-    /// What the model reads (contracts §3.6).
+    /// What the model reads (P-018).
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! The far side of the gate: the calls of a reply that may run, run (design.md "The gate", C-25).
+//! The far side of the gate: the calls of a reply that may run, run (C-25).
 //!
 //! budget → journal → queue → run → redact → size → context guard → envelope → journal. Calls run concurrently as long as
 //! the results of all of them are sure to fit the context; near its end, one after the other, so that nothing starts after

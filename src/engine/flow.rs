@@ -246,7 +246,7 @@ impl<'a> FlowRun<'a> {
         1 + if self.made.last.as_ref() == Some(&step.id) { self.made.in_a_row } else { 0 }
     }
 
-    /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails (seed 001).
+    /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails.
     async fn step_checked(
         &mut self,
         step: &Step,

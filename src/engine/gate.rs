@@ -1,4 +1,4 @@
-//! The gate: the one door to tools and handoffs. Every proposal is judged here, and only here (design.md "The gate", D82).
+//! The gate: the one door to tools and handoffs. Every proposal is judged here, and only here (D82).
 //!
 //! parse → cap → known → bind → schema → policy → loop guard, for all calls of a reply before any of them runs; then
 //! `execution` takes what may run: budget → journal → queue → run → redact → size → context guard → envelope → journal.

@@ -26,7 +26,7 @@ pub const BUILTIN_VERSION: &str = "builtin";
 /// What a policy says, and how long it took to say it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyVerdict {
-    /// The seed's result; a denial's mode is materialised (P-015).
+    /// What the policy said. A denial without a mode is a hard one (P-015).
     pub result: PolicyResult,
     /// The declarative rule that decided or took part, if one did.
     pub rule_id: Option<String>,

@@ -66,7 +66,7 @@ impl Rejection {
         Self { report_tried: true, schema, ..Self::new(reason, guidance) }
     }
 
-    /// Claims of a report whose evidence does not hold (contracts §3.4).
+    /// Claims of a report whose evidence does not hold (X-008).
     pub fn of_claims(problems: &[String], proposals: Vec<Proposal>) -> Self {
         let guidance = format!(
             "agentd looked at what your report cites. These claims do not hold as they stand:\n- {}\nCorrect the cites, or \

@@ -198,7 +198,7 @@ impl ReportShape {
         !self.format.is_structured()
     }
 
-    /// Finds the object in a text (seed 001, OutputExtractor).
+    /// Finds the object in a text (D5).
     fn extract(&self, report: &mut ModelReport, text: &str, at: &str) -> Result<(), ReportProblem> {
         let found = extract(text, &self.schema)
             .map_err(|error| ReportProblem::shape(format!("{at}: {error}; call {FINAL_REPORT}")))?;

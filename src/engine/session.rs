@@ -150,7 +150,7 @@ impl SessionWorld {
     }
 }
 
-/// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands (contracts §3.4).
+/// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands.
 pub type ClaimCheck = Arc<dyn Fn(u32, Vec<ProposedClaim>) -> BoxFuture<'static, Vec<String>> + Send + Sync>;
 
 /// What came of a session. There is always a report (A-035…A-038).

@@ -1,4 +1,4 @@
-//! A step that a program does instead of a model (step-flow §2.5, E19), and programs that decide completion (N24).
+//! A step that a program does instead of a model (E19), and programs that decide completion (N24).
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;

@@ -115,7 +115,7 @@ pub enum ToolError {
     /// The call must not run as proposed: an envelope `denied` with this code (`path_outside_worktree`, …).
     #[error("{message}")]
     Refused {
-        /// Stable code of contracts §3.6.
+        /// A stable code (P-018).
         code: String,
         /// Fixed reason for the model.
         message: String,

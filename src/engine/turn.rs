@@ -161,7 +161,7 @@ impl Session<'_> {
     }
 
     /// A report whose claims do not hold as they stand is sent back, once a session, while attempts are left
-    /// (contracts §3.4). What still does not hold then is for the evidence gate.
+    /// . What still does not hold then is for the evidence gate.
     async fn unbacked(&mut self, reading: &mut Reading) -> Option<Rejection> {
         let check = self.world.claims.as_ref().filter(|_| !self.claims_sent_back)?;
         let report = reading.report.as_ref().filter(|report| !report.claims.is_empty())?;

@@ -366,7 +366,7 @@ pub(super) fn read_outcome(
         (result.output, result.extraction) = (found.data, Some(found.strategy));
     }
     plan.definition().flow.normalise(work.step, &mut result.output);
-    // The session checked the schema already; what is left are the defaults of the seed's form.
+    // The session has checked the schema. Only the defaults of the oldest form are left.
     if let Some(fields) = work.step.output_schema.as_ref().and_then(|schema| schema.fields.as_ref()) {
         fields.fill_defaults(&mut result.output);
     }

@@ -21,7 +21,7 @@ pub struct Resolved {
     pub warnings: Vec<Warning>,
 }
 
-/// Asks the chain (interface §4), then the remote for the branch's commit. An issue that is mapped keeps its origin:
+/// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin:
 /// a changed field is reported, a different `--origin` refused (D75). Its commit moves with the remote's where the run is
 /// to catch up, and where nothing of the issue's branch is left to merge: then the work starts from what is there now.
 pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {

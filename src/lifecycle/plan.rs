@@ -154,7 +154,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     })
 }
 
-/// A cap on the cost that an issue or the definition names holds only where every price is known (contracts §3.7).
+/// A cap on the cost that an issue or the definition names holds only where every price is known.
 fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), Refusal> {
     let named = effective.budgets.max_cost_is_explicit && !site.config.budgets.max_cost_is_explicit;
     let unknown = session.settings.targets.iter().find(|target| target.price.is_none());

@@ -1,4 +1,4 @@
-//! `runs verify`: whether what a run left still says what it said (interface §8). Looks at everything, changes nothing.
+//! `runs verify`: whether what a run left still says what it said. Looks at everything, changes nothing.
 
 use std::path::{Path, PathBuf};
 

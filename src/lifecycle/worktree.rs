@@ -108,7 +108,7 @@ pub async fn prepare(run: &Run<'_>, site: &Site) -> Result<Result<Worktree, Stop
 }
 
 /// Sees to it that the commit which the run's changes are told against is in the branch: it is newer than the branch where
-/// the run is to catch up (interface §4). What cannot be merged is the run's work. Gives the branch's commit.
+/// the run is to catch up. What cannot be merged is the run's work. Gives the branch's commit.
 async fn take_in(run: &Run<'_>, site: &Site, worktree: &Worktree) -> Result<Option<CommitId>, GitError> {
     let origin = &run.lease.mapping.origin;
     if worktree.forward(&origin.commit).await? == Forward::Apart {

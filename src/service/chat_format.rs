@@ -1,4 +1,4 @@
-//! What goes into a chat and what comes out of it, as JSON (seed 004's shapes; snake_case, C-21).
+//! What goes into a chat and what comes out of it, as JSON (snake_case, C-21).
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

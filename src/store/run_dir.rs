@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
-/// The state directory, mode 0700 (interface §3).
+/// The state directory, mode 0700.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,

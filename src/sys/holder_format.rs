@@ -64,7 +64,7 @@ impl Holder {
         }
     }
 
-    /// Whether it lives (interface §5): process, start time and boot on this host; expiry elsewhere. A number that
+    /// Whether it lives: process, start time and boot on this host; expiry elsewhere. A number that
     /// went to another process, or a boot that is over, is a dead holder.
     pub fn liveness(&self, host: &Host, now: DateTime<Utc>) -> Liveness {
         let same_boot = self.boot_id == host.boot_id && !self.boot_id.is_empty();

@@ -59,7 +59,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// The stable code of a path that leaves the worktree (contracts §3.6); `None` for everything else.
+    /// The stable code of a path that leaves the worktree (P-018); `None` for everything else.
     pub fn code(&self) -> Option<&'static str> {
         matches!(self, Self::Outside { .. }).then_some("path_outside_worktree")
     }

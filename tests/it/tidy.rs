@@ -1,4 +1,9 @@
-//! The rules of the house that a machine can check: floors, borders, sizes.
+//! The rules of the code that a machine can check: layers, borders, sizes, circles, words, codes.
+
+mod circles;
+mod codes;
+mod lexer;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -85,7 +85,7 @@ fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     Ok(dir)
 }
 
-/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+/// RUN = run id, unique prefix, instance or `latest`.
 fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {
