@@ -40,9 +40,10 @@ pub struct RunFacts {
     pub warnings: Vec<Warning>,
     /// Budgets that passed their soft ratio.
     pub soft_hits: Vec<BudgetKind>,
-    /// Those that passed it under the caps in force: what was used and the cap, each in the budget's own unit.
+    /// The budgets that passed their soft limit under the present caps: what was used and the cap, in the budget's own
+    /// unit.
     pub soft_limits: Vec<(BudgetKind, f64, f64)>,
-    /// Who raised the caps while the run worked, and to what; `started` has the last ones.
+    /// Who raised the caps while the run worked, and to which values. `started` has the newest ones.
     pub extensions: Vec<(String, Budgets)>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
@@ -107,7 +108,7 @@ impl RunFacts {
 
     /// Takes the next event in.
     pub fn take(&mut self, at: i64, event: Event) {
-        // What comes after the end is about the files, not about the run: what is folded does not change by it.
+        // Events after the end are about the files and not about the run. They change nothing in the facts.
         match event {
             Event::FilesSealed { files, .. } => return self.sealed = Some(files),
             Event::RecordEmitted { .. } => return self.emitted = true,
@@ -116,7 +117,7 @@ impl RunFacts {
         if self.lease.is_none() {
             self.started_at = at;
         }
-        // A run whose process died ended with its last event, whenever that was found out.
+        // A run whose process died has ended with its last event, even if that was found out later.
         let found_out = match &event {
             Event::RunEnded { stop } => stop.detail == StopDetail::Interrupted,
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => {

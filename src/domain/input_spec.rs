@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Inputs of a step, in file order, whatever form they were written in.
+/// Inputs of a step in the order of the file, whatever form they have there.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InputSpec {
     /// One entry a variable.

@@ -191,7 +191,8 @@ fn fenced_json(reply: &str) -> Vec<String> {
     blocks
 }
 
-/// Top-level fields that the schema names; a value is read by the field's type, and stays text where it does not fit.
+/// The top-level fields that the schema names. A value is read by the field's type and stays text where it does not
+/// fit.
 fn key_value_lines(reply: &str, schema: &Value) -> Map<String, Value> {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Map::new();

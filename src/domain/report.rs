@@ -131,7 +131,7 @@ pub enum ReportOutcome {
     InsufficientEvidence,
 }
 
-/// A statement the model puts forward; only the evidence gate decides what it is worth.
+/// A statement that the model proposes. Only the evidence gate decides whether it is verified.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedClaim {
@@ -190,7 +190,7 @@ pub enum Cite {
     Output(OutputCite),
     /// Lines of a file.
     File(FileCite),
-    /// None of these: its claim is not verified, and the rest of the report stands.
+    /// None of these. The claim is not verified; the rest of the report counts.
     Unreadable(Value),
 }
 

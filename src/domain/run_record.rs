@@ -75,7 +75,7 @@ pub struct RunRecord {
     pub steps: Vec<SessionManifest>,
     /// What the repository came to.
     pub repo_state: RepoState,
-    /// What held the run's programs; absent: it ended before there were any.
+    /// The sandbox of the run's programs. Absent when the run ended before there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxFacts>,
     /// Last hash of the journal's chain.
@@ -95,7 +95,7 @@ pub enum RunRecordStatus {
     Failed,
 }
 
-/// Why a run ended, beside what the caller wants to find again. Open: `--meta` adds keys.
+/// Why a run ended, and what the caller wants to find again. `--meta` adds keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecordMetadata {
     /// For correlation with a build (P-033).
@@ -111,7 +111,7 @@ pub struct RunRecordMetadata {
 }
 
 impl RunRecordMetadata {
-    /// `--meta` of the run with its stop; keys of the contract are the contract's.
+    /// `--meta` of the run with its stop. agentd's own keys win.
     pub fn new(mut meta: Map<String, Value>, stop_detail: StopDetail) -> Self {
         for key in ["stop_reason", "stop_detail"] {
             meta.remove(key);

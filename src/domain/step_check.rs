@@ -2,7 +2,7 @@
 
 use super::step_address::{StepAddress, StepId};
 
-/// Asked of a reader that cannot change anything; the answer is `ok` or `ng`.
+/// A session that can only read is asked. The answer is `ok` or `ng`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepCheck {
     /// Where the question is.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::dot_path::at;
 use super::input_spec::{Input, InputSpec, OnMissing};
 
-/// Outputs of the finished steps; the newest visit of a step replaces the older one.
+/// The outputs of the finished steps. The newest visit of a step replaces an older one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepContext {
     /// Step id → output.

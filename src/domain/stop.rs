@@ -59,7 +59,7 @@ macro_rules! stop_details {
                 match self { $(Self::$variant => StopReason::$reason,)+ }
             }
 
-            /// The exit code of a run that stops with it: 0, 1, 3, 4 or 5 (A-039…A-043).
+            /// The exit code of a run that stops for it: 0, 1, 3, 4 or 5 (A-039…A-043).
             pub fn exit_code(self) -> u8 {
                 match self { $(Self::$variant => $exit,)+ }
             }

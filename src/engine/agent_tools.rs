@@ -1,5 +1,5 @@
-//! agentd's own tools as an agent program may use them: every call, and every permission that it asks for, passes the
-//! gate of the run that started it, and is on its record (C-24).
+//! agentd's own tools as an agent program may use them. Every call and every permission request passes the gate of the
+//! run that started the program, and is recorded (C-24).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) const TURN: u32 = 1;
 /// Requests that may wait at the desk.
 const WAITING: usize = 32;
 
-/// Something that a program asks to be allowed, in the words of agentd's own tools.
+/// What a program asks permission for, in the terms of agentd's own tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermissionRequest {
     /// Tool whose rules answer it.
@@ -47,7 +47,7 @@ pub struct AgentAnswer {
     pub text: String,
     /// Whether the call did not do what it was for.
     pub failed: bool,
-    /// The call's id in the record; a claim may cite it. Empty where there is none.
+    /// The id of the call in the record. A claim may cite it. Empty if there is none.
     pub call_id: String,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct ToolHandler<'a> {
     interrupts: Interrupts,
     progress: AgentProgress,
     visit: u32,
-    /// Id of the launch's own call; those at the desk are numbered below it.
+    /// The id of the launch itself. The calls of the program are numbered below it.
     launch: String,
     calls: u32,
     claims_sent_back: bool,
@@ -175,8 +175,8 @@ impl<'a> ToolHandler<'a> {
         })
     }
 
-    /// Serves one request after the other until `over`; a call under way is finished first, so that its line is in the
-    /// ledger. The error ends the launch, as the same call would end a session of agentd's own.
+    /// Serves one request after the other until `over`. A running call is finished first, so that its line is in the
+    /// ledger. The error ends the launch, just as it would end agentd's own session.
     pub(super) async fn serve(
         &mut self,
         mut requests: mpsc::Receiver<Request>,
@@ -258,7 +258,7 @@ impl<'a> ToolHandler<'a> {
         Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))
     }
 
-    /// What a report is worth; one whose claims do not hold is sent back once, as in a session.
+    /// Checks a report. One whose claims do not hold is sent back once, as in a session.
     async fn report(&mut self, arguments: &Map<String, Value>) -> ReportCall {
         if self.reported {
             return ReportCall::TooLate;

@@ -1,8 +1,8 @@
-//! Talks over named pipes, for cages in which nobody can make a socket: a bell that is rung with a name, and two pipes of
-//! that name for each talk.
+//! Connections over named pipes, for sandboxes without sockets: a pipe that announces a name, and two pipes of that
+//! name for each connection.
 //!
-//! The folder is the caged program's to write. So who listens trusts nothing in it: it keeps the folder and the bell open,
-//! opens what a ring names by that folder without following links, and talks over pipes only.
+//! The program in the sandbox can write to the folder. So the listener trusts nothing in it: it keeps the folder and
+//! the announcing pipe open, opens an announced name in that folder without following links, and uses pipes only.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -21,12 +21,12 @@ use uuid::Uuid;
 
 /// The pipe that is rung.
 const BELL: &str = "bell";
-/// Ends of the names of a talk's pipes: what the program says, and what it hears.
+/// Suffixes of the names of a connection's pipes: what the program writes, and what it reads.
 const SAYS: &str = ".says";
 const HEARS: &str = ".hears";
 /// Letters of a talk's name.
 const NAME: usize = 32;
-/// How often, and how long, who rang looks whether somebody came.
+/// How often, and for how long, the caller looks for an answer.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 500;
 
@@ -43,12 +43,12 @@ impl Bell {
     pub fn listen(folder: &Path) -> io::Result<Self> {
         let folder = open_folder(folder)?;
         mkfifoat(&folder, BELL, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        // Open for writing, too: it has no end as long as somebody listens.
+        // Also open for writing, so that it has no end as long as somebody listens.
         let bell = openat(&folder, BELL, flags(OFlag::O_RDWR), Mode::empty())?;
         Ok(Self { bell: Receiver::from_owned_fd(bell)?, folder, heard: Vec::new() })
     }
 
-    /// The next talk. Rings that lead nowhere are not told about. Dropping the future loses nothing.
+    /// The next connection. Announcements that lead nowhere are ignored. Dropping the future loses nothing.
     pub async fn accept(&mut self) -> io::Result<(Receiver, Sender)> {
         loop {
             if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
@@ -66,7 +66,7 @@ impl Bell {
         }
     }
 
-    /// Opens a talk's pipes, and takes their names away: so who rang hears that somebody came.
+    /// Opens the pipes of a connection and removes their names, which shows the caller that somebody answered.
     fn talk(&self, ring: &[u8]) -> Option<(Receiver, Sender)> {
         let name = std::str::from_utf8(ring).ok()?;
         if name.len() != NAME || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -75,7 +75,7 @@ impl Bell {
         let open = |end: &str, access| {
             openat(&self.folder, format!("{name}{end}").as_str(), flags(access), Mode::empty()).ok()
         };
-        // Neither waits for the other side, and both refuse what is no pipe.
+        // Neither open waits for the other side, and both refuse anything that is not a pipe.
         let says = Receiver::from_owned_fd(open(SAYS, OFlag::O_RDONLY)?).ok()?;
         let hears = Sender::from_owned_fd(open(HEARS, OFlag::O_WRONLY)?).ok()?;
         for end in [SAYS, HEARS] {
@@ -85,10 +85,11 @@ impl Bell {
     }
 }
 
-/// Rings in a folder where somebody listens, and gives what is written to and what is read from. Blocks for a moment.
+/// Announces a connection in a folder where somebody listens, and gives the pipe for writing and the pipe for reading.
+/// Blocks for a moment.
 ///
 /// # Errors
-/// Nobody listens there, or nobody comes.
+/// Nobody listens there, or nobody answers.
 pub fn ring(folder: &Path) -> io::Result<(File, File)> {
     let folder = open_folder(folder)?;
     let bell = openat(&folder, BELL, flags(OFlag::O_WRONLY), Mode::empty())?;

@@ -1,4 +1,5 @@
-//! The way from a cage to agentd's proxy: a port of the cage's own loopback, carried over a socket that was let in.
+//! The relay from a sandbox to agentd's proxy: a port of the sandbox's own loopback, connected to a socket that was let
+//! in.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,8 +9,8 @@ use std::path::Path;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
-/// Listens, and leaves a process behind that carries connections. It is nobody's child that the command would wait for,
-/// and ends with the cage.
+/// Listens, and leaves a process that carries connections. The command does not wait for that process. It ends with the
+/// sandbox.
 #[expect(unsafe_code, reason = "the process has one thread, so that its copy may do anything")]
 pub(super) fn start(socket: &Path) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, super::PROXY_PORT))?;
@@ -42,7 +43,7 @@ fn silence() {
 }
 
 fn carry(listener: &TcpListener, socket: &Path) {
-    // A connection that is never used ends with the proxy, whatever ended that; then there is nothing to carry.
+    // This connection is never used and ends with the proxy. Then there is nothing to carry.
     if let Ok(mut leash) = UnixStream::connect(socket) {
         let end = move || {
             drop(io::copy(&mut leash, &mut io::sink()));
