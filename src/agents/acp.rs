@@ -284,7 +284,7 @@ impl Talk<'_> {
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
         let allowed = match self.launch.program.permissions {
-            Permissions::Cage => true,
+            Permissions::Sandbox => true,
             // A call of agentd's own tools is judged when it comes.
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == permission_request::SERVER => true,
@@ -473,7 +473,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         home: cwd.clone(),
         cwd,
         environment: Vec::new(),
-        caged: None,
+        sandbox: None,
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);

@@ -98,8 +98,8 @@ impl StepExecutor {
 pub enum Permissions {
     /// The policy, by the rules of agentd's own tools.
     Policy,
-    /// Nobody: the cage is what holds it.
-    Cage,
+    /// Nobody: the sandbox is what holds it.
+    Sandbox,
 }
 
 /// One program as a definition asks for it.
@@ -119,8 +119,8 @@ pub struct AgentProgram {
     pub readable: Vec<String>,
     /// Endpoints that it reaches by name. agentd adds the credentials on the way.
     pub endpoints: Vec<String>,
-    /// Whether it runs in the sandbox. Where there is no sandbox, it starts only with `false`.
-    pub caged: bool,
+    /// Whether it runs in the cage; without one, only `false` lets it start.
+    pub sandboxed: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,
     /// Whether agentd's own tools are served to it.
@@ -150,8 +150,8 @@ impl AgentProgram {
             home: Vec::new(),
             readable: Vec::new(),
             endpoints: Vec::new(),
-            caged: true,
-            permissions: Permissions::Cage,
+            sandboxed: true,
+            permissions: Permissions::Sandbox,
             tools: true,
             network: Egress::Nothing,
             time_limit: None,
@@ -165,7 +165,7 @@ impl AgentProgram {
     /// What it wants to reach besides the worktree and agentd's tools. The names are the keys of a definition.
     pub fn reaches(&self) -> impl Iterator<Item = &'static str> {
         [
-            ("sandbox", !self.caged),
+            ("sandbox", !self.sandboxed),
             ("environment", !self.environment.is_empty()),
             ("home", !self.home.is_empty()),
             ("readable", !self.readable.is_empty()),
