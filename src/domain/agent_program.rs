@@ -119,7 +119,7 @@ pub struct AgentProgram {
     pub readable: Vec<String>,
     /// Endpoints that it reaches by name. agentd adds the credentials on the way.
     pub endpoints: Vec<String>,
-    /// Whether it runs in the cage; without one, only `false` lets it start.
+    /// Whether it runs in the sandbox. Where there is no sandbox, it starts only with `false`.
     pub sandboxed: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,

@@ -65,14 +65,12 @@ pub struct SessionRequest {
     pub scope: Scope,
     /// Task or chat.
     pub mode: SessionMode,
-    /// The instructions. They keep the same bytes for the session and have no clock and no counters. Empty =
-    /// none.
+    /// The instructions: the same bytes for the whole session, without clock and counters. Empty = none.
     pub system: String,
     /// The opening messages: for a task one user message (D67), for a chat the history. Never empty.
     pub opening: Vec<Message>,
-    /// The facts of the moment (date and time). They stand on the user side just before the last opening message, so
-    /// that everything before them stays a stable prefix. They are sent with every request and never kept (S-053,
-    /// C-19).
+    /// The facts of the moment (date and time). They are sent on the user side just before the last opening message,
+    /// so that everything before them stays a stable prefix, and never kept (S-053, C-19).
     pub aside: Option<String>,
     /// What the report must be.
     pub report: ReportShape,
@@ -173,8 +171,7 @@ pub struct SessionOutcome {
     pub outcome: Option<ReportOutcome>,
     /// What it claims; redacted.
     pub claims: Vec<ProposedClaim>,
-    /// Why the session did not succeed. `None` exactly when the model gave the report and nothing else ended the
-    /// session.
+    /// Why the session did not succeed. `None` when the model gave the report and nothing else ended it.
     pub failure: Option<SessionFailure>,
     /// Accepted turns.
     pub turns: u32,

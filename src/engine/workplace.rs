@@ -50,7 +50,7 @@ pub struct Workplace {
     pub time_limit: Duration,
     /// What they run in; `None` = as they are.
     pub sandbox: Option<ProcessSandbox>,
-    /// Where the work comes from and goes to; `None` = nothing is known.
+    /// Where the work comes from and where it goes; `None` = not known.
     pub upstream: Option<Arc<dyn Upstream>>,
 }
 

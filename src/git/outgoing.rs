@@ -65,13 +65,14 @@ pub enum OutgoingKind {
 pub struct Outgoing {
     /// Changes, commit by commit.
     pub changes: Vec<OutgoingChange>,
-    /// Texts of the commits that bring them, with author and committer.
+    /// The messages of the commits that bring them, with author and committer.
     pub messages: Vec<(CommitId, String)>,
 }
 
 impl Worktree {
-    /// What the commits of `head` bring that are in the history of none of `known`, and with `tree` what a commit of that tree
-    /// on it would. A file that is as in one of `known` is brought by nobody. `most`: bytes that are opened at all.
+    /// What the commits of `head` bring that are in the history of none of `known`; with `tree`, also what a commit of
+    /// that tree would bring. A file that is the same in one of `known` does not count. `most` limits the bytes that
+    /// are opened.
     pub async fn outgoing(
         &self,
         (head, tree): (&CommitId, Option<&str>),

@@ -93,9 +93,9 @@ impl SandboxGit {
 }
 
 impl Worktree {
-    /// Makes an agent's git directory in `folder`, standing where the worktree stands. Beside the issue's branch it shows
-    /// the origin branch, both as they are on the remote, and tags. Gives too what it must be able to read: the
-    /// repository's objects.
+    /// Makes an agent's git directory in `folder`, at the commit of the worktree. It shows the branch of the issue, the
+    /// origin branch, both as they are on the remote, and tags. Also gives the folders that it must be able to read:
+    /// the objects of the repository.
     pub async fn sandbox_git(
         &self,
         folder: &AbsPath,
@@ -192,8 +192,8 @@ impl Worktree {
         Ok(dir)
     }
 
-    /// Takes the commits that an agent made in its own directory onto the branch (D13). Nothing of its configuration is
-    /// read; every object is hashed again.
+    /// Takes over the commits that an agent made in its own directory (D13). Its configuration is not read, and every
+    /// object is hashed again.
     pub async fn take_commits(&self, own: &SandboxGit) -> Result<Taken, GitError> {
         let Some(before) = self.head().await? else { return Ok(Taken::None) };
         let Some(after) = plain_head(&own.dir) else {
@@ -300,8 +300,8 @@ fn alternates(common: &AbsPath) -> String {
     object_folders(common).iter().map(|folder| format!("{folder}\n")).collect()
 }
 
-/// Copies what only the agent's directory has. The error is a sentence for people. `borrowed`: where agentd let it borrow
-/// objects from; another repository of this machine would be read with agentd's rights.
+/// Copies what only the agent's directory has. The error is a sentence for people. `borrowed` has the folders from
+/// which agentd let it borrow objects. Any other repository would be read with agentd's rights.
 fn copy_objects(from: &SandboxGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
     if !from.is_plain() {
         return Err("its git directory holds links".to_owned());

@@ -1,5 +1,5 @@
-//! Talks over named pipes, for sandboxes in which nobody can make a socket: a bell that is rung with a name, and two pipes of
-//! that name for each talk.
+//! Connections over named pipes, for sandboxes without sockets: a pipe that announces a name, and two pipes of that
+//! name for each connection.
 //!
 //! The folder is the program's to write, which stands in the sandbox. So who listens trusts nothing in it: it keeps the folder and the bell open,
 //! opens what a ring names by that folder without following links, and talks over pipes only.

@@ -1,4 +1,4 @@
-//! A sandbox as bubblewrap makes it: what is not named is not there.
+//! The sandbox with bubblewrap. What is not named does not exist inside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use super::order_format::Order;
 use super::{FILTER_NUMBER, Network, SYSTEM, Walls};
 use crate::sys::process::ProcessSpec;
 
-/// Where agentd's own program and the proxy's socket stand inside.
+/// The paths inside of agentd's own program and of the proxy's socket.
 const OWN_PROGRAM: &str = "/run/agentd-sandbox/agentd";
 const OWN_SOCKET: &str = "/run/agentd-sandbox/proxy";
-/// What the kernel lets root write whatever capabilities it has, the root of a user namespace included; bubblewrap itself
-/// leaves out what it takes to be read-only already.
+/// Places that the kernel lets root write without capabilities, also the root of a user namespace. bubblewrap passes
+/// over what it takes to be read-only already.
 const KERNEL_SETTINGS: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 /// What a command in it is made of.

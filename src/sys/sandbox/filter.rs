@@ -23,7 +23,7 @@ pub(super) enum Sockets {
 pub(super) struct Filter {
     /// Which sockets may be made.
     pub sockets: Sockets,
-    /// Shared memory and queues of System V and POSIX: only where they are the sandbox's own.
+    /// Shared memory and queues of System V and POSIX, only where the sandbox has its own.
     pub own_ipc: bool,
     /// Limits and priorities of processes by id, only where there are no other processes.
     pub own_processes: bool,

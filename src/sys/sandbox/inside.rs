@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::order_format::{Limits, Network, Order};
 use super::{filter, group, landlock, relay};
 
-/// The first argument by which agentd's program knows that it stands in a sandbox.
+/// The first argument that tells agentd's program that it is inside a sandbox.
 pub(super) const WORD: &str = "__cage";
 
 /// Exit codes by which shells say that a command could not be run.
@@ -21,8 +21,8 @@ const NOT_FOUND: i32 = 127;
 
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// For the first line of `main`: becomes the command where it was started for that; else remembers where the program
-/// is. A process that never calls this has sandboxes without limits and without a proxy.
+/// For the first line of `main`. It becomes the command if it was started for that; else it remembers the path of the
+/// program. A process that never calls this has sandboxes without limits and without a proxy.
 pub fn enter_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == WORD) {

@@ -1,4 +1,5 @@
-//! The sandbox around programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named is not there.
+//! The sandbox for programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named does not exist
+//! inside.
 //!
 //! Inside are the programs of the system, read-only and without its secrets; the worktree and a private folder,
 //! writable; a separate home; no other process; and the allowed part of the network. When it ends, everything in it
@@ -32,7 +33,7 @@ use super::egress_log::EgressLog;
 use super::paths::AbsPath;
 use super::process::{self, ProcessSpec};
 
-/// Port of the sandbox's own loopback at which agentd's proxy is reached.
+/// The port on the sandbox's own loopback that leads to agentd's proxy.
 pub const PROXY_PORT: u16 = 3128;
 
 /// The folders of the system that exist inside, if the machine has them.
@@ -110,7 +111,8 @@ pub enum Network {
 }
 
 impl Mechanism {
-    /// Looks for a sandbox that works here, with the given `PATH`. The error says why there is none, in a sentence.
+    /// Looks for a kind of sandbox that works here, with the given `PATH`. The error says in one sentence why there is
+    /// none.
     pub async fn find(path: &OsStr, choice: Choice) -> Result<Self, String> {
         if !cfg!(target_os = "linux") {
             return Err("the sandbox exists on Linux only".to_owned());
@@ -403,7 +405,7 @@ impl Mechanism {
         let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
         let (temporary, others): (Vec<_>, Vec<_>) =
             walls.shown_as.iter().partition(|(_, there)| there.as_path() == Path::new("/tmp"));
-        // Much stands below the machine's /tmp, this sandbox's own folders for example: it is not covered.
+        // The machine's /tmp has much in it, such as the folders of this sandbox, so it is not covered.
         let temporary = temporary.first();
         writable.extend(temporary.map(|(here, _)| path(here)));
         let shown_as = others.into_iter().map(|(here, there)| (path(here), path(there))).collect();

@@ -186,8 +186,8 @@ fn look_through(folder: &Path, contents: bool, found: &mut Vec<PathBuf>, left: &
     }
 }
 
-/// Whether every user of the machine may read it: what is not meant for them is not meant for a sandbox. A link counts where
-/// it leads.
+/// Whether every user of the machine may read it. Other files are not for a sandbox either. A link counts as its
+/// target.
 #[cfg(unix)]
 fn is_for_everyone(meta: &Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
