@@ -8,8 +8,24 @@ use crate::domain::name::CommitId;
 use crate::sys::files;
 
 /// How git marks the beginning of lines that both sides changed.
-const MARKER: &[u8] = b"    /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
-    /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
+const MARKER: &[u8] = b"<<<<<<< ";
+/// Larger files are no text that anyone works a conflict out in.
+const LARGEST_CONFLICT: u64 = 64 << 20;
+
+/// How a branch stands to a commit that it is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forward {
+    /// It has the commit.
+    HasIt,
+    /// It was only behind, and went forward to it.
+    Went,
+    /// It has commits that the other has not.
+    Apart,
+}
+
+impl Worktree {
+    /// Merges a commit into the files without committing. The next [`Worktree::commit_all`] has both as parents. Lines
+    /// that both sides changed stay between git's markers for the agent. Gives the files that have them.
     pub async fn merge_base_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
             self.merge(commit, author).await?;
