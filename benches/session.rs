@@ -25,9 +25,9 @@ use agentd::domain::report::ReportFormat;
 use agentd::domain::run::PrincipalSource;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{Model, ModelReply, ModelRequest};
-use agentd::engine::record::SessionIds;
 use agentd::engine::report::ReportShape;
 use agentd::engine::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
+use agentd::engine::session_trace::SessionIds;
 use agentd::service::{AgentStatus, ChatMessage, Service, Setup, execute_tool_call, run_agent, user};
 use agentd::sys::clock::Clock;
 use agentd::sys::paths::AbsPath;
@@ -222,7 +222,7 @@ async fn session(folder: &Path, lines: usize) {
         environment: vec![("PATH".into(), path)],
         clock: Clock::system(),
         cancel: CancellationToken::new(),
-        caged: None,
+        sandbox: None,
         page_lines: 500,
     });
     let request = SessionRequest {

@@ -73,7 +73,7 @@ impl Backend {
 
 /// What works on a step, as somebody wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Worker {
+pub enum StepExecutor {
     /// agentd's own session.
     Session,
     /// A program by its backend alone: what it may reach is said elsewhere, or nowhere.
@@ -82,7 +82,7 @@ pub enum Worker {
     Program(Box<AgentProgram>),
 }
 
-impl Worker {
+impl StepExecutor {
     /// The backend; `None` = agentd's own session.
     pub fn backend(&self) -> Option<Backend> {
         match self {
@@ -98,8 +98,8 @@ impl Worker {
 pub enum Permissions {
     /// The policy, by the rules of agentd's own tools.
     Policy,
-    /// Nobody: the cage is what holds it.
-    Cage,
+    /// Nobody: the sandbox is what holds it.
+    Sandbox,
 }
 
 /// One program as a definition asks for it.
@@ -120,7 +120,7 @@ pub struct AgentProgram {
     /// Endpoints that it reaches by name, credentials added on the way.
     pub endpoints: Vec<String>,
     /// Whether it runs in the cage; without one, only `false` lets it start.
-    pub caged: bool,
+    pub sandboxed: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,
     /// Whether agentd's own tools are served to it.
@@ -150,8 +150,8 @@ impl AgentProgram {
             home: Vec::new(),
             readable: Vec::new(),
             endpoints: Vec::new(),
-            caged: true,
-            permissions: Permissions::Cage,
+            sandboxed: true,
+            permissions: Permissions::Sandbox,
             tools: true,
             network: Egress::Nothing,
             time_limit: None,
@@ -165,7 +165,7 @@ impl AgentProgram {
     /// What it asks to reach beside the worktree and agentd's tools, by its keys in a definition.
     pub fn reaches(&self) -> impl Iterator<Item = &'static str> {
         [
-            ("sandbox", !self.caged),
+            ("sandbox", !self.sandboxed),
             ("environment", !self.environment.is_empty()),
             ("home", !self.home.is_empty()),
             ("readable", !self.readable.is_empty()),

@@ -2,8 +2,7 @@
 //! D84).
 
 use std::convert::Infallible;
-use std::fmt::{self, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt::Write as _;
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -11,50 +10,9 @@ use super::run::Run;
 use crate::domain::budget::{BudgetKind, Budgets};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
-use crate::engine::budget::Meter;
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
-use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
-
-/// The budgets that people were told of already; one asks at a time.
-pub type Told = tokio::sync::Mutex<Vec<BudgetKind>>;
-
-/// For giving a run more while it works: from its first step to its last.
-#[derive(Clone, Default)]
-pub struct Extender(Arc<Mutex<Option<Working>>>);
-
-struct Working {
-    meter: Arc<Meter>,
-    journal: RunJournal,
-}
-
-impl Extender {
-    /// Gives the run as much again of each budget, for `by`, who may; gives the caps from now on. `None` = it does not work
-    /// on the issue yet, or any more.
-    pub fn extend(&self, by: &str) -> Result<Option<Budgets>, JournalError> {
-        let working = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Working { meter, journal }) = &*working else { return Ok(None) };
-        meter.extend(|budgets| {
-            journal.record(Event::BudgetExtended { by: by.to_owned(), budgets: budgets.clone() })
-        })
-    }
-
-    pub(super) fn begins(&self, meter: &Arc<Meter>, journal: &RunJournal) {
-        let working = Working { meter: Arc::clone(meter), journal: journal.clone() };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
-    }
-
-    pub(super) fn ends(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
-
-impl fmt::Debug for Extender {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Extender").finish_non_exhaustive()
-    }
-}
 
 /// The caps of a run: as planned, and at least what a person gave the run that it goes on with.
 pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
@@ -92,7 +50,7 @@ pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
     }
     let labels = [context.config.github.labels.attention.as_str()];
     let asked = async {
-        github.settle_comment(&context.repo, number, &marker(run), &question(run, &facts)).await?;
+        github.ensure_comment(&context.repo, number, &marker(run), &question(run, &facts)).await?;
         github.add_labels(&context.repo, number, &labels).await
     };
     match asked.await {
@@ -114,7 +72,7 @@ async fn answered(run: &Run<'_>, context: &RepositoryContext) {
     let text =
         format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
     let settled = async {
-        github.settle_comment(&context.repo, number, &marker(run), &text).await?;
+        github.ensure_comment(&context.repo, number, &marker(run), &text).await?;
         github.remove_label(&context.repo, number, &context.config.github.labels.attention).await
     };
     if let Err(error) = settled.await {

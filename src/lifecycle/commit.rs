@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::closure;
 use super::new_files::{self, Words};
-use super::publish::without_secrets;
 use super::review;
 use super::run::Run;
 use crate::domain::event::{Change, Event, FileChange};
@@ -87,7 +86,7 @@ fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitM
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
     // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
-    let subject = commit_text(&plain_line(&told(&without_secrets(run, &issue.title)), room), None);
+    let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
     trailers.extend(context.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -95,7 +94,7 @@ fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitM
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: wrapped(&told(&without_secrets(run, &commit_text(summary, own)))),
+        body: wrapped(&told(&run.without_secrets(&commit_text(summary, own)))),
         trailers,
     }
 }

@@ -27,10 +27,10 @@ use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::Model;
-use crate::engine::offer::Offers;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
+use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
@@ -83,7 +83,7 @@ pub async fn start(
         Err(stop) => return Ok(Err(stop)),
     };
     let agents = match agent_backend::backends(agent_backend::Workplace {
-        workers: &plan.workers,
+        executors: &plan.executors,
         run_id: run.lease.run_id,
         journal: &run.journal,
         context,
@@ -113,7 +113,7 @@ pub async fn start(
         clock: run.clock,
         queues: Arc::new(resources::queues(&context.config)),
         schemas: ArgumentSchemas::default(),
-        offers: Offers::default(),
+        tool_catalogs: ToolCatalogs::default(),
         backoff: backoff(run, context),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(judge::in_turn(run, context, worktree)),
@@ -143,7 +143,7 @@ pub async fn start(
             agent_folder: plan.loaded.folder.clone(),
             environment: context.child_environment(),
             time_limit: context.config.verify.timeout.0,
-            caged: run.caged().cloned(),
+            sandbox: run.caged().cloned(),
             upstream: Some(Arc::new(Upstream {
                 base: run_sandbox::base(&run.lease.mapping.origin, context),
                 sandbox,
@@ -207,7 +207,7 @@ async fn open_sandbox(
 ) -> Result<Result<Arc<RunSandbox>, Stop>, JournalError> {
     let needs = Needs {
         definition: &run.plan.loaded.definition,
-        programs: run.plan.workers.programs(),
+        programs: run.plan.executors.programs(),
         origin: &run.lease.mapping.origin,
         worktree,
     };
@@ -216,7 +216,7 @@ async fn open_sandbox(
         Err(stop) => return Ok(Err(stop)),
     };
     run.journal.record(Event::SandboxChosen(
-        sandbox.facts(&run.plan.loaded.definition, run.plan.workers.programs()),
+        sandbox.facts(&run.plan.loaded.definition, run.plan.executors.programs()),
     ))?;
     run.has_sandbox(Arc::clone(&sandbox));
     Ok(Ok(sandbox))

@@ -18,7 +18,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
-use crate::engine::record::WITHHELD;
+use crate::engine::session_trace::WITHHELD;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
 use crate::repository::resources::{RUN_MARK, blocking};

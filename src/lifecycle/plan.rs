@@ -11,7 +11,7 @@ use crate::config::config_file::Publish;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
-use crate::domain::agent_program::{AgentProgram, Worker};
+use crate::domain::agent_program::{AgentProgram, StepExecutor};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
 use crate::domain::event::TextRevision;
@@ -24,8 +24,8 @@ use crate::domain::policy::{
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
+use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::StopDetail;
-use crate::domain::workers::Workers;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
 use crate::llm::Providers;
@@ -57,7 +57,7 @@ pub struct Plan {
     /// The agent's definition with its prompts.
     pub loaded: Arc<Loaded>,
     /// Who works on its steps.
-    pub workers: Workers,
+    pub executors: StepExecutors,
     /// What it may do.
     pub policy: Policy,
     /// Limits and targets of its sessions.
@@ -100,13 +100,13 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     let (loaded, policy, mut warnings) = definitions(&request, &agent, context).await?;
     admitted(&request, &issue, &agent, &policy, context).await?;
     supported(&loaded, context).await?;
-    let workers = workers_here(&loaded, context).await?;
-    if context.replay.is_some() && !workers.programs().is_empty() {
+    let executors = step_executors_here(&loaded, context).await?;
+    if context.replay.is_some() && !executors.programs().is_empty() {
         let name = &loaded.definition.name;
         let message = format!("The agent \"{name}\" has a program of its own: its work cannot be replayed.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message));
     }
-    let session = match workers.leave_a_step_to_the_session(&loaded.definition) {
+    let session = match executors.leave_a_step_to_the_session(&loaded.definition) {
         true => context.config.session()?,
         false => context.config.session_of_programs()?,
     };
@@ -122,7 +122,7 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     seal::check(context.config.record.seal_key.as_deref()).map_err(|error| {
         Refusal::new(StopDetail::ConfigInvalid, format!("record.seal_key cannot be used: {error}."))
     })?;
-    let redactor = resources::redactor(&context.config, program_secrets(&workers, context))?;
+    let redactor = resources::redactor(&context.config, program_secrets(&executors, context))?;
     let values = values(&loaded, &request)?;
     let unused = loaded.unused(&request.parameters).into_iter().map(|name| {
         let text = format!("--uv {name} is used by no prompt of \"{agent}\" and is no parameter of it.");
@@ -145,7 +145,7 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
         mapped,
         lease_record,
         loaded: Arc::new(loaded),
-        workers,
+        executors,
         policy,
         session,
         providers: Arc::new(providers),
@@ -352,23 +352,26 @@ pub async fn load_definition(
 }
 
 /// Who works on the steps of a definition here; programs that cannot be started as they are wanted are refused.
-pub async fn workers_here(loaded: &Loaded, context: &RepositoryContext) -> Result<Workers, Refusal> {
-    let workers = workers(loaded, context)?;
-    for program in workers.programs() {
+pub async fn step_executors_here(
+    loaded: &Loaded,
+    context: &RepositoryContext,
+) -> Result<StepExecutors, Refusal> {
+    let executors = step_executors(loaded, context)?;
+    for program in executors.programs() {
         startable(program, &loaded.definition.name, context).await?;
     }
-    Ok(workers)
+    Ok(executors)
 }
 
 /// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
 /// reaches of this machine: that is for `[program]` to say (D85).
-fn workers(loaded: &Loaded, context: &RepositoryContext) -> Result<Workers, Refusal> {
+fn step_executors(loaded: &Loaded, context: &RepositoryContext) -> Result<StepExecutors, Refusal> {
     let definition = &loaded.definition;
     let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
     if context.managed {
-        let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.worker.as_ref()));
-        for (step, worker) in steps.chain([(None, definition.agentd.worker.as_ref())]) {
-            let Some(Worker::Program(program)) = worker else { continue };
+        let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.executor.as_ref()));
+        for (step, executor) in steps.chain([(None, definition.agentd.executor.as_ref())]) {
+            let Some(StepExecutor::Program(program)) = executor else { continue };
             if let Some(key) = program.reaches().next() {
                 let whose = step.map_or_else(String::new, |step| format!("step \"{step}\" of the "));
                 let message = format!(
@@ -382,7 +385,7 @@ fn workers(loaded: &Loaded, context: &RepositoryContext) -> Result<Workers, Refu
             }
         }
     }
-    Workers::of(definition, context.config.program.as_ref()).map_err(|error| {
+    StepExecutors::of(definition, context.config.program.as_ref()).map_err(|error| {
         refused(format!("The agent \"{}\" cannot be used: {error}.", definition.name))
             .hint("write `program` with its argv beside the backend")
     })
@@ -429,7 +432,7 @@ async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryCont
     }
     egress_proxy::endpoints(&context.config, &program.endpoints)?;
     let lists = matches!(program.network, Egress::Hosts(_)) || !program.endpoints.is_empty();
-    if program.caged && (table.mode != SandboxMode::Off || lists) {
+    if program.sandboxed && (table.mode != SandboxMode::Off || lists) {
         let cage = run_sandbox::find(&context.env, table).await;
         let usable = cage.and_then(|cage| match cage.can_proxy() {
             Err(why) if lists => Err(format!("it cannot hold lists of hosts, since {why}")),
@@ -449,8 +452,8 @@ async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryCont
 }
 
 /// The values that programs are given by name: secrets like those of the configuration.
-fn program_secrets(workers: &Workers, context: &RepositoryContext) -> Vec<KnownSecret> {
-    let names = workers.programs().iter().flat_map(|program| &program.environment);
+fn program_secrets(executors: &StepExecutors, context: &RepositoryContext) -> Vec<KnownSecret> {
+    let names = executors.programs().iter().flat_map(|program| &program.environment);
     names
         .filter_map(|name| {
             let value = context.env.filled(name)?;

@@ -4,7 +4,6 @@
 use super::budget_extension;
 use super::closure;
 use super::judge;
-use super::report;
 use super::review;
 use super::run::Run;
 use crate::config::config_file::Publish;
@@ -14,7 +13,6 @@ use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::engine::record::WITHHELD;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, IssueState, PullSpec};
 use crate::record::rendering::{self, Links};
@@ -72,7 +70,7 @@ pub async fn publish(
 
 /// A run that failed already, or was ended at once, keeps that reason.
 fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
-    report::ended(run, &end).unwrap_or(stop)
+    run.end_whatever_comes(&end).unwrap_or(stop)
 }
 
 fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
@@ -104,12 +102,6 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
     }
     judge::missing_requirement(run, facts)
         .map(|claim| format!("the required claim `{claim}` is not verified."))
-}
-
-/// A text on its way to GitHub, looked at once more: taking comments and hidden characters out of it may have put together
-/// what was no secret before.
-pub(super) fn without_secrets(run: &Run<'_>, text: &str) -> String {
-    run.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
 }
 
 type Tried<T> = Result<Result<T, Stop>, crate::engine::journal::JournalError>;
@@ -156,16 +148,16 @@ async fn pull_request(
     run.journal.plan_effect(Effect::PullRequest).await?;
     let body = rendering::pull_request(&output, &facts, links)
         .map_err(|error| run.journal.defect(&error.to_string()))?;
-    let body = without_secrets(run, &body);
+    let body = run.without_secrets(&body);
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
         commit: committed.head.clone(),
         base: run.lease.mapping.origin.branch.clone(),
-        title: without_secrets(run, &outgoing::title(&run.plan.issue.title)),
+        title: run.without_secrets(&outgoing::title(&run.plan.issue.title)),
         body,
         draft: links.draft_reason.is_some(),
     };
-    match github.settle_pull(&context.repo, &spec).await {
+    match github.ensure_pull(&context.repo, &spec).await {
         Ok((pull, _)) => {
             links.pull_request = Some(pull.url.clone());
             run.journal.effect_done(Effect::PullRequest, &pull.url)?;
@@ -210,11 +202,11 @@ async fn settle_issue(
     if !summary_text::pending(&facts).is_empty() {
         let marker = rendering::request_marker(&run.plan.issue.key, "approval");
         let asked = github
-            .settle_comment(
+            .ensure_comment(
                 &context.repo,
                 number,
                 &marker,
-                &without_secrets(run, &rendering::approval_comment(&output, &facts)),
+                &run.without_secrets(&rendering::approval_comment(&output, &facts)),
             )
             .await;
         if let Err(error) = asked {
@@ -243,9 +235,9 @@ async fn comment(
     links: &Links,
 ) -> Result<String, String> {
     let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
-    let text = without_secrets(run, &text);
+    let text = run.without_secrets(&text);
     let (comment, _) = github
-        .settle_comment(&context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
+        .ensure_comment(&context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
         .await
         .map_err(|error| error.to_string())?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
@@ -256,7 +248,7 @@ pub async fn running_label(run: &Run<'_>, context: &RepositoryContext) {
     let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
     let settled = github
-        .settle_labels(&context.repo, number, current, IssueState::Running, &context.config.github.labels)
+        .ensure_labels(&context.repo, number, current, IssueState::Running, &context.config.github.labels)
         .await;
     if let Err(error) = settled {
         tracing::warn!(%error, "the label of a running issue could not be set");
@@ -281,6 +273,6 @@ async fn end_labels(
         StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
     let current = github.issue(&context.repo, number).await?.issue.labels;
-    github.settle_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
+    github.ensure_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
     Ok(word)
 }

@@ -9,7 +9,7 @@ use super::request::{IssueRef, RunRequest};
 use super::run::Run;
 use super::{commit, judge, verify};
 use crate::domain::run_output::{Objective, RunOutput};
-use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::record::report::{not_started, objective, summary, write as write_report};
 use crate::record::{seal, summary_text};
@@ -26,7 +26,7 @@ pub async fn provisional(
     }
     let summary = summary(&run.journal.facts(), &stop);
     if let Err(failed) = commit::commit(run, context, &summary).await? {
-        let end = ended(run, &stop).unwrap_or(failed.clone());
+        let end = run.end_whatever_comes(&stop).unwrap_or(failed.clone());
         if end != failed {
             run.journal.warn("not_committed", failed.message);
         }
@@ -39,16 +39,7 @@ pub async fn provisional(
     let red = stop.success().then(|| summary_text::red_verify(&run.journal.facts())).flatten();
     let stop = red.map_or(stop, |red| Stop::new(StopDetail::VerifyFailed, red.message()));
     let judged = judge::judge(run, context, stop).await?;
-    Ok(ended(run, &judged).unwrap_or(judged))
-}
-
-/// The end that the run has whatever its last rooms come to: that of a failure, or an abort, which outranks even that (C-08).
-pub(super) fn ended(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
-    let own = (!stop.success()).then(|| stop.clone());
-    match &own {
-        Some(stop) if stop.reason() == StopReason::HumanRequested => own,
-        _ => run.aborted().or(own),
-    }
+    Ok(run.end_whatever_comes(&judged).unwrap_or(judged))
 }
 
 fn stopped_by_a_person(stop: &Stop) -> bool {

@@ -1,19 +1,22 @@
 //! A run that has its lease: what every later stage works with.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::budget_extension::{self, Extender};
+use super::extender::Extender;
 use super::lease::Lease;
 use super::plan::Plan;
 use super::recovery::Predecessor;
 use super::run_observer::RunObserver;
+use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::clock::RunClock;
 use crate::engine::journal::JournalError;
+use crate::engine::session_trace::WITHHELD;
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::worktree::Worktree;
 use crate::record::report;
@@ -21,7 +24,7 @@ use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
 use crate::sandbox::run_sandbox::RunSandbox;
-use crate::sys::cage::Caged;
+use crate::sys::sandbox::ProcessSandbox;
 
 /// One run under way.
 pub struct Run<'a> {
@@ -38,7 +41,8 @@ pub struct Run<'a> {
     pub(super) extender: Extender,
     worktree: OnceLock<Worktree>,
     sandbox: OnceLock<Arc<RunSandbox>>,
-    pub(super) told: budget_extension::Told,
+    /// The budgets that people were told of already; one asks at a time.
+    pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
 }
 
 impl<'a> Run<'a> {
@@ -60,7 +64,7 @@ impl<'a> Run<'a> {
             extender: watch.extender(),
             worktree: OnceLock::new(),
             sandbox: OnceLock::new(),
-            told: budget_extension::Told::default(),
+            told: tokio::sync::Mutex::default(),
         }
     }
 
@@ -78,7 +82,7 @@ impl<'a> Run<'a> {
     }
 
     /// The cage of agentd's own commands, where there is one.
-    pub fn caged(&self) -> Option<&Caged> {
+    pub fn caged(&self) -> Option<&ProcessSandbox> {
         self.sandbox()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
     }
 
@@ -98,6 +102,22 @@ impl<'a> Run<'a> {
             StopState::Abort(stop) => Some(stop),
             StopState::Running | StopState::Graceful(_) => None,
         }
+    }
+
+    /// The end that the run has whatever its last stages come to: that of a failure, or an abort, which outranks even that
+    /// (C-08).
+    pub fn end_whatever_comes(&self, stop: &Stop) -> Option<Stop> {
+        let own = (!stop.success()).then(|| stop.clone());
+        match &own {
+            Some(stop) if stop.reason() == StopReason::HumanRequested => own,
+            _ => self.aborted().or(own),
+        }
+    }
+
+    /// A text on its way to GitHub, looked at once more: taking comments and hidden characters out of it may have put
+    /// together what was no secret before.
+    pub fn without_secrets(&self, text: &str) -> String {
+        self.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
     }
 
     /// What is left of the wall time; zero = the budget is used up (C-13).

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::broadcast;
 
-use super::budget_extension::Extender;
+use super::extender::Extender;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::store::journal_file::FileJournal;
 use crate::store::journal_format::JournalLine;

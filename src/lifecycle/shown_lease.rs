@@ -28,7 +28,7 @@ pub async fn show(
     if let Some(other) = other_holder(found.as_ref(), context, mine) {
         return Ok(Some(other));
     }
-    let written = client.settle_comment(&context.repo, number, &marker, &text(plan, mine)).await;
+    let written = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await;
     let (comment, change) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -49,7 +49,7 @@ pub async fn show(
 pub async fn renew(plan: &Plan, context: &RepositoryContext, mine: &Holder) {
     let Some((client, number)) = tracked(plan, context) else { return };
     let marker = rendering::marker(&plan.issue.key);
-    if let Err(error) = client.settle_comment(&context.repo, number, &marker, &text(plan, mine)).await {
+    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
 }
@@ -83,7 +83,7 @@ pub async fn clear(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
     );
-    client.settle_comment(&context.repo, number, &marker, &text).await?;
+    client.ensure_comment(&context.repo, number, &marker, &text).await?;
     Ok(true)
 }
 

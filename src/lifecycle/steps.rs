@@ -9,7 +9,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::JournalError;
 use crate::engine::stop::StopState;
-use crate::git::caged::Taken;
+use crate::git::sandbox_git::Taken;
 use crate::repository::context::RepositoryContext;
 
 /// Visits steps until the flow ends.

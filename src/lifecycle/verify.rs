@@ -13,9 +13,9 @@ use crate::record::summary_text;
 use crate::repository::base_tree::{self, BaseTree};
 use crate::repository::context::RepositoryContext;
 use crate::repository::host_command;
-use crate::sys::cage;
 use crate::sys::clock::Stopwatch;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError};
+use crate::sys::sandbox;
 
 /// What the verify commands get together at least, however little of the wall time is left.
 const OVERTIME: Duration = Duration::from_secs(5 * 60);
@@ -149,7 +149,7 @@ async fn verify_one(
         stderr_bytes: stderr.total,
         tail,
         output: artifact.path,
-        sandbox: cage::name(run.caged()).to_owned(),
+        sandbox: sandbox::name(run.caged()).to_owned(),
         tree_before,
         tree_after,
     })

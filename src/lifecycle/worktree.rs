@@ -13,9 +13,9 @@ use crate::domain::refusal::Refusal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
-use crate::git::needs::Population;
+use crate::git::merge_base_in::Forward;
 use crate::git::prepare::{WorktreeError, WorktreePlan};
-use crate::git::take_in::Forward;
+use crate::git::requirements::Population;
 use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
@@ -99,7 +99,7 @@ pub async fn prepare(
     {
         return Ok(Err(stop));
     }
-    let head = match take_in(run, context, &prepared.worktree).await {
+    let head = match merge_base_in(run, context, &prepared.worktree).await {
         Ok(head) => head.unwrap_or(prepared.head),
         Err(error) => return Ok(Err(not_taken_in(run, &prepared.worktree, &error))),
     };
@@ -112,14 +112,14 @@ pub async fn prepare(
 
 /// Sees to it that the commit which the run's changes are told against is in the branch: it is newer than the branch where
 /// the run is to catch up (interface §4). What cannot be merged is the run's work. Gives the branch's commit.
-async fn take_in(
+async fn merge_base_in(
     run: &Run<'_>,
     context: &RepositoryContext,
     worktree: &Worktree,
 ) -> Result<Option<CommitId>, GitError> {
     let origin = &run.lease.mapping.origin;
     if worktree.forward(&origin.commit).await? == Forward::Apart {
-        let files = worktree.take_in(&origin.commit, &context.identity().await?).await?;
+        let files = worktree.merge_base_in(&origin.commit, &context.identity().await?).await?;
         if !files.is_empty() {
             run.journal.warn(
                 "conflicts",

@@ -20,10 +20,10 @@ use super::meter::Meter;
 use super::rules::{Rules, resolve};
 use super::usage_wire::asks_a_model;
 use crate::domain::egress::split;
-use crate::sys::cage::PROXY_PORT;
 use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::PROXY_PORT;
 use crate::sys::socket;
 use crate::sys::tls;
 

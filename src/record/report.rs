@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::rendering::{self, Links};
 use super::run_record;
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
@@ -14,7 +15,6 @@ use crate::domain::failures;
 use crate::domain::issue::{Issue, ObjectiveSource};
 use crate::domain::money::Money;
 use crate::domain::policy::Decision;
-use crate::domain::record::Artifact;
 use crate::domain::report::{FinalReport, ReportFormat};
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::{

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
-use crate::domain::record::Artifact;
 use crate::domain::run::Warning;
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::stop::StopSignal;
 use crate::git::worktree::Worktree;
-use crate::sys::cage::{self, Caged};
 use crate::sys::process::{self, Exit, ProcessError, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// Bytes of each stream of a verify command that are kept.
 const OUTPUT_CAP: usize = 256 * 1024;
@@ -34,7 +34,7 @@ pub fn spec(
     worktree: &Worktree,
     environment: Vec<(OsString, OsString)>,
     longest: Duration,
-    caged: Option<&Caged>,
+    caged: Option<&ProcessSandbox>,
 ) -> ProcessSpec {
     let (program, args) =
         argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
@@ -43,5 +43,5 @@ pub fn spec(
         .envs(environment)
         .timeout(longest)
         .output_cap(OUTPUT_CAP);
-    cage::wrap(caged, spec)
+    sandbox::wrap(caged, spec)
 }

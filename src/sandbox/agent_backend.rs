@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::run_sandbox::RunSandbox;
-use crate::agents::doorway::{Doorway, Entry, Way};
 use crate::agents::launch::{AgentError, Launch};
-use crate::agents::wish;
+use crate::agents::permission_request;
+use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
@@ -21,23 +21,23 @@ use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
 use crate::domain::run::RunId;
+use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::workers::Workers;
 use crate::engine::agent_task::{AgentBackend, AgentTask};
 use crate::engine::agent_visit::POLICY_DENIED;
 use crate::engine::gate::Permission;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::git::GitError;
-use crate::git::caged::Taken;
+use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
 use crate::proxy::meter::Meter;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
-use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// What a program inherits of agentd's environment without being asked; nothing secret is among it.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
@@ -46,7 +46,7 @@ const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ",
 #[derive(Clone, Copy)]
 pub struct Workplace<'a> {
     /// Who works on which step.
-    pub workers: &'a Workers,
+    pub executors: &'a StepExecutors,
     /// The run.
     pub run_id: RunId,
     /// Its journal, for notes.
@@ -63,17 +63,17 @@ pub struct Workplace<'a> {
 pub fn backends(at: Workplace<'_>) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
     let opened = Arc::new(AtomicU32::new(0));
     let mut made = Vec::new();
-    for place in 0..at.workers.programs().len() {
+    for place in 0..at.executors.programs().len() {
         made.push(backend(at, (place, &opened))?);
     }
-    let steps = at.workers.steps();
+    let steps = at.executors.steps();
     Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
 }
 
 /// One program, `place` its own among the run's; `opened` counts the launches of all.
 fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Result<AgentBackend, Stop> {
     let Workplace { context, sandbox, .. } = at;
-    let program = &at.workers.programs()[place];
+    let program = &at.executors.programs()[place];
     if let Err(error) = sandbox.fill_home(place, program, &context.env) {
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
@@ -83,7 +83,7 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         cwd: at.worktree.path().clone(),
         environment: environment(at, program, (sandbox.agent_home(place), caged.is_some())),
         home: sandbox.agent_home(place),
-        caged,
+        sandbox: caged,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
         program: program.clone(),
     };
@@ -113,9 +113,9 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
 /// is told about.
 fn door(
     at: Workplace<'_>,
-    mut caged: Option<Caged>,
+    mut caged: Option<ProcessSandbox>,
     program: &AgentProgram,
-) -> Result<(Option<Door>, Option<Caged>), Stop> {
+) -> Result<(Option<Door>, Option<ProcessSandbox>), Stop> {
     if !program.tools {
         return Ok((None, caged));
     }
@@ -133,15 +133,15 @@ fn door(
     };
     let folder = at.sandbox.door();
     files::create_private_dir(folder.as_path()).map_err(|error| unusable(error.to_string()))?;
-    let (mut shown, mut way) = (folder.clone(), Way::Socket);
+    let (mut shown, mut way) = (folder.clone(), Transport::Socket);
     if let Some(caged) = &mut caged {
         caged.walls.readable.push(agentd.clone());
-        if caged.cage.has_sockets() {
+        if caged.mechanism.has_sockets() {
             shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
             caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {
             // Landlock cannot tell one socket from another, so that there are none: pipes are files like others.
-            way = Way::Pipes;
+            way = Transport::Pipes;
             caged.walls.writable.push(folder.clone());
             caged.walls.pipes.push(folder.clone());
         }
@@ -208,7 +208,7 @@ struct Door {
     /// The folder as the program sees it.
     shown: AbsPath,
     /// What the program can open there.
-    way: Way,
+    way: Transport,
     /// agentd itself, whose `mcp` command is the other end.
     agentd: AbsPath,
 }
@@ -282,7 +282,7 @@ impl ExecAgent {
         let traffic = shared.meter.as_ref().map(Meter::begin);
         let mut launch = shared.launch.clone();
         if self.task.read_only {
-            launch.caged = launch.caged.map(|caged| shared.sandbox.reading(caged));
+            launch.sandbox = launch.sandbox.map(|caged| shared.sandbox.reading(caged));
         }
         let running = launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = tokio::select! {
@@ -306,7 +306,7 @@ impl ExecAgent {
                 let facts = json!({
                     "opaque": true,
                     "agent": shared.launch.program.backend.as_str(),
-                    "sandbox": cage::name(shared.launch.caged.as_ref()),
+                    "sandbox": sandbox::name(shared.launch.sandbox.as_ref()),
                     "conversation": said.conversation,
                     "turns": said.turns,
                     "changed": changed,
@@ -366,21 +366,22 @@ impl ExecAgent {
     }
 
     /// A way to agentd's tools for this launch, open until it is dropped.
-    fn open_door(&self, launch: u32) -> Result<Option<(Entry, Doorway)>, ToolError> {
+    fn open_door(&self, launch: u32) -> Result<Option<(Entry, ToolBridge)>, ToolError> {
         let Some(door) = &self.shared.door else { return Ok(None) };
         let name = format!("mcp-{launch}");
         let program = &self.shared.launch.program;
         let permissions =
             program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
-        let doorway = Doorway::open(&door.folder, (&name, door.way), &self.task.desk, permissions).map_err(
-            |error| ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}")),
-        )?;
+        let bridge = ToolBridge::open(&door.folder, (&name, door.way), &self.task.tools, permissions)
+            .map_err(|error| {
+                ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))
+            })?;
         let entry = Entry {
             agentd: door.agentd.to_string(),
             socket: door.shown.join(&name).to_string(),
             home: self.shared.launch.home.clone(),
         };
-        Ok(Some((entry, doorway)))
+        Ok(Some((entry, bridge)))
     }
 
     /// What it changed although the policy denies it: its own tools ask nobody, so the rules of `write_file` are held
@@ -395,7 +396,8 @@ impl ExecAgent {
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {
-                if let Permission::Denied(why) = self.task.desk.permit(wish::edit(&path)).await {
+                if let Permission::Denied(why) = self.task.tools.permit(permission_request::edit(&path)).await
+                {
                     refused.push(format!("{path} ({why})"));
                 }
             }

@@ -21,17 +21,17 @@ use crate::domain::sandbox::SandboxFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::GitError;
-use crate::git::caged::{Base, CagedGit, Taken};
 use crate::git::remote::{Remote, RemoteAuth};
+use crate::git::sandbox_git::{Base, SandboxGit, Taken};
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
 use crate::proxy::meter::Meter;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
-use crate::sys::cage::order_format::Limits;
-use crate::sys::cage::{Cage, Caged, Choice, Network, Walls};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::order_format::Limits;
+use crate::sys::sandbox::{Choice, Mechanism, Network, ProcessSandbox, Walls};
 
 /// Most bytes of the user's home that are copied for a program.
 const LARGEST_COPY: u64 = 64 << 20;
@@ -44,11 +44,11 @@ const MOST_TOLD: usize = 20;
 #[derive(Debug)]
 pub struct RunSandbox {
     folder: AbsPath,
-    caged: Option<Caged>,
+    caged: Option<ProcessSandbox>,
     /// The ways out of agentd's own commands, and of each agent program.
     commands: EgressProxy,
     agents: Vec<EgressProxy>,
-    git: Option<CagedGit>,
+    git: Option<SandboxGit>,
     /// What the worktree's `.git` says.
     link: Option<Vec<u8>>,
     /// Cargo's home of the user, where the run has one of its own.
@@ -76,7 +76,7 @@ pub struct Needs<'a> {
 }
 
 /// Looks for the cage that is asked for. The error is a sentence.
-pub async fn find(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
+pub async fn find(env: &Env, table: &SandboxTable) -> Result<Mechanism, String> {
     let choice = match table.mode {
         SandboxMode::Auto => Choice::Any,
         SandboxMode::Bubblewrap => Choice::Bubblewrap,
@@ -84,7 +84,7 @@ pub async fn find(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
         SandboxMode::Off => return Err("sandbox.mode is \"off\"".to_owned()),
     };
     let path = OsString::from(env.get("PATH").unwrap_or_default());
-    Ok(Cage::find(&path, choice).await?.limited(Limits {
+    Ok(Mechanism::find(&path, choice).await?.limited(Limits {
         processes: table.max_processes,
         memory: table.max_memory_mib << 20,
         file_size: table.max_file_mib << 20,
@@ -127,13 +127,13 @@ impl RunSandbox {
         made.link = std::fs::read(worktree.path().join(".git").as_path()).ok();
         let wanted = definition.boundaries.sandbox.enabled;
         match find(&context.env, &context.config.sandbox).await {
-            Ok(cage) if wanted || programs.iter().any(|program| program.caged) => {
+            Ok(cage) if wanted || programs.iter().any(|program| program.sandboxed) => {
                 made.open_ways(needs, (journal, context), &cage)?;
                 made.cargo_home(context).await.map_err(|error| failed(error.to_string()))?;
                 let mut objects = Vec::new();
                 if cage.can_show_otherwise() {
                     let identity = context.identity().await.map_err(|error| failed(error.to_string()))?;
-                    let own = worktree.caged_git(&made.folder, &identity, &base(origin, context)).await;
+                    let own = worktree.sandbox_git(&made.folder, &identity, &base(origin, context)).await;
                     let own = own.map_err(|error| failed(error.to_string()))?;
                     made.git = Some(own.0);
                     objects = own.1;
@@ -150,7 +150,7 @@ impl RunSandbox {
                     let text = format!(
                         "Commands run without a cage, with your own rights: {why}. `agentd doctor` says more."
                     );
-                    journal.warn("no_cage", text);
+                    journal.warn("no_sandbox", text);
                 }
                 made.without = Some(why);
             }
@@ -214,7 +214,7 @@ impl RunSandbox {
     async fn enclose(
         &mut self,
         context: &RepositoryContext,
-        cage: Cage,
+        cage: Mechanism,
         readable: Vec<AbsPath>,
         sandbox: &Sandbox,
     ) -> Result<(), Stop> {
@@ -223,17 +223,17 @@ impl RunSandbox {
         let tools = tools.map_err(|error| Stop::new(StopDetail::Internal, error.to_string()))??;
         let mut environment = self.environment(&context.env, "home");
         environment.extend(self.commands.environment.iter().cloned());
-        self.caged = Some(Caged {
+        self.caged = Some(ProcessSandbox {
             walls: self.walls(context, (readable, tools), sandbox),
             environment,
             asked: self.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
-            cage,
+            mechanism: cage,
         });
         Ok(())
     }
 
     /// The cage of agentd's own commands: built-in tools, checks, verify commands.
-    pub fn caged(&self, sandbox: &Sandbox) -> Option<&Caged> {
+    pub fn caged(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
         self.caged.as_ref().filter(|_| sandbox.enabled)
     }
 
@@ -243,8 +243,8 @@ impl RunSandbox {
         place: usize,
         program: &AgentProgram,
         context: &RepositoryContext,
-    ) -> Option<Caged> {
-        let mut caged = self.caged.clone().filter(|_| program.caged)?;
+    ) -> Option<ProcessSandbox> {
+        let mut caged = self.caged.clone().filter(|_| program.sandboxed)?;
         let way = self.agents.get(place)?;
         caged.walls.network = way.network.clone();
         caged.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
@@ -256,7 +256,7 @@ impl RunSandbox {
     }
 
     /// The same cage with nothing of the work to be written in it, for a step that only plans.
-    pub fn reading(&self, mut caged: Caged) -> Caged {
+    pub fn reading(&self, mut caged: ProcessSandbox) -> ProcessSandbox {
         let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
             .chain(self.git.as_ref().map(|own| own.dir().clone()))
             .collect();
@@ -281,8 +281,8 @@ impl RunSandbox {
             words.into_iter().collect()
         };
         SandboxFacts {
-            name: caged.cage.name().to_owned(),
-            lacks: caged.cage.lacks(),
+            name: caged.mechanism.name().to_owned(),
+            lacks: caged.mechanism.lacks(),
             command_hosts: match self.commands.network {
                 Network::None => Vec::new(),
                 Network::Proxy(_) | Network::All => definition.boundaries.sandbox.network.words(),
@@ -312,7 +312,7 @@ impl RunSandbox {
         &mut self,
         Needs { definition, programs, .. }: Needs<'_>,
         (journal, context): (&RunJournal, &RepositoryContext),
-        cage: &Cage,
+        cage: &Mechanism,
     ) -> Result<(), Stop> {
         let failed = |error: ProxyError| Stop::new(StopDetail::Internal, format!("{error}."));
         let list = |key: &str| format!("runner.{key} of the agent \"{}\"", definition.name);
@@ -328,7 +328,7 @@ impl RunSandbox {
             }
         }
         for (place, program) in programs.iter().enumerate() {
-            let way = if program.caged {
+            let way = if program.sandboxed {
                 let endpoints = egress_proxy::endpoints(&context.config, &program.endpoints)
                     .map_err(|refusal| refusal.stop)?;
                 let list = list("agentd.program.network");

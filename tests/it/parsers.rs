@@ -20,12 +20,12 @@ use agentd::definition::policy_file::{PolicySource, read_policies, read_question
 use agentd::domain::agent_program::Backend;
 use agentd::domain::egress;
 use agentd::domain::message::Message;
+use agentd::domain::model_target::ModelTarget;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::domain::target::Target;
 use agentd::domain::{outgoing, output_schema, untrusted};
 use agentd::engine::model::{ModelRequest, ToolChoice};
 use agentd::engine::{arguments, policy_program};
-use agentd::git::brought::Inspect;
+use agentd::git::outgoing::Inspect;
 use agentd::git::submodules::commit_in;
 use agentd::git::{Checkout, GitProgram, Population, Worktree, WorktreePlan, output};
 use agentd::prompt::{address::PromptAddress, frontmatter, template::Template};
@@ -171,7 +171,7 @@ fn inputs(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
 
 fn request() -> ModelRequest {
     let target = json!({ "provider": "p", "model": "m", "context_window": 8000, "context_window_buffer": 256, "max_output_tokens": 1000, "temperature": null, "price": null });
-    let target: Target = serde_json::from_value(target).unwrap_or_else(|error| panic!("{error}"));
+    let target: ModelTarget = serde_json::from_value(target).unwrap_or_else(|error| panic!("{error}"));
     ModelRequest {
         target,
         messages: vec![Message::User { content: "hello".into() }],
@@ -560,7 +560,7 @@ impl Objects {
         let told = wait(async {
             let bringing = self
                 .worktree
-                .bringing((head.as_ref().unwrap_or(&self.base), tree.as_deref()), &known, (1 << 20, inspect))
+                .outgoing((head.as_ref().unwrap_or(&self.base), tree.as_deref()), &known, (1 << 20, inspect))
                 .await
                 .map(|bringing| size(&bringing));
             let diff = match &head {

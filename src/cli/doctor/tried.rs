@@ -12,8 +12,8 @@ use crate::cli::context::Context;
 use crate::config::config_file::Publish;
 use crate::domain::flow::Sandbox;
 use crate::domain::message::Message;
+use crate::domain::model_target::ModelTarget;
 use crate::domain::name::{BranchName, CommitId};
-use crate::domain::target::Target;
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::github::{self, Right};
@@ -22,10 +22,10 @@ use crate::record::summary_text::command_line;
 use crate::repository::base_tree::BaseTree;
 use crate::repository::context::RepositoryContext;
 use crate::sandbox::run_sandbox::RunSandbox;
-use crate::sys::cage;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Exit, ProcessError};
+use crate::sys::sandbox;
 
 const VERIFY: &str = "verify";
 /// Tokens that a model may answer with. Some wires take no fewer.
@@ -85,7 +85,7 @@ async fn try_all(
     let enclosure = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
     let caged = enclosure.caged(sandbox);
     tree.enclose(caged, site);
-    let place = match cage::name(caged) {
+    let place = match sandbox::name(caged) {
         "none" => format!("on {branch}, without a sandbox"),
         name => format!("on {branch}, in {name}"),
     };
@@ -201,11 +201,11 @@ pub async fn rights(site: &RepositoryContext, github: &github::Client, origin: &
 /// The smallest request to each model.
 pub async fn models(
     providers: &Providers,
-    targets: &[Target],
+    targets: &[ModelTarget],
     timeout: Duration,
-) -> Vec<(Target, Result<String, (ModelErrorClass, String)>)> {
+) -> Vec<(ModelTarget, Result<String, (ModelErrorClass, String)>)> {
     let asked = targets.iter().map(|target| async move {
-        let target = Target { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
+        let target = ModelTarget { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
         let request = ModelRequest {
             messages: vec![Message::User { content: QUESTION.to_owned() }],
             tools: Arc::from([]),
