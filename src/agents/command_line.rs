@@ -1,4 +1,4 @@
-//! What each program is told: its command line, its standard input, and how it finds agentd's own tools.
+//! What each program gets: its command line, its standard input, and the way to agentd's own tools.
 
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn codex(
         set("tool_timeout_sec", json!(CALL_SECONDS));
         set("default_tools_approval_mode", json!("approve"));
     }
-    // Its own provider takes no other address from a variable; settings that were copied say theirs.
+    // Its own provider reads no other address from a variable. Copied settings have their own.
     if let Some(address) = known("OPENAI_BASE_URL").filter(|_| !has_settings(program, ".codex")) {
         line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
         let mut set = |key: &str, value: &str| {

@@ -32,7 +32,7 @@ const NAME: &str = "shop";
 const ISSUE: u64 = 7;
 const TRIGGER: &str = "agentd";
 
-/// Where the demo's things lie, all in one folder that stays where the demo came to its end.
+/// The files of the demo, all in one folder. The folder stays when the demo has succeeded.
 struct Folder {
     root: PathBuf,
     /// Takes the folder away again, unless it is to stay.

@@ -1,4 +1,4 @@
-//! What a person is told when a command fails: what is wrong, where, what to do next, and the exit code.
+//! The error of a failed command: what is wrong, where, what to do next, and the exit code.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl CommandError {
         Self { exit_code: 5, ..Self::failed(message) }
     }
 
-    /// `Ok` if nothing was found, else one error that tells all of them, with the exit code of the first.
+    /// `Ok` if nothing was found, else one error with all of them and the exit code of the first.
     pub fn all(found: Vec<Self>) -> Result<(), Self> {
         let mut found = found.into_iter();
         let Some(mut first) = found.next() else { return Ok(()) };

@@ -107,7 +107,7 @@ impl Env {
         self.absolute("HOME")
     }
 
-    /// `$XDG_CONFIG_HOME`, else `~/.config`. A relative value is ignored, as the XDG specification says.
+    /// `$XDG_CONFIG_HOME`, else `~/.config`. A relative value is ignored, as XDG asks.
     pub fn config_home(&self) -> Option<PathBuf> {
         self.absolute("XDG_CONFIG_HOME").or_else(|| Some(self.home()?.join(".config")))
     }

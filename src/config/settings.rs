@@ -1,4 +1,4 @@
-//! The one resolved value: what the rest of agentd sees of a configuration.
+//! The resolved configuration, as the rest of agentd uses it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -278,7 +278,7 @@ impl Config {
         self.layers.iter().map(|layer| layer.path.as_path())
     }
 
-    /// Where a key's value comes from; for a key inside a replaced table, where that comes from.
+    /// The source of the value of a key. For a key inside a replaced table, the source of the table.
     pub fn source(&self, key: &str) -> Source {
         self.tree.source(key)
     }
@@ -304,7 +304,7 @@ impl Config {
             })
     }
 
-    /// What a caller proves to GitHub with.
+    /// The credentials for GitHub.
     ///
     /// # Errors
     /// [`ConfigError::MissingVariable`].
@@ -406,8 +406,8 @@ impl Config {
         })
     }
 
-    /// An endpoint of `[sandbox.endpoints]`, else a provider as one: with its key, and the variables by which programs
-    /// of its kind know address and key. `None`: there is neither.
+    /// An endpoint of `[sandbox.endpoints]`, else a provider used as one: with its key, and the variables in which
+    /// programs of its kind expect address and key. `None`: there is neither.
     ///
     /// # Errors
     /// A placeholder without a value.

@@ -1,4 +1,5 @@
-//! Rings for the daemon: people make it look everywhere at once, webhooks at one repository, and no more often than is of use.
+//! Hints for the daemon. People make it look everywhere at once; webhooks make it look at one repository, at most as
+//! often as is useful.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -49,7 +49,7 @@ pub struct Parts {
     pub client: Client,
     /// What to watch.
     pub repositories: Vec<Watched>,
-    /// What is to be watched as well and could not be opened yet, with the problem; public text.
+    /// Repositories that could not be opened yet, with the problem as public text.
     pub unopened: Vec<(RepoName, String)>,
     /// How everything is opened again for that; `None` = it is not tried again.
     pub open_again: Option<Reload>,
@@ -73,7 +73,7 @@ pub struct Parts {
     pub progress: Progress,
     /// Address of the HTTP front, for the status.
     pub listen: Option<String>,
-    /// How the configuration is read again, and what says that it changed; `None` = it is not.
+    /// How the configuration is read again, and what reports a change; `None` = it is not read again.
     pub reload: Option<(Reload, Arc<Notify>)>,
     /// How a run is made.
     pub start: Start,

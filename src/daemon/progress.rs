@@ -1,4 +1,4 @@
-//! Progress: how far each run of the daemon is, folded from its journal as it is written, and told to whoever listens.
+//! The progress of each run of the daemon, folded from its journal while it is written, and sent to listeners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Supervision: one task a run, its panic contained, its stop asked for by one handle.
+//! Supervision: one task for each run. A panic stays in its task; one handle stops it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

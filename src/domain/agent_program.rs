@@ -98,7 +98,7 @@ impl StepExecutor {
 pub enum Permissions {
     /// The policy, by the rules of agentd's own tools.
     Policy,
-    /// Nobody: the sandbox is what holds it.
+    /// Nobody. Only the sandbox limits it.
     Sandbox,
 }
 

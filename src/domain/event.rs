@@ -27,9 +27,9 @@ use super::trace::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 pub enum Event {
-    /// Room lease: the issue is ours. First event of every run.
+    /// Stage lease: this run has the issue. The first event of every run.
     LeaseTaken(Box<LeaseTaken>),
-    /// Room worktree, before anything is made.
+    /// Stage worktree, before anything is made.
     WorktreePlanned {
         /// Relative to the main checkout.
         path: String,
@@ -247,7 +247,7 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
-    /// Room instance: what holds the run's programs.
+    /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
     NetworkAsked {
@@ -412,7 +412,7 @@ pub struct RunStarted {
     /// Longest text that stands inline in the record, in bytes.
     #[serde(default = "usual_inline")]
     pub longest_inline: usize,
-    /// What a run that goes on with this one asks for again.
+    /// What a run that continues this one asks for again.
     #[serde(default)]
     pub asked: Asked,
     /// What went wrong in earlier runs of the issue. This run is told of it.
@@ -569,7 +569,7 @@ pub struct VerifyCommand {
     pub tree_after: String,
 }
 
-/// Journals written before there was a cage.
+/// Journals from before there was a sandbox.
 fn uncaged() -> String {
     "none".to_owned()
 }

@@ -12,17 +12,17 @@ use super::stop::{Stop, StopDetail};
 /// What the events of one run say. Same events, same facts.
 #[derive(Debug, Clone, Default)]
 pub struct RunFacts {
-    /// Room lease; absent only in a journal that is not one.
+    /// Stage lease. Absent only in a file that is not a journal.
     pub lease: Option<LeaseTaken>,
     /// Time of the first event, milliseconds since 1970.
     pub started_at: i64,
     /// Time of the last event.
     pub last_at: i64,
-    /// Room worktree.
+    /// Stage worktree.
     pub worktree: Option<WorktreeState>,
     /// Commit the worktree stood on when the run began.
     pub first_head: Option<CommitId>,
-    /// Room instance.
+    /// Stage instance.
     pub started: Option<RunStarted>,
     /// Finished visits, imported ones first.
     pub visits: Vec<VisitRecord>,

@@ -132,7 +132,7 @@ impl Checkout {
         let mut call =
             self.call(args).await?.config(remote.credentials()).network(&remote.display(), protocols);
         if !remote.is_http() {
-            // A question on a terminal that nobody watches is a refusal.
+            // A question on a terminal that nobody watches counts as a refusal.
             call = call.env("GIT_SSH_VARIANT", "auto").env("SSH_ASKPASS_REQUIRE", "never");
         }
         Ok(call)

@@ -53,7 +53,7 @@ pub struct SandboxGit {
     link: AbsPath,
 }
 
-/// What became of an agent's commits.
+/// The result for an agent's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// It made none.
@@ -137,7 +137,7 @@ impl Worktree {
                     files::copy_with_time(from.as_path(), dir.join(to).as_path())?;
                 }
             }
-            // Nobody who adds everything there adds what nobody wrote.
+            // `git add` of everything there leaves out files that nobody wrote.
             let own = files::read_plain(dir.join("info/exclude").as_path(), u64::MAX).unwrap_or_default();
             write("info/exclude", &format!("{}\n{excluded}", String::from_utf8_lossy(&own)))?;
             if index.as_path().is_file() {

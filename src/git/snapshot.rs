@@ -196,7 +196,7 @@ impl Worktree {
         if found.is_empty() {
             return Ok(found);
         }
-        // One that is as it was committed, is nobody's matter here.
+        // A submodule that is as it was committed does not matter here.
         let mut ask = vec!["ls-files", "--modified", "--others", "-z", "--"];
         ask.extend(found.iter().map(|(path, _)| path.as_str()));
         let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;

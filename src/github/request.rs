@@ -1,4 +1,4 @@
-//! One request and its answer, before anything is known about issues or pull requests.
+//! One request and its answer, without knowledge of issues or pull requests.
 
 use http::{HeaderMap, Method, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};

@@ -1,4 +1,4 @@
-//! `POST /webhooks/github`: an accelerator only. What a delivery says is not believed; it makes the daemon look.
+//! `POST /webhooks/github`: a delivery only makes the daemon look earlier. Its content is not used.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Whoever looks at a walk from outside: hears its journal, can ask it to stop, and can give it more.
+//! An observer of a run: it follows the journal, can ask the run to stop, and can extend its budget.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::store::run_dir::RunDir;
 /// What a listener is handed when a run's journal opens.
 pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
 
-/// Called once, when there is a journal; the directory has what a slow listener missed.
+/// Called once when there is a journal. A slow listener finds what it missed in the directory.
 type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
 
 /// The outside's hold on one walk.
@@ -25,7 +25,7 @@ pub struct RunObserver {
 }
 
 impl RunObserver {
-    /// A hold that hands the journal's lines to `listen` as soon as there is a journal.
+    /// An observer that gives the journal's lines to `listen` as soon as there is a journal.
     pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
         let (stop, signal) = StopHandle::new();
         Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }

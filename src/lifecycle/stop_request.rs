@@ -1,4 +1,4 @@
-//! Asking a live run to stop from another process: a file beside the runs that the run looks at.
+//! A stop request to a live run from another process: a file beside the runs that the run looks at.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One proxy at work: its socket, its connections, and the log of what was asked.
+//! A running proxy: its socket, its connections, and the log of requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
@@ -60,8 +60,8 @@ struct Shared {
     trusted: Sender,
 }
 
-/// A client that is made when it is first needed: reading the system's certificates takes its time, and most runs send
-/// nothing on but tunnels.
+/// A client that is made when it is first needed. Reading the system's certificates takes time, and most runs only use
+/// tunnels.
 struct Sender {
     made: OnceCell<reqwest::Client>,
     make: Arc<dyn Fn() -> reqwest::ClientBuilder + Send + Sync>,
@@ -212,8 +212,8 @@ impl Shared {
         told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
     }
 
-    /// A tunnel to a host of the list. It has to begin with that host's name; what passes through it then is the program's
-    /// and the host's own affair.
+    /// A tunnel to a listed host. It must begin with the name of that host. What passes through it afterwards is not
+    /// looked at.
     async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
         let Some((host, Some(port))) = asked else {
@@ -241,7 +241,7 @@ impl Shared {
         told(StatusCode::OK, "")
     }
 
-    /// A tunnel to the proxy itself: some programs take one to every address, also to that of an endpoint.
+    /// A tunnel to the proxy itself. Some programs use one for every address, also for an endpoint.
     fn tunnel_here(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
@@ -272,7 +272,8 @@ impl Shared {
         told(StatusCode::OK, "")
     }
 
-    /// Carries both ways. What the host says goes to the program at once: not everywhere does the program speak first.
+    /// Copies in both directions. The host's bytes go to the program at once, because in some protocols the host sends
+    /// first.
     async fn carry(&self, mut inner: TokioIo<Upgraded>, mut outer: TcpStream, host: &str, port: u16) {
         let (mut said, mut early) = (Vec::with_capacity(4096), [0]);
         let opening = tokio::select! {

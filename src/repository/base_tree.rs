@@ -1,5 +1,4 @@
-//! The origin's files as they were before a run changed anything, in a scratch repository of their own: for trying there
-//! what does not pass.
+//! The files of the origin commit in a scratch repository, where a failing verify command is tried again.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

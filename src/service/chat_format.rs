@@ -26,7 +26,7 @@ impl ChatMessage {
     }
 }
 
-/// Who may have said something in a history; instructions and tool results cannot be smuggled in.
+/// The roles of a history. Instructions and tool results cannot be smuggled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChatRole {

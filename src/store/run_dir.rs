@@ -60,7 +60,7 @@ impl RunDir {
         self.path.join("cage")
     }
 
-    /// Where somebody asks this run to stop: outside of its directory, whose files are sealed.
+    /// The file with a stop request for this run. It is outside of the run's directory, whose files are sealed.
     pub fn stop_file(&self) -> PathBuf {
         self.of_repository(&format!("stops/{}", self.run_id))
     }

@@ -122,7 +122,7 @@ fn shown(world: &ToolWorld, before: &str, name: &str, stream: Captured) -> Strin
     text
 }
 
-/// the worktree's own place is written as `.`.
+/// The path of the worktree itself is written as `.`.
 fn relative(world: &ToolWorld, text: String) -> String {
     let root = world.root.path().to_string();
     if text.contains(&root) { text.replace(&format!("{root}/"), "./").replace(&root, ".") } else { text }

@@ -1,4 +1,4 @@
-//! What can be looked at without asking anyone: git, the repository, the configuration, the policy.
+//! What can be checked on this machine: git, the repository, the configuration, the policy.
 
 use tokio_util::sync::CancellationToken;
 

@@ -112,7 +112,7 @@ pub(super) fn arguments(
     for secret in command.hidden {
         args.hide(secret, command.can);
     }
-    // What holds the places above is in memory as well.
+    // The folders that hold the places above are in memory as well.
     args.words(["--remount-ro", "/dev", "--remount-ro", "/", "--chdir"]);
     args.0.push(spec.cwd.as_path().into());
     args.words(["--"]);

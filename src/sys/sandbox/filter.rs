@@ -67,7 +67,7 @@ const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Of open: a mode is given only with one of them.
 const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 
-/// What no program of a sandbox has a use for.
+/// Calls that no program in a sandbox needs.
 const REFUSED: [libc::c_long; 40] = [
     // Namespaces and mounts.
     libc::SYS_setns,
