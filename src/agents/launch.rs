@@ -41,7 +41,7 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its private home.
     pub home: AbsPath,
-    /// The cage; `None` = the definition turned it off.
+    /// The sandbox; `None` = the definition turned it off.
     pub sandbox: Option<ProcessSandbox>,
     /// What conversations have used so far, by id. Some programs count from the start of their conversation.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,

@@ -179,7 +179,7 @@ async fn clone(context: &Context, folder: &Folder, simulator: &Simulator) -> Res
     Err(CommandError::failed(format!("git clone failed: {}", exit.stderr.text().trim())))
 }
 
-/// The site as `agentd run` opens it, with the user's own settings left out: the demo is the same everywhere.
+/// The repository context as in `agentd run`, without the user's own settings, so that the demo is the same everywhere.
 async fn site(
     context: &Context,
     folder: &Folder,

@@ -118,7 +118,7 @@ pub(super) fn resume(
     })?
 }
 
-/// A walk with its progress on stderr; signals end it.
+/// A run with its progress on stderr; signals end it.
 pub(super) async fn walked(
     context: &Context,
     stream: bool,

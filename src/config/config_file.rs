@@ -47,7 +47,7 @@ pub struct ConfigFile {
     pub rest: RestTable,
     /// What agents may do.
     pub policy: PolicyTable,
-    /// The cage around what agents start.
+    /// The sandbox for what agents start.
     pub sandbox: SandboxTable,
     /// What is taken out of everything that is kept or shown.
     pub redaction: RedactionTable,

@@ -28,7 +28,7 @@ pub struct ProgramTable {
     pub home: Vec<String>,
     /// Further paths that it may read.
     pub readable: Vec<String>,
-    /// `auto` (the cage, refused where there is none) or `off`.
+    /// `auto` (the sandbox; refused if there is none) or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<CageWord>,
     /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
@@ -36,7 +36,7 @@ pub struct ProgramTable {
     pub network: Option<ReachFile>,
     /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
     pub endpoints: Vec<String>,
-    /// Who answers where the program asks before it does something: `policy` or `cage`.
+    /// Who answers permission requests of the program: `policy` or `cage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<PermissionsWord>,
     /// Whether agentd's own tools are served to it over MCP; absent = true.

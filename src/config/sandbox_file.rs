@@ -1,4 +1,4 @@
-//! `[sandbox]` of `agentd.toml`: the cage around what agents start, its limits, and the endpoints with credentials.
+//! `[sandbox]` of `agentd.toml`: the sandbox for what agents start, its limits, and the endpoints with credentials.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxTable {
-    /// Which cage: the best that works, one of the two, or none.
+    /// Which kind: the best that works, one of the two, or none.
     pub mode: SandboxMode,
     /// Most processes and threads of one command.
     pub max_processes: u64,
@@ -70,7 +70,7 @@ pub struct EndpointTable {
     /// Headers added to each request, secrets as placeholders.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Variable of the program that is set to the endpoint's address inside the cage.
+    /// Variable of the program that is set to the endpoint's address inside the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_variable: Option<String>,
     /// Variable of the program that is set to a fixed word in place of the key.

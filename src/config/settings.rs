@@ -45,7 +45,7 @@ pub struct Config {
     pub budgets: Budgets,
     /// What agents may do.
     pub policy: PolicyTable,
-    /// The cage; see [`Config::endpoint`].
+    /// The sandbox; see [`Config::endpoint`].
     pub sandbox: SandboxTable,
     /// What else is redacted.
     pub redaction: RedactionTable,
@@ -200,7 +200,7 @@ pub struct Endpoint {
     pub url: String,
     /// Headers added to each request.
     pub headers: Vec<(String, SecretString)>,
-    /// Variable that is set to its address inside the cage.
+    /// Variable that is set to its address inside the sandbox.
     pub url_variable: Option<String>,
     /// Variable that is set to a word in the place of the key.
     pub key_variable: Option<String>,

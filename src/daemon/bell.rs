@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The daemon's bell.
+/// The hints for the daemon.
 #[derive(Debug, Default)]
 pub struct Bell {
     notify: Notify,

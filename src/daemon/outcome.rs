@@ -4,7 +4,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::github::IssueState;
 
-/// What the walk says of a run, or of a start that came to none.
+/// What the run pipeline reports about a run, or about a start without a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
     /// The run; `None` = refused before one existed.

@@ -46,7 +46,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A listener for the walk of an issue.
+    /// A listener for the run of an issue.
     pub fn watch(&self, issue: IssueRef, title: &str) -> RunObserver {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };

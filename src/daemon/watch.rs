@@ -1,4 +1,5 @@
-//! The daemon itself: tick, dispatch, take in what ended, until told to stop. It decides when; the walk is the roof's.
+//! The daemon itself: tick, dispatch, handle what ended, until it is stopped. It decides when runs start; the run
+//! pipeline does the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -151,7 +151,7 @@ pub struct BoundariesFile {
     pub allowed_tools: Option<Vec<String>>,
     /// Mode of steps without kind; absent = `plan`.
     pub permission_mode: Option<PermissionWord>,
-    /// Wishes for the cage.
+    /// What is asked of the sandbox.
     pub sandbox: Option<SandboxFile>,
 }
 

@@ -27,14 +27,14 @@ pub struct ProgramFile {
     /// Further paths that it may read.
     #[serde(default)]
     pub readable: Vec<String>,
-    /// `auto` (the cage, refused where there is none) or `off`.
+    /// `auto` (the sandbox; refused if there is none) or `off`.
     pub sandbox: Option<CageWord>,
     /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
     pub network: Option<ReachFile>,
     /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
     #[serde(default)]
     pub endpoints: Vec<String>,
-    /// Who answers where the program asks before it does something: `policy` or `cage`.
+    /// Who answers permission requests of the program: `policy` or `cage`.
     pub permissions: Option<PermissionsWord>,
     /// Whether agentd's own tools are served to it over MCP; absent = true.
     pub tools: Option<bool>,

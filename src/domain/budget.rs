@@ -48,7 +48,7 @@ pub struct BudgetWishes {
 }
 
 impl BudgetWishes {
-    /// Whether the wish asks for more than these caps.
+    /// Whether more is asked for than these caps.
     pub fn raises(&self, budgets: &Budgets, kind: BudgetKind) -> bool {
         match kind {
             BudgetKind::MaxSteps => self.max_steps.is_some_and(|steps| steps > budgets.max_steps),
@@ -57,7 +57,7 @@ impl BudgetWishes {
         }
     }
 
-    /// Forgets the wishes that are not to be followed.
+    /// Drops the requests that are not followed.
     pub fn keep(&mut self, wanted: impl Fn(&Self, BudgetKind) -> bool) {
         let asked = self.clone();
         for kind in BudgetKind::ALL.into_iter().filter(|kind| !wanted(&asked, *kind)) {
@@ -71,7 +71,7 @@ impl BudgetWishes {
 }
 
 impl Budgets {
-    /// Takes a wish over; false = there is none of this kind.
+    /// Takes a request over; false = there is none of this kind.
     pub fn follow(&mut self, wishes: &BudgetWishes, kind: BudgetKind) -> bool {
         match kind {
             BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),

@@ -281,7 +281,7 @@ pub struct CommandSource {
     pub tree_before: String,
     /// Tree after it ran.
     pub tree_after: String,
-    /// What held it in: `none`, or the cage's name.
+    /// The sandbox it ran in: `none`, or the name of the kind.
     pub sandbox: String,
     /// Files that it executed and that the run itself changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

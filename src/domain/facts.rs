@@ -47,7 +47,7 @@ pub struct RunFacts {
     pub extensions: Vec<(String, Budgets)>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
-    /// The branch's state after the commit room.
+    /// The state of the branch after the commit stage.
     pub committed: Option<Committed>,
     /// agentd's own verification.
     pub verification: Vec<VerifyCommand>,

@@ -116,7 +116,7 @@ impl Definition {
     }
 }
 
-/// A closure effect as planned; the publish room does it.
+/// A planned closure effect. The publish stage carries it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closure {
     /// What will be done.
@@ -207,14 +207,14 @@ pub struct Boundaries {
     pub permission_mode: PermissionMode,
     /// As written; reported, not binding (D63).
     pub allowed_tools: Vec<String>,
-    /// The cage's wishes.
+    /// What is asked of the sandbox.
     pub sandbox: Sandbox,
 }
 
-/// What the definition asks of the cage.
+/// What the definition asks of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Whether sessions run caged.
+    /// Whether sessions run in the sandbox.
     pub enabled: bool,
     /// What commands reach of the network.
     pub network: Egress,

@@ -28,7 +28,7 @@ use crate::domain::trace::Exclusion;
 
 /// The turn that everything of a program's visit belongs to.
 pub(super) const TURN: u32 = 1;
-/// Requests that may wait at the desk.
+/// The number of requests that may wait.
 const WAITING: usize = 32;
 
 /// What a program asks permission for, in the terms of agentd's own tools.
@@ -40,7 +40,7 @@ pub struct PermissionRequest {
     pub arguments: Value,
 }
 
-/// What a call at the desk came to.
+/// The result of a call of an agent program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAnswer {
     /// What a model reads.
@@ -51,14 +51,14 @@ pub struct AgentAnswer {
     pub call_id: String,
 }
 
-/// The program's side of the desk; cheap to clone.
+/// The program's side; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct AgentTools {
     tools: Arc<[ToolSpec]>,
     requests: mpsc::Sender<Request>,
 }
 
-/// What comes to the desk.
+/// A request of an agent program.
 #[derive(Debug)]
 pub(crate) enum Request {
     Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
@@ -66,7 +66,7 @@ pub(crate) enum Request {
 }
 
 impl AgentTools {
-    /// A desk that offers these tools, and where its requests arrive.
+    /// A handler that offers these tools, and the receiver of its requests.
     pub(crate) fn new(tools: Arc<[ToolSpec]>) -> (Self, mpsc::Receiver<Request>) {
         let (requests, arriving) = mpsc::channel(WAITING);
         (Self { tools, requests }, arriving)
@@ -77,7 +77,7 @@ impl AgentTools {
         &self.tools
     }
 
-    /// Calls a tool. At a desk that is closed nothing runs.
+    /// Calls a tool. After the handler is closed nothing runs.
     pub async fn call(&self, tool: String, arguments: Map<String, Value>) -> AgentAnswer {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Request::Call { tool, arguments, reply }).await;
@@ -110,7 +110,7 @@ pub(super) fn on_offer(
     all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
 }
 
-/// The run's side of the desk during one launch.
+/// The run's side during one launch.
 pub(super) struct ToolHandler<'a> {
     world: &'a SessionWorld,
     settings: &'a SessionSettings,
@@ -131,7 +131,7 @@ pub(super) struct ToolHandler<'a> {
     pub(super) exclusions: Vec<Exclusion>,
 }
 
-/// What a desk is opened for.
+/// What a handler is opened for.
 pub(super) struct Launched {
     pub(super) visit: u32,
     /// Id of the launch's own call.

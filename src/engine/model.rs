@@ -108,7 +108,7 @@ pub enum ModelErrorClass {
     Quota,
     /// Too many requests; wait as told.
     RateLimited {
-        /// The provider's wish, where it has one.
+        /// The wait that the provider asks for, if any.
         #[serde(skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
     },

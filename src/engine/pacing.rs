@@ -40,7 +40,7 @@ impl Refusals {
         let count = self.count.entry(target).or_default();
         *count += 1;
         let wait = retry_after.unwrap_or_else(|| backoff.after(*count));
-        // A wish beyond any wall time is as good as for ever.
+        // A wait beyond any wall time counts as for ever.
         let far = Duration::from_secs(365 * 24 * 3600);
         self.until.insert(target, Instant::now() + wait.min(far));
     }

@@ -23,7 +23,7 @@ use crate::sys::clock::Clock;
 const LOGIN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Largest login that is read, in bytes.
 const LARGEST_LOGIN: usize = 4096;
-/// By which a browser says that another site asks.
+/// The header with which a browser says that another site makes the request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the front may be called, and the token that it wants.

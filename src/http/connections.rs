@@ -30,7 +30,7 @@ const MOST: usize = 1024;
 const MOST_OF_ONE: usize = 128;
 /// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What is sent to whom there is no room for.
+/// What is sent to a client when there are too many connections.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 15\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 

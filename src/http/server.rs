@@ -32,7 +32,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// What the front shows and may touch: nothing of the daemon but its bell.
+/// What the front shows and may change: it can only give the daemon a hint.
 #[derive(Clone)]
 pub struct Front {
     /// What the daemon says of itself.

@@ -153,7 +153,7 @@ pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: boo
 pub struct Unfinished {
     /// The issue.
     pub number: u64,
-    /// What the trigger label, or its absence, says of people's wishes.
+    /// What people want, according to the trigger label.
     pub begun: Begun,
 }
 

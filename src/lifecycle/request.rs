@@ -1,4 +1,4 @@
-//! What a walk is asked for, whoever asks: the command line, the daemon or a sweep.
+//! What a run is asked for, by the command line, the daemon or a sweep.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{Principal, RunId};
 
-/// One walk.
+/// One run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Which issue.
@@ -60,7 +60,7 @@ pub struct Asked {
     pub at: DateTime<Utc>,
 }
 
-/// Which issue a walk is about.
+/// Which issue a run is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssueRef {
     /// A number of the repository's tracker.

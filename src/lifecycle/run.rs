@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         self.sandbox.get()
     }
 
-    /// The cage of agentd's own commands, where there is one.
+    /// The sandbox of agentd's own commands, if there is one.
     pub fn caged(&self) -> Option<&ProcessSandbox> {
         self.sandbox()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
     }

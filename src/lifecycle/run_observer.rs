@@ -16,7 +16,7 @@ pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
 /// Called once when there is a journal. A slow listener finds what it missed in the directory.
 type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
 
-/// The outside's hold on one walk.
+/// An observer's handle on one run.
 pub struct RunObserver {
     stop: StopHandle,
     signal: StopSignal,
@@ -41,12 +41,12 @@ impl RunObserver {
         Self::new(|_, _| ())
     }
 
-    /// For asking the walk to stop.
+    /// For asking the run to stop.
     pub fn stop(&self) -> &StopHandle {
         &self.stop
     }
 
-    /// What the walk hears of it.
+    /// The run's side of the observer.
     pub fn signal(&self) -> StopSignal {
         self.signal.clone()
     }

@@ -73,7 +73,7 @@ fn record_asked(run: &Run<'_>) -> Result<(), JournalError> {
     run.sandbox().map_or(Ok(()), |sandbox| sandbox.record_asked(&run.journal, &run.plan.redactor))
 }
 
-/// Commits that caged programs made themselves come onto the branch (D13); those that cannot are told about.
+/// Takes over commits of programs in the sandbox (D13). Commits that cannot be taken over are reported.
 async fn take_commits(run: &Run<'_>) -> Result<(), Stop> {
     let Some(sandbox) = run.sandbox() else { return Ok(()) };
     match sandbox.take_commits().await {

@@ -35,7 +35,7 @@ pub fn ask(dir: &RunDir, wish: Wish) -> Result<(), FileError> {
     files::write_private(&path, word.as_bytes())
 }
 
-/// Passes wishes on to the run's own signal; never comes back.
+/// Passes stop requests on to the run's own signal. Never returns.
 pub(super) async fn listen(dir: &RunDir, stop: &StopHandle) -> Infallible {
     let path = dir.stop_file();
     loop {

@@ -1,4 +1,4 @@
-//! What one cage may reach, and by which words it is refused.
+//! What one sandbox may reach, and how a refusal is worded.
 
 use std::net::IpAddr;
 
@@ -23,13 +23,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Where programs in the cage find it.
+    /// Where programs in the sandbox find it.
     pub fn inside(&self) -> String {
         format!("http://127.0.0.1:{PROXY_PORT}/{}", self.name)
     }
 }
 
-/// What one cage may reach.
+/// What one sandbox may reach.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Hosts.

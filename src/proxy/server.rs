@@ -27,16 +27,17 @@ use crate::sys::sandbox::PROXY_PORT;
 use crate::sys::socket;
 use crate::sys::tls;
 
-/// Most connections of one cage at a time, whatever the limit on open files is.
+/// The most connections of one sandbox at a time, whatever the limit on open files is.
 const MOST_CONNECTIONS: usize = 512;
-/// Most of all cages.
+/// The most of all sandboxes.
 const MOST_OF_ALL: usize = 8192;
 /// How long a connection may be idle between requests, and how long the headers of one may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(60);
 /// What is held of a request's line and headers, in bytes.
 const LARGEST_HEAD: usize = 128 * 1024;
 
-/// Room for the connections of all cages. Each has a second one behind it: together a quarter of the files that may be open.
+/// Slots for the connections of all sandboxes. Each connection has a second one behind it; together they are a quarter
+/// of the files that may be open.
 static ROOM: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new(descriptors::share(8, MOST_OF_ALL))));
 
@@ -145,7 +146,7 @@ fn is_own(host: &str, port: Option<u16>) -> bool {
 
 impl Shared {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        // One cage does not take what others need.
+        // One sandbox does not use up what others need.
         let room = Arc::new(Semaphore::new(descriptors::share(32, MOST_CONNECTIONS)));
         loop {
             let entered = async {

@@ -109,8 +109,8 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
     })
 }
 
-/// Where agentd's own tools are served to the program, and its cage with a way there. A program that goes without them
-/// is told about.
+/// Where agentd's own tools are served to the program, and its sandbox with a way there. A note says if a program works
+/// without them.
 fn door(
     at: Workplace<'_>,
     mut caged: Option<ProcessSandbox>,
@@ -168,7 +168,7 @@ fn environment(
     all.push(("NO_COLOR".into(), "1".into()));
     all.push(("CI".into(), "1".into()));
     if is_caged {
-        // Claude Code lets root skip its own questions only where it is told that it stands in a cage.
+        // Claude Code lets root skip its permission requests only if it is told that it is in a sandbox.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }
     all.push(run_mark(at.run_id));
@@ -198,7 +198,7 @@ const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Refused paths that people are told.
 const LONGEST_LIST: usize = 10;
 
-/// Where the folder of the sockets is in the cage.
+/// The path of the socket folder inside the sandbox.
 const DOOR_INSIDE: &str = "/run/agentd";
 
 /// Where agentd's own tools are served.

@@ -1,4 +1,4 @@
-//! The sandbox of a run's programs: a private home and folder, a git directory of their own, and the cage around them.
+//! The sandbox of a run's programs, with a private home and folder and a separate git directory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -53,7 +53,7 @@ pub struct RunSandbox {
     link: Option<Vec<u8>>,
     /// Cargo's home of the user, where the run has one of its own.
     cargo: Option<AbsPath>,
-    /// Why there is no cage.
+    /// Why there is no sandbox.
     without: Option<String>,
     worktree: Worktree,
     /// Hosts that people were told of.
@@ -75,7 +75,7 @@ pub struct Needs<'a> {
     pub worktree: &'a Worktree,
 }
 
-/// Looks for the cage that is asked for. The error is a sentence.
+/// Looks for the kind of sandbox that is asked for. The error is a sentence.
 pub async fn find(env: &Env, table: &SandboxTable) -> Result<Mechanism, String> {
     let choice = match table.mode {
         SandboxMode::Auto => Choice::Any,
@@ -104,7 +104,8 @@ pub fn base(origin: &Origin, context: &RepositoryContext) -> Base {
 }
 
 impl RunSandbox {
-    /// Makes the place. Without a cage the programs of agentd's own session run as they are, and a note says so.
+    /// Makes the folders and the sandbox. Without a sandbox the programs of agentd's own session run as they are, and a
+    /// note says so.
     pub async fn open(
         needs: Needs<'_>,
         journal: &RunJournal,
@@ -158,8 +159,8 @@ impl RunSandbox {
         Ok(made)
     }
 
-    /// A place for trying the operator's commands outside of any run: the cage that a run's would get, around `worktree`,
-    /// without a git directory of its own. The error is a sentence.
+    /// A sandbox for trying the operator's commands without a run: the one that a run would get for `worktree`, without
+    /// a separate git directory. The error is a sentence.
     pub async fn for_trial(
         context: &RepositoryContext,
         worktree: &Worktree,
@@ -210,7 +211,7 @@ impl RunSandbox {
         }
     }
 
-    /// Puts the cage around it; `readable` = what programs read beside their tools.
+    /// Makes the sandbox; `readable` = what programs may read besides their tools.
     async fn enclose(
         &mut self,
         context: &RepositoryContext,
@@ -232,12 +233,12 @@ impl RunSandbox {
         Ok(())
     }
 
-    /// The cage of agentd's own commands: built-in tools, checks, verify commands.
+    /// The sandbox of agentd's own commands: built-in tools, checks, verify commands.
     pub fn caged(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
         self.caged.as_ref().filter(|_| sandbox.enabled)
     }
 
-    /// The cage of an agent program: a home of its own, and what it is let reach. `place` = its own among the run's.
+    /// The sandbox of an agent program, with its own home and what it may reach. `place` = its number in the run.
     pub fn caged_agent(
         &self,
         place: usize,
@@ -255,7 +256,7 @@ impl RunSandbox {
         Some(caged)
     }
 
-    /// The same cage with nothing of the work to be written in it, for a step that only plans.
+    /// The same sandbox without write access to the work, for a step that only plans.
     pub fn reading(&self, mut caged: ProcessSandbox) -> ProcessSandbox {
         let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
             .chain(self.git.as_ref().map(|own| own.dir().clone()))

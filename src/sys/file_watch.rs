@@ -21,8 +21,8 @@ pub struct Place {
     pub deep: bool,
 }
 
-/// Rings `bell` when something that `concerns` says matters is made, changed or removed in the places. A place that is
-/// not there is left out.
+/// Rings `bell` when something that matters to `concerns` is made, changed or removed in the places. A missing place is
+/// left out.
 pub fn watch(
     places: impl IntoIterator<Item = Place>,
     concerns: impl Fn(&Path) -> bool + Send + 'static,

@@ -1,8 +1,8 @@
 //! Connections over named pipes, for sandboxes without sockets: a pipe that announces a name, and two pipes of that
 //! name for each connection.
 //!
-//! The folder is the program's to write, which stands in the sandbox. So who listens trusts nothing in it: it keeps the folder and the bell open,
-//! opens what a ring names by that folder without following links, and talks over pipes only.
+//! The program in the sandbox can write to the folder. So the listener trusts nothing in it: it keeps the folder and
+//! the announcing pipe open, opens an announced name in that folder without following links, and uses pipes only.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
