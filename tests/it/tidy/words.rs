@@ -16,20 +16,15 @@ const STILL_TO_COME: &[&str] = &[
     "domain",
     "engine",
     "git",
-    "github",
     "http",
-    "lib",
     "lifecycle",
     "llm",
-    "main",
-    "proxy",
     "record",
     "replay",
     "repository",
     "sandbox",
     "service",
     "sys",
-    "tools",
 ];
 
 struct Retired {
