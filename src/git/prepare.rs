@@ -8,7 +8,7 @@ use super::merge_base_in::Forward;
 use super::remote::Remote;
 use super::requirements::Population;
 use super::worktree::Worktree;
-use super::worktree_state::{Entry, Head, Place, entries, is_empty_file, place, resolved};
+use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
@@ -312,28 +312,28 @@ impl Checkout {
 
     /// The way that the place and git's entries of it leave.
     fn way(&self, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
-        let place = place(self, path).map_err(|error| Self::file_error("look at", path, error))?;
+        let found = found_at(self, path).map_err(|error| Self::file_error("look at", path, error))?;
         let entry = all.iter().find(|entry| entry.path.as_ref() == Some(path));
         let occupied =
             |what: &str| Err(WorktreeError::Occupied { path: path.to_string(), what: what.to_owned() });
-        match (place, entry) {
-            (Place::Free, Some(Entry { locked: Some(reason), .. }))
+        match (found, entry) {
+            (Found::Free, Some(Entry { locked: Some(reason), .. }))
                 if entry.is_some_and(|entry| !entry.half_made()) =>
             {
                 Err(WorktreeError::Locked { path: path.to_string(), reason: reason.clone() })
             }
-            (Place::Free, _) => Ok(Way::Create),
-            (Place::NotADirectory, _) => occupied("not a directory"),
-            (Place::OtherRepository(of), _) => occupied(&format!("a worktree of another repository ({of})")),
-            (Place::Repository, _) => occupied("a repository of its own, or its .git is broken"),
-            (Place::Foreign, None) => occupied("a directory that agentd did not make"),
+            (Found::Free, _) => Ok(Way::Create),
+            (Found::NotADirectory, _) => occupied("not a directory"),
+            (Found::OtherRepository(of), _) => occupied(&format!("a worktree of another repository ({of})")),
+            (Found::Repository, _) => occupied("a repository of its own, or its .git is broken"),
+            (Found::Foreign, None) => occupied("a directory that agentd did not make"),
             // Someone removed the worktree's `.git` and nothing else.
-            (Place::Foreign, Some(entry)) => Ok(Way::Reuse(entry.clone(), Some("its .git file was missing"))),
-            (Place::Ours(target), Some(entry)) if resolved(&entry.dir) == target => match entry.head {
+            (Found::Foreign, Some(entry)) => Ok(Way::Reuse(entry.clone(), Some("its .git file was missing"))),
+            (Found::Ours(target), Some(entry)) if resolved(&entry.dir) == target => match entry.head {
                 Head::Broken => Ok(Way::Rebuild),
                 _ => Ok(Way::Reuse(entry.clone(), None)),
             },
-            (Place::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
+            (Found::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
                 // The repository was moved: the entry still names the old place.
                 Some(moved) if moved.path.as_ref().is_none_or(|old| !old.as_path().exists()) => {
                     Ok(Way::Reuse(moved.clone(), Some("git's entry named another place")))

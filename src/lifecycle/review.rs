@@ -21,9 +21,10 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
+use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
-use crate::git::worktree::{LARGEST_FILE, Worktree};
+use crate::git::worktree::Worktree;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// The tool whose rules speak of changed files, whatever changed them.

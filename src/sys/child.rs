@@ -36,7 +36,7 @@ mod os {
     use tokio::signal::unix::{SignalKind, signal};
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
     /// What the child's first steps need; they call each other three deep.
     const STACK: usize = 64 * 1024;
@@ -350,7 +350,7 @@ mod os {
     pub(in crate::sys) use tokio::process::Child;
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
     /// Starts children, one after the other.
     #[derive(Debug)]

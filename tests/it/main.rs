@@ -9,6 +9,7 @@
 mod daemon;
 mod double;
 mod promises;
+mod references;
 mod github;
 mod github_sim;
 mod evidence;
