@@ -249,8 +249,9 @@ fn journal() -> String {
         types(&fs::read_to_string(domain.join("event.rs")).unwrap(), "enum").remove("Event").unwrap();
     assert!(events.len() > 30, "the list of events is read from the source");
     let mut page = format!(
-        "{HEADER}\n# Journal entries\n\nEach line of a run's `journal.jsonl` is one entry: sequence number, time, run and the hash of the \
-         line before, then `kind` and `data`. The kinds in the order of the code, with the members of `data`.\n"
+        "{HEADER}\n# Journal entries\n\nEach line of a run's `events.jsonl` is one entry: `seq`, `ts` (milliseconds since 1970), `run_id`, `kind`, \
+         `data`, the hash of the line before (`prev`) and its own (`hash`). Here are the kinds in the order of the code, with the \
+         members of `data`.\n"
     );
     for event in &events {
         page += &format!("\n## `{}`\n\n{}\n", snake(&event.name), event.doc.trim());
