@@ -10,6 +10,7 @@ mod daemon;
 mod double;
 mod promises;
 mod references;
+mod architecture;
 mod github;
 mod github_sim;
 mod evidence;
