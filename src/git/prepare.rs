@@ -165,7 +165,8 @@ impl WorktreeError {
     }
 }
 
-struct Settled {
+/// A worktree that stands, with git's entry of it.
+struct Attached {
     git_dir: AbsPath,
     state: WorktreeState,
     warnings: Vec<String>,
@@ -193,11 +194,11 @@ impl Checkout {
             }
             None => None,
         };
-        let settled = {
+        let attached = {
             let _turn = self.turn().await?;
-            self.settle(plan, &path, remote_tip.as_ref()).await?
+            self.attach(plan, &path, remote_tip.as_ref()).await?
         };
-        let Settled { git_dir, state, mut warnings } = settled;
+        let Attached { git_dir, state, mut warnings } = attached;
         let lfs = plan.population.lfs && self.has_lfs().await?;
         let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
         worktree.clear_stale_locks()?;
@@ -230,20 +231,20 @@ impl Checkout {
         Ok(())
     }
 
-    /// The administrative step.
-    async fn settle(
+    /// The administrative step: adds the worktree, or takes the one that is there.
+    async fn attach(
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         files::remove_file(self.common_dir().join(format!("{}.lock", plan.branch.full())).as_path())?;
         let all = entries(self)?;
         let way = self.judge(plan, path, &all).await?;
         self.keep_out_of_git(&resolved(&plan.root))?;
         match way {
             Way::Create => {
-                self.retire_stale(path, &all)?;
+                self.set_stale_aside(path, &all)?;
                 self.create(plan, path, remote_tip).await
             }
             Way::Reuse(entry, repaired) => reuse(path, &entry, repaired),
@@ -381,26 +382,26 @@ impl Checkout {
 
     /// Sets entries of git aside that stand for nothing any more: this place's own, one left by a killed
     /// `git worktree add` of it, and ones on vanished places.
-    fn retire_stale(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
+    fn set_stale_aside(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
         // A git that was killed between making its `.git` file and writing it: the empty file says nothing.
         if is_empty_file(&path.join(".git")) {
             files::remove_file(path.join(".git").as_path())?;
         }
         if let Some(entry) = all.iter().find(|entry| entry.path.as_ref() == Some(path)) {
-            self.retire(entry)?;
+            self.set_entry_aside(entry)?;
         }
         let name = path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         // An add that was killed before it wrote where the worktree is to be. Adds of agentd take turns, so it is over.
         for entry in all.iter().filter(|entry| entry.path.is_none() && entry.half_made()) {
             let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
             if id.strip_prefix(name.as_str()).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())) {
-                self.retire(entry)?;
+                self.set_entry_aside(entry)?;
             }
         }
         Ok(())
     }
 
-    fn retire(&self, entry: &Entry) -> Result<(), WorktreeError> {
+    fn set_entry_aside(&self, entry: &Entry) -> Result<(), WorktreeError> {
         let aside = self.common_dir().join("agentd").join("retired-worktrees");
         files::create_dir(aside.as_path())?;
         let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
@@ -415,11 +416,11 @@ impl Checkout {
         plan: &WorktreePlan,
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         // Entries on the branch whose places are gone.
         for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
             if entry.path.as_ref() != Some(path) {
-                self.retire(entry)?;
+                self.set_entry_aside(entry)?;
             }
         }
         let mut warnings = Vec::new();
@@ -464,7 +465,7 @@ impl Checkout {
         let made =
             made.ok_or_else(|| GitError::Missing { what: format!("git's entry of the worktree {place}") })?;
         files::write_private(made.dir.join(PREPARING).as_path(), b"")?;
-        Ok(Settled { git_dir: made.dir, state, warnings })
+        Ok(Attached { git_dir: made.dir, state, warnings })
     }
 
     /// Brings a branch that is checked out nowhere forward to the remote's commit.
@@ -488,9 +489,9 @@ impl Checkout {
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
         all: &[Entry],
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         for broken in all.iter().filter(|entry| entry.path.as_ref() == Some(path)) {
-            self.retire(broken)?;
+            self.set_entry_aside(broken)?;
         }
         if holds_only_link(path) {
             // A git that was killed before it checked anything out.
@@ -500,23 +501,23 @@ impl Checkout {
         let had_branch = self.local_branch(&plan.branch).await?.is_some();
         let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
             .map_err(|e| GitError::Lost(e.to_string()))?;
-        let mut settled = self.create(plan, path, remote_tip).await?;
+        let mut attached = self.create(plan, path, remote_tip).await?;
         if !had_branch {
-            settled.warnings.push(format!(
+            attached.warnings.push(format!(
                 "git knew neither the worktree {path} nor its branch; what was there is kept in {aside}"
             ));
-            return Ok(settled);
+            return Ok(attached);
         }
         // The new link moves to the old files, and they move back.
         files::rename(path.join(".git").as_path(), aside.join(".git").as_path())?;
         fs::remove_dir(path.as_path()).map_err(|error| Self::file_error("remove", path, error))?;
         files::rename(aside.as_path(), path.as_path())?;
-        files::remove_file(settled.git_dir.join(PREPARING).as_path())?;
-        settled.state = WorktreeState::Reused;
-        settled.warnings = vec![format!(
+        files::remove_file(attached.git_dir.join(PREPARING).as_path())?;
+        attached.state = WorktreeState::Reused;
+        attached.warnings = vec![format!(
             "git's entry of the worktree {path} was lost and was made again; its files are as they were"
         )];
-        Ok(settled)
+        Ok(attached)
     }
 }
 
@@ -580,7 +581,7 @@ fn is_on_branch(plan: &WorktreePlan, path: &AbsPath, entry: &Entry) -> Result<()
 }
 
 /// Takes a worktree that is there and is what it should be.
-fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Settled, WorktreeError> {
+fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Attached, WorktreeError> {
     let mut warnings = Vec::new();
     if let Some(why) = repaired {
         let link = path.join(".git");
@@ -591,7 +592,7 @@ fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Settle
     if entry.half_made() {
         files::remove_file(entry.dir.join("locked").as_path())?;
     }
-    Ok(Settled { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
+    Ok(Attached { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
 }
 
 /// A name as git's exclude file means it: its special characters stand for themselves.

@@ -15,7 +15,8 @@ pub fn share_one_arena() {
 }
 
 /// Gives back what was freed, and the pages of program files that are in memory: what is used again is read again. For
-/// after work that needed much, before a long wait; takes milliseconds. Does nothing but on Linux with glibc.
+/// after work that needed much, before a long wait; takes milliseconds. Measured: between two polls an unoptimized daemon holds 77 MB
+/// without the second half, and 19 to 26 MB with it. Does nothing but on Linux with glibc.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

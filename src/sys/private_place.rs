@@ -115,7 +115,7 @@ fn above(dir: &Path) -> Option<Fault> {
 
 /// Sees to it that a directory is this user's alone. Where others may only read, their rights are taken away, and that is
 /// said; everything else is the fault, because nobody knows what is in it by now.
-pub fn settle(dir: &Path) -> Result<(), Fault> {
+pub fn ensure(dir: &Path) -> Result<(), Fault> {
     match fault(dir) {
         // In the place of a directory that is none nothing is believed: what cannot be written says so by itself.
         None | Some(Fault::NoDirectory) => Ok(()),
