@@ -1,4 +1,5 @@
-//! Many issues over time: what to start when, what became of it, and why the rest waits. The pipeline of one run is `lifecycle`'s.
+//! Many issues over time: what to start when, what the result was, and why the rest waits. The run pipeline is
+//! elsewhere.
 
 mod admission;
 mod backoff;

@@ -1,4 +1,4 @@
-//! Who may ask, and under which name: the names of the front, the token, and a browser's login.
+//! Access to the HTTP front: its own host names, the token, and the login of a browser.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Access {
         Self { address, hosts, token, clock: Clock::system() }
     }
 
-    /// Whether a request is for the front by its own name. A page that has its own name lead here is not (DNS rebinding).
+    /// Whether a request uses one of the front's own names. A page whose own name leads here does not (DNS rebinding).
     pub fn is_own(&self, request: &Request) -> bool {
         let mut said = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (said.next(), said.next()) else { return false };
@@ -63,8 +63,8 @@ impl Access {
         match bare.parse::<IpAddr>() {
             Err(_) => host == "localhost" && own_port,
             Ok(ip) if ip.is_loopback() => own_port,
-            // An address leads nowhere else than to itself; which ones are the machine's own, and which ports of a
-            // container's host lead here, is not known here.
+            // An address can only mean itself. It is not known which addresses are the machine's own, or which ports of
+            // a container's host lead here.
             Ok(_) if self.address.ip().is_unspecified() => true,
             Ok(ip) => ip == self.address.ip() && own_port,
         }
@@ -116,7 +116,7 @@ impl Access {
             return status_page::login(StatusCode::UNAUTHORIZED, true);
         };
         let secure = text(headers, HeaderName::from_static("x-forwarded-proto")) == Some("https");
-        // Not a redirect: a browser that another site led here would leave the new cookie out once more.
+        // Not a redirect, because a browser that comes from another site would leave the new cookie out again.
         let mut response = status_page::logged_in();
         let cookie = self.cookie(token, secure).and_then(|cookie| HeaderValue::from_str(&cookie).ok());
         if let Some(cookie) = cookie {
@@ -126,7 +126,7 @@ impl Access {
     }
 }
 
-/// What holds for a login until a time, of the token alone: it ends when the token is another.
+/// The value of a login until a certain time. It is made from the token, so it ends when the token changes.
 fn seal(token: &SecretString, until: i64) -> Option<Hmac<Sha256>> {
     mac(token.expose_secret().as_bytes(), format!("agentd login until {until}").as_bytes())
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::changing_tools::{self, LiveTools, RecordedTools};
 use super::run::Run;
-use super::site::Site;
 use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
 use crate::config::tools_file::BoundParam;
@@ -15,6 +13,8 @@ use crate::engine::tool::{BoundParameter, Tool};
 use crate::engine::tool_list::{ToolList, ToolProvider};
 use crate::git;
 use crate::mcp::{CurrentTools, McpError, McpServers, ServerConfig, ServerTransport};
+use crate::replay::changing_tools::{self, LiveTools, RecordedTools};
+use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 use crate::tools::rest::{RestError, rest_tools};
 use crate::tools::{self, ToolWorld};
@@ -30,29 +30,29 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Puts the tools together; starts the configured MCP servers in the worktree (D25). A required server that fails
+    /// Collects the tools and starts the configured MCP servers in the worktree (D25). A required server that fails
     /// ends the run before any model is asked.
-    pub async fn open(run: &Run<'_>, site: &Site, root: &WorktreeRoot) -> Result<Self, Stop> {
+    pub async fn open(run: &Run<'_>, context: &RepositoryContext, root: &WorktreeRoot) -> Result<Self, Stop> {
         let worktree = run
             .worktree()
             .ok_or_else(|| Stop::new(StopDetail::Internal, "There is no worktree to work in."))?;
         let cancel = CancellationToken::new();
-        let page_lines = site.config.page_lines();
+        let page_lines = context.config.page_lines();
         let mut all = tools::worktree_tools(ToolWorld {
             root: root.clone(),
             environment: run.child_environment(),
-            clock: site.clock.clone(),
+            clock: context.clock.clone(),
             cancel: cancel.clone(),
             sandbox: run.caged().cloned(),
             page_lines,
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
-        let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
-        // A strict replay starts no server: what they offered is on the record (P-040).
-        let recorded = site.replay.as_ref().and_then(|recording| recording.offered());
+        let rest = rest_tools(&context.config.rest_tools).map_err(|error| unfit(&error))?;
+        // A strict replay starts no server, because the record has the tools that they offered (P-040).
+        let recorded = context.replay.as_ref().and_then(|recorded_run| recorded_run.offered());
         let mut configs = match &recorded {
             Some(_) => BTreeMap::new(),
-            None => servers(&site.config)
+            None => servers(&context.config)
                 .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
         };
         for server in configs.values_mut() {
@@ -62,26 +62,26 @@ impl Toolbox {
             .await
             .map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))?;
         for warning in servers.warnings() {
-            run.warn("mcp_server_missing", warning.message.clone());
+            run.journal.warn("mcp_server_missing", warning.message.clone());
         }
         let servers = Arc::new(servers);
-        let tools = match (&site.replay, recorded) {
-            (Some(recording), Some(offered)) => {
+        let tools = match (&context.replay, recorded) {
+            (Some(recorded_run), Some(offered)) => {
                 keep(run, &offered).await?;
                 let first = all.into_iter().chain(offered.iter().cloned()).chain(rest).collect();
                 let list = ToolList { first, served: offered, ..ToolList::default() };
-                let list = changing_tools::recorded(Some(recording), list);
-                let tools =
-                    RecordedTools::open(list, recording, run.journal().as_ref(), &run.plan.redactor).await;
+                let list = changing_tools::recorded(Some(recorded_run), list);
+                let journal = run.journal.file().as_ref();
+                let tools = RecordedTools::open(list, recorded_run, journal, &run.plan.redactor).await;
                 ToolProvider::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
             }
-            (recording, _) => {
+            (recorded_run, _) => {
                 keep(run, servers.tools()).await?;
                 ToolProvider::Changing(Arc::new(LiveTools::new(
                     CurrentTools::new(all, Arc::clone(&servers), rest),
-                    Arc::clone(run.journal()) as Arc<dyn Journal>,
+                    Arc::clone(run.journal.file()) as Arc<dyn Journal>,
                     Arc::clone(&run.plan.redactor),
-                    recording.clone(),
+                    recorded_run.clone(),
                 )))
             }
         };
@@ -100,7 +100,7 @@ async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
     if offered.is_empty() {
         return Ok(());
     }
-    changing_tools::keep_first(offered, run.journal().as_ref(), &run.plan.redactor)
+    changing_tools::keep_first(offered, run.journal.file().as_ref(), &run.plan.redactor)
         .await
         .map_err(|error| unwritten(&error))
 }
@@ -128,7 +128,7 @@ pub fn unfit(error: &RestError) -> Stop {
     Stop::new(detail, format!("{error}."))
 }
 
-/// The servers of a configuration, their placeholders resolved now and not before.
+/// The servers of a configuration. Their placeholders are resolved now and not before.
 pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, ConfigError> {
     let mut servers = BTreeMap::new();
     for (name, server) in &config.mcp_servers {

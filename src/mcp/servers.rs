@@ -249,7 +249,7 @@ impl Listed {
                 },
                 bare_name: tool.name.into_owned(),
                 schema,
-                // A hint of the server itself: enough to tell reading apart, never to grant anything.
+                // The server's own hint. It is enough to recognise a reading tool and never enough to allow anything.
                 risk: if read_only { Risk::Read } else { Risk::Network },
                 queue: config.queue.clone(),
                 bound: config.bind.clone(),
@@ -273,7 +273,7 @@ impl Listed {
     }
 }
 
-/// A tool's words for models, without what people who look at them would not see.
+/// A tool's text for models, without parts that people would not see.
 fn description(text: Option<&str>) -> String {
     text.unwrap_or_default().chars().filter(|c| is_plain(*c) || matches!(c, '\n' | '\t')).collect()
 }
