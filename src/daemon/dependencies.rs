@@ -83,7 +83,7 @@ pub struct Dependencies {
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
     /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
-    pub retire: Option<CleanUp>,
+    pub clean_up: Option<CleanUp>,
     /// Follow-up runs of one pull request; 0 = none.
     pub max_follow_ups: u32,
     /// What the processes before this one left unfinished.

@@ -167,7 +167,7 @@ async fn run_one(
     repository: &RepositoryContext,
     watch: &RunObserver,
 ) -> RunSummary {
-    let request = request::StartRequest {
+    let request = request::RunRequest {
         issue: IssueRef::Number(number),
         source: asked.source,
         principal: asked.principal.clone(),
@@ -234,6 +234,6 @@ fn summary(walked: Finished) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
-        settled: walked.written_back,
+        labels_written: walked.written_back,
     }
 }

@@ -63,7 +63,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
             }
             StopDetail::Shutdown | StopDetail::UserAbort => Afterwards::Leave,
             // Cut off and not wanted any more (D37). The run had begun, so it failed, and the comment says so.
-            StopDetail::Interrupted => settle(IssueState::Failed, Some(summary.stop.message.clone())),
+            StopDetail::Interrupted => write(IssueState::Failed, Some(summary.stop.message.clone())),
             // A panic: something may have begun, so it is no refusal.
             StopDetail::Internal => write(IssueState::Failed, Some(summary.stop.message.clone())),
             _ => refused(),
