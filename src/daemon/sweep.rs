@@ -10,7 +10,8 @@ use super::cron;
 use super::parts::Parts;
 use super::poll::{Watch, number, seen};
 use super::watch::{Daemon, DaemonError, DaemonReport};
-use crate::config::config_file::{LabelsTable, SweepSelect};
+use crate::config::config_file::SweepSelect;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
@@ -126,13 +127,12 @@ impl Watch {
         }
         let filter = Filter { labels: wanted };
         let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
-        let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
         let matches = |issue: &IssueSnapshot| {
             let milestone = sweep.milestone.as_ref().is_none_or(|wanted| {
                 issue.milestone.as_ref().is_some_and(|title| title.trim().eq_ignore_ascii_case(wanted.trim()))
             });
             let handled =
-                ends.iter().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
+                labels.ends().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
             milestone && !handled
         };
         let mut found: Vec<IssueSnapshot> = listing.issues.into_iter().filter(matches).collect();

@@ -3,9 +3,11 @@
 pub mod budget;
 pub mod canonical;
 pub mod issue;
+pub mod issue_state;
 pub mod mapping;
 pub mod message;
 pub mod model_traffic;
+pub mod model_wire;
 pub mod money;
 pub mod name;
 pub mod origin;

@@ -7,23 +7,11 @@ use super::Change;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::listing::encode;
-use super::listing_format::IssueState;
 use super::request::Ask;
-use crate::config::config_file::LabelsTable;
+use crate::domain::issue_state::{IssueState, LabelSpec, LabelsTable};
 use crate::domain::name::RepoName;
 
 const NEEDS: &str = "issues: write";
-
-/// A label as it should be when it has to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LabelSpec<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Six hexadecimal digits.
-    pub color: &'a str,
-    /// One line.
-    pub description: &'a str,
-}
 
 impl Client {
     /// Makes a label where there is none; one that is there keeps its look. What was there once is not looked for again:
@@ -89,32 +77,6 @@ impl Client {
     }
 }
 
-/// The label of a state.
-pub fn label_of(labels: &LabelsTable, state: IssueState) -> &str {
-    match state {
-        IssueState::Queued => &labels.queued,
-        IssueState::Running => &labels.running,
-        IssueState::Done => &labels.done,
-        IssueState::Failed => &labels.failed,
-        IssueState::Attention => &labels.attention,
-        IssueState::NoEvidence => &labels.no_evidence,
-    }
-}
-
-/// Trigger and state labels, each as it is made where it is missing.
-pub fn label_specs(labels: &LabelsTable) -> [LabelSpec<'_>; 7] {
-    let spec = |name, color, description| LabelSpec { name, color, description };
-    [
-        spec(&labels.trigger, "5319e7", "agentd works on this issue"),
-        spec(&labels.queued, "c5def5", "agentd will start when a slot is free"),
-        spec(&labels.running, "fbca04", "agentd is working on it"),
-        spec(&labels.done, "0e8a16", "agentd finished"),
-        spec(&labels.failed, "d93f0b", "agentd failed; the comment says why"),
-        spec(&labels.attention, "e99695", "agentd needs a person; the comment says for what"),
-        spec(&labels.no_evidence, "bfd4f2", "agentd found nothing that backs a result"),
-    ]
-}
-
 /// What has to come off and go on so that an issue with `current` labels says `state`. The trigger comes off first of all:
 /// should the rest fail, the issue is not started again by mistake.
 fn change<'a>(
@@ -123,17 +85,9 @@ fn change<'a>(
     state: IssueState,
 ) -> (Vec<&'a str>, Option<&'a str>) {
     let on = |name: &str| current.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()));
-    let wanted = label_of(labels, state);
+    let wanted = labels.of(state);
     let trigger = state.is_end().then_some(labels.trigger.as_str());
-    let others = [
-        &labels.queued,
-        &labels.running,
-        &labels.done,
-        &labels.failed,
-        &labels.attention,
-        &labels.no_evidence,
-    ];
-    let others = others.into_iter().map(String::as_str).filter(|name| !name.eq_ignore_ascii_case(wanted));
+    let others = labels.others(state).filter(|name| !name.eq_ignore_ascii_case(wanted));
     let off = trigger.into_iter().chain(others).filter(|name| on(name)).collect();
     (off, (!on(wanted)).then_some(wanted))
 }
@@ -154,7 +108,7 @@ impl Client {
         }
         if let Some(name) = on {
             // For its look alone: GitHub makes a label that is put on an issue, too, and who may label may not always make.
-            if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name)
+            if let Some(spec) = labels.all().map(|(_, spec)| spec).find(|spec| spec.name == name)
                 && let Err(error) = self.ensure_label(repo, spec).await
                 && !(error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }))
             {

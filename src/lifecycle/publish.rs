@@ -14,12 +14,13 @@ use super::telling;
 use crate::config::config_file::Publish;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
+use crate::domain::issue_state::IssueState;
 use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::record::WITHHELD;
 use crate::git::push::PushOutcome;
-use crate::github::{self, ErrorKind, IssueState, PullSpec};
+use crate::github::{self, ErrorKind, PullSpec};
 
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,16 +266,10 @@ async fn end_labels(
     number: u64,
     stop: &Stop,
 ) -> Result<&'static str, github::Error> {
-    if stop.detail == StopDetail::Shutdown {
+    let Some(state) = IssueState::after(stop.detail) else {
         return Ok("unchanged: the run is to be continued");
-    }
-    let (state, word) = match stop.reason() {
-        StopReason::ObjectiveAchieved => (IssueState::Done, "done"),
-        StopReason::NoEvidence => (IssueState::NoEvidence, "no_evidence"),
-        StopReason::HumanRequested => (IssueState::Attention, "attention"),
-        StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
     let current = github.issue(&site.repo, number).await?.issue.labels;
     github.ensure_labels(&site.repo, number, &current, state, &site.config.github.labels).await?;
-    Ok(word)
+    Ok(state.key())
 }
