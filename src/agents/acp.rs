@@ -14,12 +14,13 @@ use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
 use super::permission_request;
+use super::program::{CommandLine, Program, Talk, Told};
 use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_desk::AgentWish;
 use crate::engine::agent_task::AgentTask;
+use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::gate::Permission;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
@@ -40,19 +41,31 @@ const WAITING: usize = 64;
 /// Calls that are remembered until a question comes.
 const MOST_CALLS: usize = 64;
 
-/// Whether a message ends the talk.
+/// The protocol's programs.
+pub(super) struct Acp;
+
+impl Program for Acp {
+    /// A session is told of the tools when it is made.
+    fn command_line(&self, _line: &mut CommandLine, _told: &Told<'_>) {}
+
+    fn talk(&self, _before: TokenUsage) -> Talk {
+        Talk::Protocol
+    }
+}
+
+/// Whether a message ends the conversation.
 enum Next {
     More,
     Done,
 }
 
-/// One talk.
-struct Talk<'a> {
+/// One conversation.
+struct Conversation<'a> {
     launch: &'a Launch,
     task: &'a AgentTask,
     entry: Option<&'a Entry>,
     out: mpsc::Sender<String>,
-    /// The request that waits for its answer; the talk has one at a time.
+    /// The request that waits for its answer; it has one at a time.
     waiting: u64,
     /// How it can be authenticated, as it said.
     methods: Vec<Value>,
@@ -83,7 +96,7 @@ impl Launch {
         let writer = tokio::spawn(write(stdin, inbox));
         let errors = tokio::spawn(last_words(stderr));
         let mut lines = Lines::new(BufReader::new(stdout));
-        let mut talk = Talk {
+        let mut conversation = Conversation {
             launch: self,
             task,
             entry,
@@ -96,7 +109,7 @@ impl Launch {
             after_tool: false,
             served: VecDeque::new(),
         };
-        talk.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
+        conversation.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
             "protocolVersion": VERSION,
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
             "clientInfo": {"name": "agentd", "title": "agentd", "version": env!("CARGO_PKG_VERSION")},
@@ -113,7 +126,7 @@ impl Launch {
                 Ok(Line::Text(line)) if line.trim().is_empty() => {}
                 Ok(Line::Text(line)) => {
                     silence_ends = Instant::now() + self.program.stall_limit;
-                    match talk.message(&line).await {
+                    match conversation.message(&line).await {
                         Ok(Next::More) => {}
                         Ok(Next::Done) => break Ok(()),
                         Err(error) => break Err(error),
@@ -125,7 +138,7 @@ impl Launch {
                 }
             }
         };
-        drop(talk);
+        drop(conversation);
         let status = match &ended {
             // It has no more to read: it has a moment to end. So has one that closed its output itself.
             Ok(()) | Err(AgentError::Ended { .. }) => {
@@ -156,7 +169,7 @@ impl Launch {
     }
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     fn say(&self, message: &Value) -> Result<(), AgentError> {
         let broken = |_| AgentError::Itself("it does not read what it is told".to_owned());
         self.out.try_send(format!("{message}\n")).map_err(broken)
@@ -289,10 +302,10 @@ impl Talk<'_> {
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == permission_request::SERVER => true,
                 Some((server, tool, arguments)) => {
-                    let wish = AgentWish { tool: format!("{server}__{tool}"), arguments };
-                    self.task.desk.permit(wish).await == Permission::Allowed
+                    let request = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
+                    self.task.tools.permit(request).await == Permission::Allowed
                 }
-                None => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+                None => self.task.tools.permit(request_of(message)).await == Permission::Allowed,
             },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
@@ -446,7 +459,7 @@ fn named(name: &str) -> Option<(String, String)> {
 }
 
 /// What is asked for.
-fn wish(message: &Value) -> AgentWish {
+fn request_of(message: &Value) -> PermissionRequest {
     let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
     let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
     let place = text(&call, "/locations/0/path").or_else(|| {
@@ -456,7 +469,7 @@ fn wish(message: &Value) -> AgentWish {
         ("edit" | "delete" | "move", Some(path), _) => permission_request::edit(&path),
         ("read" | "search", Some(path), _) => permission_request::read(&path),
         ("execute", _, Some(command)) => permission_request::command(command),
-        _ => AgentWish {
+        _ => PermissionRequest {
             tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
             arguments: json!({}),
         },
@@ -477,7 +490,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);
-    let mut talk = Talk {
+    let mut conversation = Conversation {
         launch: &launch,
         task,
         entry: None,
@@ -492,7 +505,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
     };
     let mut lines = Lines::new(output);
     while let Ok(Line::Text(line)) = lines.next().await {
-        if !line.trim().is_empty() && !matches!(talk.message(&line).await, Ok(Next::More)) {
+        if !line.trim().is_empty() && !matches!(conversation.message(&line).await, Ok(Next::More)) {
             break;
         }
         while inbox.try_recv().is_ok() {}

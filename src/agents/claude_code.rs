@@ -1,25 +1,70 @@
-//! Claude Code's stream of JSON events.
+//! Claude Code: its command line, and its stream of JSON events.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::events::{Heard, count, kind, text};
-use super::permission_request::{self, SERVER};
+use super::events::{Signal, count, kind, text};
+use super::permission_request::{self, PERMISSION, SERVER};
+use super::program::{self, CALL_SECONDS, CommandLine, Program, Talk, Told};
+use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_desk::AgentWish;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
+use crate::engine::agent_tools::PermissionRequest;
+
+/// The program.
+pub(super) struct ClaudeCode;
+
+impl Program for ClaudeCode {
+    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>) {
+        let Told { program, task, entry, .. } = *told;
+        line.add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
+        if let Some(entry) = entry {
+            let server = json!({"type": "stdio", "command": entry.agentd, "args": entry.args()});
+            let config = json!({"mcpServers": {SERVER: server}});
+            let path = line.file(entry, "claude-mcp.json", config);
+            line.add(&["--mcp-config", &path, "--allowedTools", &format!("mcp__{SERVER}")]);
+            line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
+        }
+        match (program.permissions, entry) {
+            // In the cage it may do what it likes.
+            (Permissions::Cage, _) => line.add(&["--permission-mode", "bypassPermissions"]),
+            (Permissions::Policy, Some(_)) => {
+                let asked = format!("mcp__{SERVER}__{PERMISSION}");
+                line.add(&["--permission-mode", "default", "--permission-prompt-tool", &asked]);
+            }
+            // Nobody can be asked: what it would ask for is refused.
+            (Permissions::Policy, None) => line.add(&["--permission-mode", "default"]),
+        }
+        if let Some(turns) = program.max_turns {
+            line.add(&["--max-turns", &turns.to_string()]);
+        }
+        if let Some(model) = &program.model {
+            line.add(&["--model", model]);
+        }
+        if let Some(schema) = &task.schema {
+            line.add(&["--json-schema", &schema.to_string()]);
+        }
+        if let Some(resume) = &task.resume {
+            line.add(&["--resume", resume]);
+        }
+    }
+
+    fn talk(&self, _before: TokenUsage) -> Talk {
+        Talk::Events(Box::new(Reader::default()))
+    }
+}
 
 /// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
 /// event gives the sum.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+struct Reader {
     messages: BTreeMap<String, TokenUsage>,
 }
 
-impl Reader {
-    pub(super) fn event(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+impl program::Reader for Reader {
+    fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
             "system" => progress.tell(|said| {
                 said.conversation = text(event, "/session_id").or(said.conversation.take());
@@ -48,11 +93,13 @@ impl Reader {
             "result" => return self.result(event, progress),
             _ => {}
         }
-        Heard::More
+        Signal::More
     }
+}
 
+impl Reader {
     /// The subtype may say success where the provider failed: only `is_error` counts.
-    fn result(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+    fn result(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         let reported = usage(event, "/usage");
         progress.tell(|said| {
             said.conversation = text(event, "/session_id").or(said.conversation.take());
@@ -73,7 +120,7 @@ impl Reader {
         let subtype = text(event, "/subtype").unwrap_or_default();
         let failed = event.get("is_error").and_then(Value::as_bool).unwrap_or(false);
         if !failed && !subtype.starts_with("error") {
-            return Heard::Done;
+            return Signal::Done;
         }
         let words = text(event, "/result").unwrap_or_default();
         let why = match subtype.as_str() {
@@ -82,16 +129,16 @@ impl Reader {
             _ if words.trim().is_empty() => format!("it ended with \"{subtype}\""),
             _ => words,
         };
-        Heard::Failed(why)
+        Signal::Failed(why)
     }
 }
 
 /// What it asks to be allowed before it uses a tool of its own; `None` = a tool of agentd's, judged when it is called.
-pub(super) fn wish(tool: &str, input: &Value) -> Option<AgentWish> {
+pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest> {
     let at = |keys: &[&str]| keys.iter().find_map(|key| input.get(*key)?.as_str());
     if let Some(named) = tool.strip_prefix("mcp__") {
         let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
-        return (!ours).then(|| AgentWish { tool: named.to_owned(), arguments: input.clone() });
+        return (!ours).then(|| PermissionRequest { tool: named.to_owned(), arguments: input.clone() });
     }
     let place = at(&["file_path", "notebook_path", "path"]);
     Some(match (tool, place) {
@@ -100,7 +147,7 @@ pub(super) fn wish(tool: &str, input: &Value) -> Option<AgentWish> {
             permission_request::read(path.unwrap_or("."))
         }
         ("Bash", _) => permission_request::command(input.get("command").unwrap_or(&Value::Null)),
-        _ => AgentWish { tool: format!("claude-code__{tool}"), arguments: input.clone() },
+        _ => PermissionRequest { tool: format!("claude-code__{tool}"), arguments: input.clone() },
     })
 }
 
@@ -116,7 +163,7 @@ fn usage(event: &Value, at: &str) -> TokenUsage {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use program::Reader as _;
 
     use super::*;
 
@@ -128,12 +175,12 @@ mod tests {
                 "content": [{"type": "text", "text": text}]}})
         };
         for event in [message("a", "one"), message("a", ""), message("b", "two")] {
-            assert_eq!(reader.event(&event, &progress), Heard::More);
+            assert_eq!(reader.event(&event, &progress), Signal::More);
         }
         assert_eq!(progress.so_far().usage.map(|usage| usage.total_tokens), Some(22));
         let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "done",
             "session_id": "s", "num_turns": 2, "total_cost_usd": 0.5, "usage": {"input_tokens": 30, "output_tokens": 9}});
-        assert_eq!(reader.event(&result, &progress), Heard::Done);
+        assert_eq!(reader.event(&result, &progress), Signal::Done);
         let said = progress.so_far();
         assert_eq!((said.text.as_str(), said.turns), ("done", 2));
         assert_eq!(said.cost, Some(Money::from_micros(500_000)));
@@ -145,6 +192,6 @@ mod tests {
         let event =
             json!({"type": "result", "subtype": "success", "is_error": true, "result": "API Error: 500"});
         let heard = Reader::default().event(&event, &AgentProgress::default());
-        assert_eq!(heard, Heard::Failed("API Error: 500".into()));
+        assert_eq!(heard, Signal::Failed("API Error: 500".into()));
     }
 }

@@ -8,14 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
-use super::command_line::{self, CommandLine};
-use super::events::Heard;
+use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::reader::Reader;
+use super::program::{CommandLine, Program, Reader, Talk, Told, read_line};
 use super::tool_bridge::Entry;
-use crate::domain::agent_program::{AgentProgram, Backend};
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;
@@ -78,8 +77,16 @@ impl Launch {
     /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
     /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
-        let known = |name: &str| self.variable(name);
-        let line = command_line::of(&self.program, self.caged.is_some(), task, entry, &known);
+        let line = CommandLine::of(
+            self.known(),
+            &Told {
+                program: &self.program,
+                sandboxed: self.caged.is_some(),
+                task,
+                entry,
+                variable: &|name| self.variable(name),
+            },
+        );
         self.prepare(&line).await?;
         let (program, first) = self
             .program
@@ -95,11 +102,15 @@ impl Launch {
             .stdin(line.stdin);
         let spec = cage::wrap(self.caged.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
-        match Reader::of(self.program.backend, before) {
-            Some(reader) => self.listen(spec, reader, task).await,
-            None if self.program.backend == Backend::Acp => self.talk(spec, task, entry).await,
-            None => command(spec, task).await,
+        match self.known().talk(before) {
+            Talk::Events(reader) => self.listen(spec, reader, task).await,
+            Talk::Protocol => self.talk(spec, task, entry).await,
+            Talk::Answer => command(spec, task).await,
         }
+    }
+
+    fn known(&self) -> &'static dyn Program {
+        super::program(self.program.backend)
     }
 
     /// The value of a variable that the program is given.
@@ -133,7 +144,7 @@ impl Launch {
 
     fn remember(&self, progress: &AgentProgress) {
         let said = progress.so_far();
-        if self.program.backend == Backend::Codex
+        if self.known().counts_conversation()
             && let (Some(id), Some(usage)) = (said.conversation, said.usage)
         {
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +157,7 @@ impl Launch {
     async fn listen(
         &self,
         spec: ProcessSpec,
-        mut reader: Reader,
+        mut reader: Box<dyn Reader>,
         task: &AgentTask,
     ) -> Result<Option<i32>, AgentError> {
         let input = spec.stdin.clone();
@@ -175,8 +186,8 @@ impl Launch {
             match line {
                 Ok(Line::Text(line)) if outcome.is_none() => {
                     silence_ends = Instant::now() + self.program.stall_limit;
-                    match reader.line(&line, &task.progress) {
-                        Heard::More => {}
+                    match read_line(reader.as_mut(), &line, &task.progress) {
+                        Signal::More => {}
                         done => {
                             outcome = Some(done);
                             silence_ends = Instant::now() + LAST_MOMENT;
@@ -202,7 +213,7 @@ impl Launch {
         ended?;
         let code = status.and_then(|status| status.code());
         match outcome {
-            Some(Heard::Failed(why)) => Err(AgentError::Itself(why)),
+            Some(Signal::Failed(why)) => Err(AgentError::Itself(why)),
             Some(_) => Ok(code),
             // OpenCode says nothing at the end: its exit code does.
             None if code == Some(0) && !task.progress.so_far().text.trim().is_empty() => Ok(code),

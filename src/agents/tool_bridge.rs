@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
 use super::tool_server::ToolServer;
-use crate::engine::agent_desk::AgentDesk;
+use crate::engine::agent_tools::AgentTools;
 use crate::sys::paths::AbsPath;
 #[cfg(unix)]
 use crate::sys::socket;
@@ -59,16 +59,16 @@ impl Entry {
 }
 
 impl ToolBridge {
-    /// Opens `name` in a private folder that exists, and serves the desk to all that connect. Needs a tokio runtime.
+    /// Opens `name` in a private folder that exists, and serves the tools to all that connect. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn open(
         folder: &AbsPath,
         (name, way): (&str, Transport),
-        desk: &AgentDesk,
+        tools: &AgentTools,
         permissions: bool,
     ) -> io::Result<Self> {
         let place = folder.join(name).as_path().to_owned();
-        let server = ToolServer { desk: desk.clone(), permissions };
+        let server = ToolServer { tools: tools.clone(), permissions };
         let serving = match way {
             Transport::Socket => {
                 let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
@@ -105,7 +105,7 @@ impl ToolBridge {
     pub fn open(
         _folder: &AbsPath,
         _name: (&str, Transport),
-        _desk: &AgentDesk,
+        _tools: &AgentTools,
         _permissions: bool,
     ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
@@ -165,7 +165,7 @@ mod tests {
     use crate::domain::message::ToolSpec;
 
     #[tokio::test]
-    async fn a_client_reaches_it_by_a_long_path_and_a_closed_desk_runs_nothing() {
+    async fn a_client_reaches_it_by_a_long_path_and_a_closed_tools_runs_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let folder =
             AbsPath::new(temp.path().canonicalize().unwrap()).unwrap().join("a".repeat(120).as_str());
@@ -175,9 +175,9 @@ mod tests {
             description: "Reads.".into(),
             parameters: serde_json::json!({"type": "object"}),
         };
-        let (desk, arriving) = AgentDesk::new([spec].into());
+        let (tools, arriving) = AgentTools::new([spec].into());
         drop(arriving);
-        let bridge = ToolBridge::open(&folder, ("mcp-1", Transport::Socket), &desk, true).unwrap();
+        let bridge = ToolBridge::open(&folder, ("mcp-1", Transport::Socket), &tools, true).unwrap();
         let stream = socket::connect(folder.join("mcp-1").as_path()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();

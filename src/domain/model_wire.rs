@@ -66,7 +66,7 @@ macro_rules! model_wires {
             pub const ALL: &'static [Self] = &[$(Self::$kind,)+];
 
             /// The word in a configuration.
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $word,)+ }
             }
 

@@ -6,10 +6,10 @@ use serde_json::json;
 use super::Change;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
-use super::listing::encode;
 use super::request::Ask;
 use crate::domain::issue_state::{IssueState, LabelSpec, LabelsTable};
 use crate::domain::name::RepoName;
+use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "issues: write";
 
@@ -18,11 +18,11 @@ impl Client {
     /// GitHub itself makes a label that is put on an issue.
     pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
         let name = (repo.clone(), label.name.to_lowercase());
-        if self.seen_labels().lock().await.contains(&name) {
+        if self.memory().labels.lock().await.contains(&name) {
             return Ok(Change::Unchanged);
         }
         let made = self.make_label(repo, label).await?;
-        self.seen_labels().lock().await.insert(name);
+        self.memory().labels.lock().await.insert(name);
         Ok(made)
     }
 
@@ -46,7 +46,7 @@ impl Client {
     /// Whether the repository knows the label.
     pub async fn label_exists(&self, repo: &RepoName, name: &str) -> Result<bool, Error> {
         let doing = format!("looking for the label \"{name}\" in {repo}");
-        let url = self.url(&format!("/repos/{repo}/labels/{}", encode(name)));
+        let url = self.url(&format!("/repos/{repo}/labels/{}", percent_encoded(name)));
         match self.send(Ask::get(url, doing, "issues: read")).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
@@ -68,7 +68,7 @@ impl Client {
     /// Takes a label off an issue; one that is not on is fine.
     pub async fn remove_label(&self, repo: &RepoName, number: u64, name: &str) -> Result<(), Error> {
         let doing = format!("taking the label \"{name}\" off issue {number} of {repo}");
-        let path = format!("/repos/{repo}/issues/{number}/labels/{}", encode(name));
+        let path = format!("/repos/{repo}/issues/{number}/labels/{}", percent_encoded(name));
         match self.write(Method::DELETE, &path, None, &doing, NEEDS).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),

@@ -11,6 +11,7 @@ use super::listing_format::{IssueSnapshot, Page, PageCache};
 use super::request::Ask;
 use super::rest_wire::IssueWire;
 use crate::domain::name::RepoName;
+use crate::domain::percent::percent_encoded;
 
 /// Which open issues to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl Client {
         // come in at the end of a full last page, whose tag would not change.
         let mut query = "state=open&sort=updated&direction=desc&per_page=100".to_owned();
         if !filter.labels.is_empty() {
-            let labels: Vec<String> = filter.labels.iter().map(|label| encode(label)).collect();
+            let labels: Vec<String> = filter.labels.iter().map(|label| percent_encoded(label)).collect();
             query = format!("{query}&labels={}", labels.join(","));
         }
         let first = self.url(&format!("/repos/{repo}/issues?{query}"));
@@ -122,16 +123,4 @@ impl PageCache {
             at = page.next;
         }
     }
-}
-
-/// Percent-encodes what may not stand in a path segment or a query value.
-pub(super) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }

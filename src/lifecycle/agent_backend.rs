@@ -16,7 +16,7 @@ use super::site::Site;
 use crate::agents::launch::{AgentError, Launch};
 use crate::agents::permission_request;
 use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
-use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
+use crate::domain::agent_program::{AgentProgram, Asks, Permissions};
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
 use crate::domain::model_traffic::ModelTraffic;
@@ -49,10 +49,10 @@ pub fn backends(
 ) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
     let opened = Arc::new(AtomicU32::new(0));
     let mut made = Vec::new();
-    for place in 0..run.plan.workers.programs().len() {
+    for place in 0..run.plan.executors.programs().len() {
         made.push(backend(run, site, worktree, enclosure, (place, &opened))?);
     }
-    let steps = run.plan.workers.steps();
+    let steps = run.plan.executors.steps();
     Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
 }
 
@@ -64,7 +64,7 @@ fn backend(
     enclosure: &Arc<Enclosure>,
     (place, opened): (usize, &Arc<AtomicU32>),
 ) -> Result<AgentBackend, Stop> {
-    let program = &run.plan.workers.programs()[place];
+    let program = &run.plan.executors.programs()[place];
     if let Err(error) = enclosure.furnish(place, program, &site.env) {
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
@@ -90,8 +90,8 @@ fn backend(
     });
     Ok(AgentBackend {
         name: program.backend.as_str().to_owned(),
-        resumes: program.backend.resumes(),
-        asks_again: program.backend != Backend::Command,
+        resumes: program.backend.facts().resumes,
+        asks_again: program.backend.facts().tells,
         serves_tools: shared.door.is_some(),
         time_limit: program.time_limit,
         model: program.model.clone(),
@@ -363,9 +363,9 @@ impl ExecAgent {
         let Some(door) = &self.shared.door else { return Ok(None) };
         let name = format!("mcp-{launch}");
         let program = &self.shared.launch.program;
-        let permissions =
-            program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
-        let bridge = ToolBridge::open(&door.folder, (&name, door.way), &self.task.desk, permissions)
+        let by_tool = program.backend.facts().asks == Some(Asks::PermissionTool);
+        let permissions = by_tool && program.permissions == Permissions::Policy;
+        let bridge = ToolBridge::open(&door.folder, (&name, door.way), &self.task.tools, permissions)
             .map_err(|error| {
                 ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))
             })?;
@@ -389,7 +389,7 @@ impl ExecAgent {
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {
-                if let Permission::Denied(why) = self.task.desk.permit(permission_request::edit(&path)).await
+                if let Permission::Denied(why) = self.task.tools.permit(permission_request::edit(&path)).await
                 {
                     refused.push(format!("{path} ({why})"));
                 }

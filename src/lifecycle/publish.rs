@@ -18,7 +18,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::engine::record::WITHHELD;
+use crate::engine::session_trace::WITHHELD;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, PullSpec};
 

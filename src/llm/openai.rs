@@ -3,31 +3,50 @@
 use serde_json::{Map, Value, json};
 
 use super::calls::{self, RawCall};
-use super::failure::{Refusal, invalid};
+use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::openai_wire::{
     Call, CallFunction, Choice, Function, Reply, Request, Said, SaidCall, StreamOptions, Tool, Turn, Usage,
 };
 use super::reasoning;
-use super::sse::Event;
-use super::transport::cut_off;
+use super::wire::{self, tool_choice};
 use crate::domain::message::{Message, TokenUsage, sent_arguments};
+use crate::domain::model_wire::ProviderKind;
 use crate::domain::money::Money;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+use crate::domain::sse::Event;
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
 
-const WIRE: &str = "openai";
+const WIRE: &str = ProviderKind::Openai.as_str();
 
-/// Path below the base URL, which ends in `/v1` (D51).
-pub(super) const PATH: &str = "/chat/completions";
+/// The wire.
+pub(super) struct Openai;
 
-/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
-///
+impl wire::Wire for Openai {
+    /// The base URL ends in `/v1`.
+    fn path(&self, _request: &ModelRequest, _base_url: &str) -> String {
+        "/chat/completions".to_owned()
+    }
+
+    fn body(&self, request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+        body(request, base_url)
+    }
+
+    fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
+        let mut fold = Fold { done: true, ..Fold::default() };
+        fold.value(reply)?;
+        wire::Fold::finish(Box::new(fold), request)
+    }
+
+    fn fold(&self) -> Box<dyn wire::Fold> {
+        Box::new(Fold::default())
+    }
+}
+
 /// The limit of a reply is sent as `max_tokens`, which every server knows, except to OpenAI itself, whose newer models
 /// take `max_completion_tokens` alone.
-pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
     let limit = Some(request.target.max_output_tokens);
     let newer = is_openai(base_url);
-    let with_tools = !request.tools.is_empty();
     serde_json::to_vec(&Request {
         model: &request.target.model,
         messages: request.messages.iter().map(|message| turn(message, request)).collect(),
@@ -43,11 +62,7 @@ pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, se
                 },
             })
             .collect(),
-        tool_choice: match request.tool_choice {
-            ToolChoice::Required if with_tools => Some("required"),
-            ToolChoice::None if with_tools => Some("none"),
-            _ => None,
-        },
+        tool_choice: tool_choice(request, "required", "none"),
         max_tokens: limit.filter(|_| !newer),
         max_completion_tokens: limit.filter(|_| newer),
         temperature: request.target.temperature,
@@ -92,17 +107,9 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
     }
 }
 
-/// Reads a whole reply.
-pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
-    let mut fold = Fold { done: true, ..Fold::default() };
-    fold.value(value)?;
-    fold.finish(request)
-}
-
 /// A reply put together from a stream's chunks, or from the one chunk that a whole reply is.
 #[derive(Default)]
-pub(super) struct Fold {
+struct Fold {
     began: bool,
     done: bool,
     text: String,
@@ -115,26 +122,61 @@ pub(super) struct Fold {
     provider: Option<String>,
 }
 
-impl Fold {
-    /// Takes one event; true when the reply is complete.
-    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+impl wire::Fold for Fold {
+    fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
         if event.data.trim() == "[DONE]" {
             self.done = true;
             return Ok(true);
         }
-        let value: Value = json::read(event.data.as_bytes())
-            .map_err(|error| invalid(format!("a chunk is not JSON: {error}")))?;
-        self.value(value)?;
+        self.value(json::parse(event.data.as_bytes(), "a chunk is not JSON")?)?;
         Ok(false)
     }
 
+    fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+        if !self.done && self.finish_reason.is_none() {
+            return Err(cut_off());
+        }
+        if !self.began {
+            return Err(invalid("a chat completion without choices"));
+        }
+        let stop = match self.finish_reason.as_deref() {
+            _ if self.refused => ReplyStop::Refusal,
+            Some("stop" | "eos" | "end_turn" | "stop_sequence") => ReplyStop::End,
+            Some("tool_calls" | "function_call" | "tool_use") => ReplyStop::ToolCalls,
+            Some("length" | "max_tokens") => ReplyStop::Length,
+            Some("content_filter" | "refusal") => ReplyStop::Refusal,
+            _ => ReplyStop::Other,
+        };
+        let named = |call: &RawCall| !call.name.is_empty();
+        let any = !self.calls.is_empty();
+        let calls: Vec<RawCall> = self.calls.into_iter().map(|(_, call)| call).filter(named).collect();
+        if any && calls.is_empty() {
+            return Err(invalid("a tool call without a name"));
+        }
+        let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
+        Ok(ModelReply {
+            text: self.text,
+            reasoning: reasoning::keep(WIRE, request, blocks, &[]),
+            tool_calls: calls::identify(calls, request),
+            stop,
+            stop_raw: self.finish_reason,
+            cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),
+            usage: self.usage.as_ref().and_then(tokens),
+            actual_provider: self.provider,
+            actual_model: self.model,
+        })
+    }
+}
+
+impl Fold {
     fn value(&mut self, value: Value) -> Result<(), ModelError> {
-        let error = value.get("error").is_some_and(|error| !error.is_null());
-        if error || value["object"] == "error" {
+        if value["object"] == "error" {
             return Err(Refusal::value(&value).into_error());
         }
-        let reply: Reply = serde_json::from_value(value)
-            .map_err(|error| invalid(format!("not a chat completion: {error}")))?;
+        if let Some(refusal) = Refusal::inside(&value) {
+            return Err(refusal.into_error());
+        }
+        let reply: Reply = json::shape(value, "not a chat completion")?;
         self.model = self.model.take().or(reply.model.filter(|model| !model.is_empty()));
         if let Some(Value::String(provider)) = reply.provider {
             self.provider = Some(provider);
@@ -221,42 +263,6 @@ impl Fold {
             None | Some(Value::Null) => {}
             Some(whole) => call.arguments.push_str(&whole.to_string()),
         }
-    }
-
-    /// The reply, once the stream is over.
-    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
-        if !self.done && self.finish_reason.is_none() {
-            return Err(cut_off());
-        }
-        if !self.began {
-            return Err(invalid("a chat completion without choices"));
-        }
-        let stop = match self.finish_reason.as_deref() {
-            _ if self.refused => ReplyStop::Refusal,
-            Some("stop" | "eos" | "end_turn" | "stop_sequence") => ReplyStop::End,
-            Some("tool_calls" | "function_call" | "tool_use") => ReplyStop::ToolCalls,
-            Some("length" | "max_tokens") => ReplyStop::Length,
-            Some("content_filter" | "refusal") => ReplyStop::Refusal,
-            _ => ReplyStop::Other,
-        };
-        let named = |call: &RawCall| !call.name.is_empty();
-        let any = !self.calls.is_empty();
-        let calls: Vec<RawCall> = self.calls.into_iter().map(|(_, call)| call).filter(named).collect();
-        if any && calls.is_empty() {
-            return Err(invalid("a tool call without a name"));
-        }
-        let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
-        Ok(ModelReply {
-            text: self.text,
-            reasoning: reasoning::keep(WIRE, request, blocks, &[]),
-            tool_calls: calls::settle(calls, request),
-            stop,
-            stop_raw: self.finish_reason,
-            cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),
-            usage: self.usage.as_ref().and_then(tokens),
-            actual_provider: self.provider,
-            actual_model: self.model,
-        })
     }
 }
 

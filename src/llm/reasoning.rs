@@ -96,7 +96,7 @@ pub(super) fn pieces<'a>(kept: &'a [Value], text: &'a str, calls: &'a [ToolCall]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::providers::tests::request;
+    use crate::llm::fixtures::request;
 
     fn call(id: &str) -> ToolCall {
         ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into() }

@@ -15,6 +15,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::rules::{Endpoint, HELD, Rules, resolve};
+use crate::domain::model_wire::ProviderKind;
 
 /// Longest wait for a connection.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,8 +26,8 @@ pub(super) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 /// Headers that belong to one connection.
 const HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-/// Headers by which a program says who it is: an endpoint's are agentd's to say.
-const CREDENTIALS: [&str; 5] = ["x-api-key", "api-key", "x-goog-api-key", "authorization", "cookie"];
+/// Headers by which a program says who it is, beside those of the wires: an endpoint's are agentd's to say.
+const CREDENTIALS: [&str; 3] = ["api-key", "authorization", "cookie"];
 
 /// Names lead where the list allows.
 pub(super) struct Guarded(pub Arc<Rules>);
@@ -90,7 +91,8 @@ where
     let mut headers = without_hops(parts.headers);
     headers.remove(HOST);
     if let Some(added) = added {
-        for name in CREDENTIALS {
+        let of_wires = ProviderKind::ALL.iter().map(|kind| kind.wire().key_header);
+        for name in of_wires.chain(CREDENTIALS) {
             headers.remove(name);
         }
         for (name, value) in added {

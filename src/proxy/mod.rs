@@ -10,7 +10,6 @@ pub mod meter;
 pub mod rules;
 #[cfg(unix)]
 mod server;
-mod usage_wire;
 
 #[cfg(unix)]
 pub use server::Proxy;
