@@ -10,12 +10,12 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::entry::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
 use super::permission_request;
-use super::program::{CommandLine, Program, Talk, Told};
-use super::tool_bridge::Entry;
+use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
@@ -45,11 +45,11 @@ const MOST_CALLS: usize = 64;
 pub(super) struct Acp;
 
 impl Program for Acp {
-    /// A session is told of the tools when it is made.
-    fn command_line(&self, _line: &mut CommandLine, _told: &Told<'_>) {}
+    /// A session learns of the tools when it is made.
+    fn command_line(&self, _line: &mut CommandLine, _context: &LaunchContext<'_>) {}
 
-    fn talk(&self, _before: TokenUsage) -> Talk {
-        Talk::Protocol
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Protocol
     }
 }
 
@@ -67,15 +67,15 @@ struct Conversation<'a> {
     out: mpsc::Sender<String>,
     /// The request that waits for its answer; it has one at a time.
     waiting: u64,
-    /// How it can be authenticated, as it said.
+    /// How it can be authenticated, as it output.
     methods: Vec<Value>,
     /// Whether it has been.
     authenticated: bool,
-    /// Whether the session is one that it has loaded: then it has heard the task.
+    /// Whether the session is one that it has loaded: then it knows the task.
     loaded: bool,
     session: String,
     after_tool: bool,
-    /// Calls of MCP servers' tools that it told of: id, server, tool, arguments. The last ones; a question names the id alone.
+    /// Calls of MCP servers' tools that it announced: id, server, tool, arguments. The last ones; a question names the id alone.
     served: VecDeque<(String, Served)>,
 }
 
@@ -83,8 +83,8 @@ struct Conversation<'a> {
 type Served = (String, String, Value);
 
 impl Launch {
-    /// Talks to a program until it has answered the prompt. Dropping the future ends it with everything it started.
-    pub(super) async fn talk(
+    /// Connections to a program until it has answered the prompt. Dropping the future ends it with everything it started.
+    pub(super) async fn converse(
         &self,
         spec: ProcessSpec,
         task: &AgentTask,
@@ -96,19 +96,7 @@ impl Launch {
         let writer = tokio::spawn(write(stdin, inbox));
         let errors = tokio::spawn(last_words(stderr));
         let mut lines = Lines::new(BufReader::new(stdout));
-        let mut conversation = Conversation {
-            launch: self,
-            task,
-            entry,
-            out,
-            waiting: INITIALIZE,
-            methods: Vec::new(),
-            authenticated: false,
-            loaded: false,
-            session: String::new(),
-            after_tool: false,
-            served: VecDeque::new(),
-        };
+        let mut conversation = Conversation::new(self, task, entry, out);
         conversation.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
             "protocolVersion": VERSION,
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
@@ -169,7 +157,28 @@ impl Launch {
     }
 }
 
-impl Conversation<'_> {
+impl<'a> Conversation<'a> {
+    fn new(
+        launch: &'a Launch,
+        task: &'a AgentTask,
+        entry: Option<&'a Entry>,
+        out: mpsc::Sender<String>,
+    ) -> Self {
+        Self {
+            launch,
+            task,
+            entry,
+            out,
+            waiting: INITIALIZE,
+            methods: Vec::new(),
+            authenticated: false,
+            loaded: false,
+            session: String::new(),
+            after_tool: false,
+            served: VecDeque::new(),
+        }
+    }
+
     fn say(&self, message: &Value) -> Result<(), AgentError> {
         let broken = |_| AgentError::Itself("it does not read what it is told".to_owned());
         self.out.try_send(format!("{message}\n")).map_err(broken)
@@ -184,7 +193,7 @@ impl Conversation<'_> {
         match (text(&message, "/method"), id) {
             (Some(method), Some(id)) => self.asked(&method, id.clone(), &message).await.map(|()| Next::More),
             (Some(method), None) => {
-                // What is told before the prompt is the past of a session that was loaded.
+                // What comes before the prompt is the past of a session that was loaded.
                 if method == "session/update" && self.waiting == PROMPT {
                     self.update(&message);
                 }
@@ -209,9 +218,9 @@ impl Conversation<'_> {
         match self.waiting {
             INITIALIZE => {
                 if result.get("protocolVersion").and_then(Value::as_u64) != Some(VERSION) {
-                    let said = result.get("protocolVersion").cloned().unwrap_or_default();
+                    let spoken = result.get("protocolVersion").cloned().unwrap_or_default();
                     return Err(AgentError::Itself(format!(
-                        "it speaks version {said} of the protocol, not {VERSION}"
+                        "it speaks version {spoken} of the protocol, not {VERSION}"
                     )));
                 }
                 self.methods = result["authMethods"].as_array().cloned().unwrap_or_default();
@@ -275,7 +284,7 @@ impl Conversation<'_> {
 
     fn prompt(&mut self) -> Result<Next, AgentError> {
         let session = self.session.clone();
-        self.task.progress.tell(|said| said.conversation = Some(session.clone()));
+        self.task.progress.tell(|output| output.conversation = Some(session.clone()));
         let words = match &self.task.anew {
             Some(anew) if !self.loaded => anew,
             _ => &self.task.prompt,
@@ -323,12 +332,12 @@ impl Conversation<'_> {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
     }
 
-    /// The tool of an MCP server that a question is about: as the question says, else as the call was told of before.
+    /// The tool of an MCP server that a question is about: as the question says, else as the call was announced before.
     fn served_call(&self, message: &Value) -> Option<Served> {
         let call = message.pointer("/params/toolCall")?;
         let id = text(call, "/toolCallId");
-        let told = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
-        served(call).or_else(|| told.map(|(_, served)| served.clone()))
+        let announced = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
+        served(call).or_else(|| announced.map(|(_, served)| served.clone()))
     }
 
     fn update(&mut self, message: &Value) {
@@ -343,16 +352,16 @@ impl Conversation<'_> {
             Some("agent_message_chunk") => {
                 let fresh = std::mem::take(&mut self.after_tool);
                 let words = text(message, "/params/update/content/text").unwrap_or_default();
-                self.task.progress.tell(|said| {
+                self.task.progress.tell(|output| {
                     if fresh {
-                        said.text.clear();
+                        output.text.clear();
                     }
-                    said.text.push_str(&words);
+                    output.text.push_str(&words);
                 });
             }
             Some("tool_call") => {
                 self.after_tool = true;
-                self.task.progress.tell(|said| said.turns = said.turns.saturating_add(1));
+                self.task.progress.tell(|output| output.turns = output.turns.saturating_add(1));
             }
             Some("usage_update") => {
                 let amount = message.pointer("/params/update/cost/amount").and_then(Value::as_f64);
@@ -361,7 +370,7 @@ impl Conversation<'_> {
                     // It tells the sum of its session; a sum does not shrink.
                     self.task
                         .progress
-                        .tell(|said| said.cost = Some(said.cost.map_or(cost, |known| known.max(cost))));
+                        .tell(|output| output.cost = Some(output.cost.map_or(cost, |known| known.max(cost))));
                 }
             }
             _ => {}
@@ -370,7 +379,7 @@ impl Conversation<'_> {
 
     /// Tokens, where the program tells them beside its answer.
     fn usage(&self, result: &Value) {
-        let told = [
+        let places = [
             (
                 "/usage/inputTokens",
                 "/usage/outputTokens",
@@ -384,7 +393,7 @@ impl Conversation<'_> {
                 "/_meta/quota/token_count/cache_write_input_tokens",
             ),
         ];
-        let usages = told.map(|(input, output, read, write)| {
+        let usages = places.map(|(input, output, read, write)| {
             TokenUsage::new(
                 count(result, input),
                 count(result, output),
@@ -393,7 +402,7 @@ impl Conversation<'_> {
             )
         });
         if let Some(usage) = usages.into_iter().find(|usage| usage.total_tokens > 0) {
-            self.task.progress.tell(|said| said.usage = Some(usage));
+            self.task.progress.tell(|output| output.usage = Some(usage));
         }
     }
 }
@@ -420,7 +429,7 @@ fn variables(method: &Value) -> Vec<Vec<String>> {
     if listed.is_empty() { vec![vec![id.clone()], vec![format!("{id}_API_KEY")]] } else { vec![listed] }
 }
 
-/// agentd's own tools, as a session is told of them.
+/// agentd's own tools, as a session learns of them.
 fn server(entry: &Entry) -> Value {
     json!({"name": permission_request::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
@@ -476,8 +485,8 @@ fn request_of(message: &Value) -> PermissionRequest {
     }
 }
 
-/// Hears a talk of which only the program's side is there.
-pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
+/// Reads a conversation of which only the program's side is there.
+pub(super) async fn read_output(task: &AgentTask, output: &[u8]) {
     let Ok(cwd) = AbsPath::new("/") else { return };
     let Some(usual) = AgentProgram::usual(Backend::ClaudeCode) else { return };
     let program = AgentProgram { backend: Backend::Acp, permissions: Permissions::Policy, ..usual };
@@ -490,19 +499,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);
-    let mut conversation = Conversation {
-        launch: &launch,
-        task,
-        entry: None,
-        out,
-        waiting: INITIALIZE,
-        methods: Vec::new(),
-        authenticated: false,
-        loaded: false,
-        session: String::new(),
-        after_tool: false,
-        served: VecDeque::new(),
-    };
+    let mut conversation = Conversation::new(&launch, task, None, out);
     let mut lines = Lines::new(output);
     while let Ok(Line::Text(line)) = lines.next().await {
         if !line.trim().is_empty() && !matches!(conversation.message(&line).await, Ok(Next::More)) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::{self, PERMISSION, SERVER};
-use super::program::{self, CALL_SECONDS, CommandLine, Program, Talk, Told};
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
@@ -17,8 +17,8 @@ use crate::engine::agent_tools::PermissionRequest;
 pub(super) struct ClaudeCode;
 
 impl Program for ClaudeCode {
-    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>) {
-        let Told { program, task, entry, .. } = *told;
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, task, entry, .. } = *context;
         line.add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
         if let Some(entry) = entry {
             let server = json!({"type": "stdio", "command": entry.agentd, "args": entry.args()});
@@ -28,7 +28,7 @@ impl Program for ClaudeCode {
             line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
         }
         match (program.permissions, entry) {
-            // In the cage it may do what it likes.
+            // In the sandbox it may do what it likes.
             (Permissions::Cage, _) => line.add(&["--permission-mode", "bypassPermissions"]),
             (Permissions::Policy, Some(_)) => {
                 let asked = format!("mcp__{SERVER}__{PERMISSION}");
@@ -51,8 +51,8 @@ impl Program for ClaudeCode {
         }
     }
 
-    fn talk(&self, _before: TokenUsage) -> Talk {
-        Talk::Events(Box::new(Reader::default()))
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::default()))
     }
 }
 
@@ -66,9 +66,9 @@ struct Reader {
 impl program::Reader for Reader {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "system" => progress.tell(|said| {
-                said.conversation = text(event, "/session_id").or(said.conversation.take());
-                said.model = text(event, "/model").or(said.model.take());
+            "system" => progress.tell(|output| {
+                output.conversation = text(event, "/session_id").or(output.conversation.take());
+                output.model = text(event, "/model").or(output.model.take());
             }),
             "assistant" => {
                 let id = text(event, "/message/id").unwrap_or_default();
@@ -81,12 +81,12 @@ impl program::Reader for Reader {
                     .flatten()
                     .filter_map(|block| text(block, "/text"))
                     .collect();
-                progress.tell(|said| {
-                    said.usage = Some(whole);
-                    said.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
-                    said.model = text(event, "/message/model").or(said.model.take());
+                progress.tell(|output| {
+                    output.usage = Some(whole);
+                    output.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+                    output.model = text(event, "/message/model").or(output.model.take());
                     if !spoken.trim().is_empty() {
-                        said.text = spoken;
+                        output.text = spoken;
                     }
                 });
             }
@@ -101,20 +101,20 @@ impl Reader {
     /// The subtype may say success where the provider failed: only `is_error` counts.
     fn result(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         let reported = usage(event, "/usage");
-        progress.tell(|said| {
-            said.conversation = text(event, "/session_id").or(said.conversation.take());
+        progress.tell(|output| {
+            output.conversation = text(event, "/session_id").or(output.conversation.take());
             if reported.total_tokens > 0 {
-                said.usage = Some(reported);
+                output.usage = Some(reported);
             }
-            said.cost = event
+            output.cost = event
                 .get("total_cost_usd")
                 .and_then(Value::as_f64)
                 .and_then(Money::from_dollars)
-                .or(said.cost);
-            said.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(said.turns);
-            said.structured = event.get("structured_output").and_then(Value::as_object).cloned();
+                .or(output.cost);
+            output.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(output.turns);
+            output.structured = event.get("structured_output").and_then(Value::as_object).cloned();
             if let Some(last) = text(event, "/result").filter(|last| !last.trim().is_empty()) {
-                said.text = last;
+                output.text = last;
             }
         });
         let subtype = text(event, "/subtype").unwrap_or_default();
@@ -181,17 +181,17 @@ mod tests {
         let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "done",
             "session_id": "s", "num_turns": 2, "total_cost_usd": 0.5, "usage": {"input_tokens": 30, "output_tokens": 9}});
         assert_eq!(reader.event(&result, &progress), Signal::Done);
-        let said = progress.so_far();
-        assert_eq!((said.text.as_str(), said.turns), ("done", 2));
-        assert_eq!(said.cost, Some(Money::from_micros(500_000)));
-        assert_eq!(said.usage.map(|usage| usage.total_tokens), Some(39));
+        let output = progress.so_far();
+        assert_eq!((output.text.as_str(), output.turns), ("done", 2));
+        assert_eq!(output.cost, Some(Money::from_micros(500_000)));
+        assert_eq!(output.usage.map(|usage| usage.total_tokens), Some(39));
     }
 
     #[test]
     fn success_with_is_error_is_a_failure() {
         let event =
             json!({"type": "result", "subtype": "success", "is_error": true, "result": "API Error: 500"});
-        let heard = Reader::default().event(&event, &AgentProgress::default());
-        assert_eq!(heard, Signal::Failed("API Error: 500".into()));
+        let signal = Reader::default().event(&event, &AgentProgress::default());
+        assert_eq!(signal, Signal::Failed("API Error: 500".into()));
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, Program, Talk, Told};
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 
@@ -12,8 +12,8 @@ use crate::engine::agent_output::AgentProgress;
 pub(super) struct Codex;
 
 impl Program for Codex {
-    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>) {
-        let Told { program, sandboxed, task, entry, variable } = *told;
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, sandboxed, task, entry, variable } = *context;
         line.add(&["exec"]);
         if let Some(resume) = &task.resume {
             line.add(&["resume", resume]);
@@ -34,7 +34,7 @@ impl Program for Codex {
             set("default_tools_approval_mode", json!("approve"));
         }
         // Its own provider takes no other address from a variable; settings that were copied say theirs.
-        if let Some(address) = variable("OPENAI_BASE_URL").filter(|_| !told.has_settings(".codex")) {
+        if let Some(address) = variable("OPENAI_BASE_URL").filter(|_| !context.has_settings(".codex")) {
             line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
             let mut set = |key: &str, value: &str| {
                 line.add(&["-c", &format!("model_providers.{SERVER}.{key}={}", json!(value))]);
@@ -50,8 +50,8 @@ impl Program for Codex {
         line.add(&["-"]);
     }
 
-    fn talk(&self, before: TokenUsage) -> Talk {
-        Talk::Events(Box::new(Reader::after(before)))
+    fn output_format(&self, before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::after(before)))
     }
 
     fn counts_conversation(&self) -> bool {
@@ -75,11 +75,11 @@ impl Reader {
 impl program::Reader for Reader {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "thread.started" => progress.tell(|said| said.conversation = text(event, "/thread_id")),
-            "turn.started" => progress.tell(|said| said.turns = said.turns.saturating_add(1)),
+            "thread.started" => progress.tell(|output| output.conversation = text(event, "/thread_id")),
+            "turn.started" => progress.tell(|output| output.turns = output.turns.saturating_add(1)),
             "item.completed" if text(event, "/item/type").as_deref() == Some("agent_message") => {
                 if let Some(words) = text(event, "/item/text") {
-                    progress.tell(|said| said.text = words);
+                    progress.tell(|output| output.text = words);
                 }
             }
             "turn.completed" => {
@@ -93,7 +93,7 @@ impl program::Reader for Reader {
                     cached.saturating_sub(before.cache_read_input_tokens),
                     written.saturating_sub(before.cache_write_input_tokens),
                 );
-                progress.tell(|said| said.usage = Some(now));
+                progress.tell(|output| output.usage = Some(now));
                 return Signal::Done;
             }
             "turn.failed" => return Signal::Failed(reason(event, "/error/message")),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, Program, Talk, Told};
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 
@@ -12,8 +12,8 @@ use crate::engine::agent_output::AgentProgress;
 pub(super) struct Gemini;
 
 impl Program for Gemini {
-    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>) {
-        let Told { program, sandboxed, task, entry, variable } = *told;
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, sandboxed, task, entry, variable } = *context;
         let mode = if sandboxed { "yolo" } else { "auto_edit" };
         line.add(&["-o", "stream-json", "--skip-trust", "--approval-mode", mode]);
         if let Some(entry) = entry {
@@ -22,7 +22,7 @@ impl Program for Gemini {
                 "command": entry.agentd, "args": entry.args(), "trust": true, "timeout": u64::from(CALL_SECONDS) * 1000,
             });
             let mut settings = json!({"mcpServers": {SERVER: server}});
-            if variable("GEMINI_API_KEY").is_some() && !told.has_settings(".gemini") {
+            if variable("GEMINI_API_KEY").is_some() && !context.has_settings(".gemini") {
                 settings["security"] = json!({"auth": {"selectedType": "gemini-api-key"}});
             }
             let path = line.file(entry, "gemini-settings.json", settings);
@@ -37,8 +37,8 @@ impl Program for Gemini {
         line.add(&["-p", "The task is above."]);
     }
 
-    fn talk(&self, _before: TokenUsage) -> Talk {
-        Talk::Events(Box::new(Reader::default()))
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::default()))
     }
 }
 
@@ -51,19 +51,19 @@ struct Reader {
 impl program::Reader for Reader {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "init" => progress.tell(|said| {
-                said.conversation = text(event, "/session_id");
-                said.model = text(event, "/model");
+            "init" => progress.tell(|output| {
+                output.conversation = text(event, "/session_id");
+                output.model = text(event, "/model");
             }),
             "tool_use" => self.after_tool = true,
             "message" if text(event, "/role").as_deref() == Some("assistant") => {
                 let fresh = std::mem::take(&mut self.after_tool);
                 let words = text(event, "/content").unwrap_or_default();
-                progress.tell(|said| {
+                progress.tell(|output| {
                     if fresh {
-                        said.text.clear();
+                        output.text.clear();
                     }
-                    said.text.push_str(&words);
+                    output.text.push_str(&words);
                 });
             }
             "result" => {
@@ -74,11 +74,11 @@ impl program::Reader for Reader {
                     cached,
                     0,
                 );
-                progress.tell(|said| {
+                progress.tell(|output| {
                     if used.total_tokens > 0 {
-                        said.usage = Some(used);
+                        output.usage = Some(used);
                     }
-                    said.turns = said.turns.max(1);
+                    output.turns = output.turns.max(1);
                 });
                 if text(event, "/status").as_deref() == Some("error") {
                     let why = text(event, "/error/message").or_else(|| text(event, "/error"));

@@ -1,4 +1,4 @@
-//! One launch of a program: started in its own home and session, fed, heard, and ended with everything it started.
+//! One launch of a program: started in its own home and session, fed, read, and ended with everything it started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
+use super::entry::Entry;
 use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::program::{CommandLine, Program, Reader, Talk, Told, read_line};
-use super::tool_bridge::Entry;
+use super::program::{CommandLine, LaunchContext, OutputFormat, Program, Reader, read_line};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
@@ -39,7 +39,7 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its private home.
     pub home: AbsPath,
-    /// The cage; `None` = the definition turned it off.
+    /// The sandbox; `None` = the definition turned it off.
     pub caged: Option<Caged>,
     /// What conversations used so far, by id: some programs count from their conversation's beginning.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
@@ -74,12 +74,12 @@ pub enum AgentError {
 }
 
 impl Launch {
-    /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
-    /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
+    /// Runs the program on a task, to its end. What it says goes to the task's progress as it comes. Dropping the
+    /// future ends the program with everything it started. `entry` = how it finds agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
         let line = CommandLine::of(
             self.known(),
-            &Told {
+            &LaunchContext {
                 program: &self.program,
                 sandboxed: self.caged.is_some(),
                 task,
@@ -102,10 +102,10 @@ impl Launch {
             .stdin(line.stdin);
         let spec = cage::wrap(self.caged.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
-        match self.known().talk(before) {
-            Talk::Events(reader) => self.listen(spec, reader, task).await,
-            Talk::Protocol => self.talk(spec, task, entry).await,
-            Talk::Answer => command(spec, task).await,
+        match self.known().output_format(before) {
+            OutputFormat::Events(reader) => self.read_events(spec, reader, task).await,
+            OutputFormat::Protocol => self.converse(spec, task, entry).await,
+            OutputFormat::Answer => command(spec, task).await,
         }
     }
 
@@ -143,9 +143,9 @@ impl Launch {
     }
 
     fn remember(&self, progress: &AgentProgress) {
-        let said = progress.so_far();
+        let output = progress.so_far();
         if self.known().counts_conversation()
-            && let (Some(id), Some(usage)) = (said.conversation, said.usage)
+            && let (Some(id), Some(usage)) = (output.conversation, output.usage)
         {
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
             let all = counted.entry(id).or_default();
@@ -154,7 +154,7 @@ impl Launch {
     }
 
     /// A program that tells events on standard output.
-    async fn listen(
+    async fn read_events(
         &self,
         spec: ProcessSpec,
         mut reader: Box<dyn Reader>,
@@ -230,7 +230,7 @@ async fn command(spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, Age
     let exit = process::run(spec.output_cap(LONGEST_ANSWER), &task.cancel)
         .await
         .map_err(|error| AgentError::NotStarted(error.to_string()))?;
-    task.progress.tell(|said| said.text = exit.stdout.text().trim_end().to_owned());
+    task.progress.tell(|output| output.text = exit.stdout.text().trim_end().to_owned());
     match (exit.ending, exit.code) {
         (Ending::Cancelled | Ending::TimedOut, _) => Err(AgentError::Cancelled),
         (Ending::Itself, Some(0)) => Ok(Some(0)),
@@ -252,11 +252,11 @@ pub(super) fn last_line(words: &str) -> String {
 
 /// Reads a stream to its end and keeps what it ended with.
 pub(super) async fn last_words(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
-    let (mut kept, mut chunk) = (Vec::new(), vec![0; 4096]);
+    let (mut last, mut chunk) = (Vec::new(), vec![0; 4096]);
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..read]);
-        let surplus = kept.len().saturating_sub(LAST_ERRORS);
-        kept.drain(..surplus);
+        last.extend_from_slice(&chunk[..read]);
+        let surplus = last.len().saturating_sub(LAST_ERRORS);
+        last.drain(..surplus);
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&last).into_owned()
 }

@@ -1,8 +1,9 @@
 //! Agent programs that people already have, driven as the backend of a step.
 //!
 //! `launch` starts one and keeps it within its limits; `tool_bridge` and `tool_server` bring it agentd's own tools; the other
-//! files know what each program is told and what its events mean. None of them decides anything: what a program did is told
-//! by git, what it may do by the gate and the cage.
+//! files know what each program is told and what its events mean. None of them decides anything: git shows what a program
+//! did; the gate and the sandbox say what it may do. A new program is its file, its line below, and its entry in
+//! `domain::agent_program`.
 
 pub mod tool_bridge;
 pub mod launch;
@@ -11,6 +12,7 @@ pub mod permission_request;
 mod lines;
 mod command;
 mod program;
+mod entry;
 mod events;
 mod acp;
 mod claude_code;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::events::{Signal, count, kind, text};
 use super::permission_request::SERVER;
-use super::program::{self, CALL_SECONDS, CommandLine, Program, Talk, Told};
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
@@ -13,8 +13,8 @@ use crate::engine::agent_output::AgentProgress;
 pub(super) struct OpenCode;
 
 impl Program for OpenCode {
-    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>) {
-        let Told { program, sandboxed, task, entry, variable } = *told;
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, sandboxed, task, entry, variable } = *context;
         line.add(&["run", "--format", "json"]);
         if sandboxed {
             line.add(&["--auto"]);
@@ -54,8 +54,8 @@ impl Program for OpenCode {
         }
     }
 
-    fn talk(&self, _before: TokenUsage) -> Talk {
-        Talk::Events(Box::new(Reader::default()))
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::default()))
     }
 }
 
@@ -69,16 +69,16 @@ struct Reader {
 impl program::Reader for Reader {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         if let Some(id) = text(event, "/sessionID") {
-            progress.tell(|said| said.conversation = Some(id));
+            progress.tell(|output| output.conversation = Some(id));
         }
         match kind(event) {
-            "step_start" => progress.tell(|said| {
-                said.turns = said.turns.saturating_add(1);
-                said.text.clear();
+            "step_start" => progress.tell(|output| {
+                output.turns = output.turns.saturating_add(1);
+                output.text.clear();
             }),
             "text" => {
                 let words = text(event, "/part/text").unwrap_or_default();
-                progress.tell(|said| said.text.push_str(&words));
+                progress.tell(|output| output.text.push_str(&words));
             }
             "step_finish" => {
                 let of = |name: &str| count(event, &format!("/part/tokens/{name}"));
@@ -94,9 +94,9 @@ impl program::Reader for Reader {
                 if let Some(cost) = dollars.and_then(Money::from_dollars) {
                     self.cost = Some(self.cost.unwrap_or_default() + cost);
                 }
-                progress.tell(|said| {
-                    said.usage = Some(self.used);
-                    said.cost = self.cost;
+                progress.tell(|output| {
+                    output.usage = Some(self.used);
+                    output.cost = self.cost;
                 });
             }
             "error" => {

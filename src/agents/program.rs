@@ -1,9 +1,9 @@
-//! What every agent program is to agentd: what it is told when it is launched, and how what it says is read.
+//! What agentd knows of each agent program: how it is launched, and how its output is read.
 
 use serde_json::Value;
 
+use super::entry::Entry;
 use super::events::Signal;
-use super::tool_bridge::Entry;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
@@ -18,10 +18,10 @@ const FOLDER: &str = ".agentd";
 pub(super) trait Program: Sync {
     /// Writes the command line of one launch. The prompt goes by standard input wherever the program reads it there:
     /// arguments are short, and every process of the machine can read them.
-    fn command_line(&self, line: &mut CommandLine, told: &Told<'_>);
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>);
 
-    /// How it talks; `before` is what its conversation has counted already.
-    fn talk(&self, before: TokenUsage) -> Talk;
+    /// What its output is; `before` is what its conversation has counted already.
+    fn output_format(&self, before: TokenUsage) -> OutputFormat;
 
     /// Whether its counts of tokens are those of its whole conversation.
     fn counts_conversation(&self) -> bool {
@@ -29,11 +29,11 @@ pub(super) trait Program: Sync {
     }
 }
 
-/// How a program talks.
-pub(super) enum Talk {
+/// What the output of a program is.
+pub(super) enum OutputFormat {
     /// Its standard output is its answer.
     Answer,
-    /// It tells events, one a line.
+    /// Events, one a line.
     Events(Box<dyn Reader>),
     /// By the Agent Client Protocol.
     Protocol,
@@ -54,20 +54,20 @@ pub(super) fn read_line(reader: &mut dyn Reader, line: &str, progress: &AgentPro
 }
 
 /// What a command line depends on.
-pub(super) struct Told<'a> {
+pub(super) struct LaunchContext<'a> {
     /// What the definition asks for.
     pub(super) program: &'a AgentProgram,
     /// Whether it may do in its sandbox what it likes.
     pub(super) sandboxed: bool,
     /// What it works on.
     pub(super) task: &'a AgentTask,
-    /// The way to agentd's tools, where they are served.
+    /// How it finds agentd's tools, where they are served.
     pub(super) entry: Option<&'a Entry>,
-    /// The value of a variable that it is given: some programs have to be told of an endpoint by their own settings.
+    /// The value of a variable that it is given: some programs learn of an endpoint by their own settings alone.
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
-impl Told<'_> {
+impl LaunchContext<'_> {
     /// Whether the definition copies settings of the program's own into its home.
     pub(super) fn has_settings(&self, folder: &str) -> bool {
         self.program.home.iter().any(|named| named.trim_start_matches("~/").starts_with(folder))
@@ -89,9 +89,9 @@ pub(super) struct CommandLine {
 
 impl CommandLine {
     /// The command line of one launch.
-    pub(super) fn of(program: &dyn Program, told: &Told<'_>) -> Self {
-        let mut line = Self { stdin: told.task.prompt.clone(), ..Self::default() };
-        program.command_line(&mut line, told);
+    pub(super) fn of(program: &dyn Program, context: &LaunchContext<'_>) -> Self {
+        let mut line = Self { stdin: context.task.prompt.clone(), ..Self::default() };
+        program.command_line(&mut line, context);
         line
     }
 

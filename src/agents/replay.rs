@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::program::{Talk, read_line};
+use super::program::{OutputFormat, read_line};
 use crate::domain::agent_program::Backend;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::{AgentOutput, AgentProgress};
@@ -17,7 +17,8 @@ use crate::engine::agent_tools::AgentTools;
 #[doc(hidden)]
 pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
     let progress = AgentProgress::default();
-    let Talk::Events(mut reader) = super::program(backend).talk(TokenUsage::default()) else {
+    let OutputFormat::Events(mut reader) = super::program(backend).output_format(TokenUsage::default())
+    else {
         // Nobody answers: what the program asks for is not allowed.
         let (tools, _) = AgentTools::new(Arc::from([]));
         let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());
@@ -31,7 +32,7 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
             tools,
             cancel,
         };
-        super::acp::hear(&task, output).await;
+        super::acp::read_output(&task, output).await;
         return progress.so_far();
     };
     let mut lines = Lines::new(output);

@@ -14,7 +14,7 @@ use crate::config::config_file::SweepSelect;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
+use crate::github::{Client, Error, IssueSnapshot, PageCache};
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
@@ -117,16 +117,15 @@ impl Watch {
     async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
         let (sweep, labels) = (&self.watched.sweep, &who.labels);
         let all = sweep.select == SweepSelect::All;
-        let mut wanted = sweep.labels.clone();
+        let mut wanted: Vec<&str> = sweep.labels.iter().map(String::as_str).collect();
         if !all {
             // A blank label would match everything.
             if labels.trigger.trim().is_empty() {
                 return Ok(Vec::new());
             }
-            wanted.push(labels.trigger.clone());
+            wanted.push(&labels.trigger);
         }
-        let filter = Filter { labels: wanted };
-        let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
+        let listing = client.list_open(&self.watched.name, &wanted, &mut PageCache::default()).await?;
         let matches = |issue: &IssueSnapshot| {
             let milestone = sweep.milestone.as_ref().is_none_or(|wanted| {
                 issue.milestone.as_ref().is_some_and(|title| title.trim().eq_ignore_ascii_case(wanted.trim()))

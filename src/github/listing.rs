@@ -13,13 +13,6 @@ use super::rest_wire::IssueWire;
 use crate::domain::name::RepoName;
 use crate::domain::percent::percent_encoded;
 
-/// Which open issues to list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// All of these labels.
-    pub labels: Vec<String>,
-}
-
 /// A whole list, or none at all (S24).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
@@ -38,22 +31,22 @@ impl Client {
         label: &str,
         cache: &mut PageCache,
     ) -> Result<Listing, Error> {
-        self.list_open(repo, &Filter { labels: vec![label.to_owned()] }, cache).await
+        self.list_open(repo, &[label], cache).await
     }
 
-    /// Lists open issues by a filter; see [`Client::list_labelled`].
+    /// Lists the open issues with all of these labels; see [`Client::list_labelled`].
     pub async fn list_open(
         &self,
         repo: &RepoName,
-        filter: &Filter,
+        labels: &[&str],
         cache: &mut PageCache,
     ) -> Result<Listing, Error> {
         let doing = format!("listing the issues of {repo}");
         // A label put on makes an issue the last changed one, so page 1 always shows it. By creation, an old issue could
         // come in at the end of a full last page, whose tag would not change.
         let mut query = "state=open&sort=updated&direction=desc&per_page=100".to_owned();
-        if !filter.labels.is_empty() {
-            let labels: Vec<String> = filter.labels.iter().map(|label| percent_encoded(label)).collect();
+        if !labels.is_empty() {
+            let labels: Vec<String> = labels.iter().map(|label| percent_encoded(label)).collect();
             query = format!("{query}&labels={}", labels.join(","));
         }
         let first = self.url(&format!("/repos/{repo}/issues?{query}"));

@@ -38,7 +38,7 @@ pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
 pub use fields::field_named;
 pub use issues::{Fetched, Labelling};
-pub use listing::{Filter, Listing};
+pub use listing::Listing;
 pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
 pub use permissions::Right;
 pub use pull_state::{FailedCheck, PullState, Review};

@@ -90,7 +90,7 @@ impl Client {
 
     async fn ask_viewer_by_graphql(&self) -> Result<Viewer, Error> {
         let doing = "reading whose credentials these are";
-        let query = Query::read(
+        let query = Query::new(
             "query { viewer { login databaseId } }",
             serde_json::json!({}),
             doing,

@@ -233,7 +233,7 @@ impl Client {
         let text = format!(
             "mutation($id: ID!) {{ {mutation}(input: {{pullRequestId: $id}}) {{ pullRequest {{ isDraft }} }} }}"
         );
-        match self.graphql(Query::set(text, json!({"id": id}), doing, NEEDS)).await?.whole() {
+        match self.graphql(Query::new(text, json!({"id": id}), doing, NEEDS)).await?.whole() {
             Ok(_) => Ok(true),
             Err(error) if draft && no_drafts(&error) => Ok(false),
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
-use crate::github::{self, Client, ErrorKind, Filter, PageCache};
+use crate::github::{self, Client, ErrorKind, PageCache};
 
 /// The origin, and what is to be said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,8 +135,7 @@ async fn ask_chain(plan: &Plan, site: &Site) -> Result<(Option<Link>, Option<War
 /// The warning of [`project_field`], found out before any run with an open issue of the repository; `None` where it can be
 /// read, or nobody knows.
 pub async fn project_unreadable(site: &Site, github: &Client) -> Option<Warning> {
-    let all = Filter { labels: Vec::new() };
-    let listing = github.list_open(&site.repo, &all, &mut PageCache::default()).await.ok()?;
+    let listing = github.list_open(&site.repo, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
     project_field(site, github, number).await.ok()?.1
 }

@@ -92,8 +92,8 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
                 (Role::User, vec![Block::ToolResult { tool_use_id, content, cache_control: None }])
             }
             Message::Assistant { content, reasoning, tool_calls } => {
-                let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-                let pieces = reasoning::pieces(kept, content, tool_calls);
+                let marked = reasoning::recall(reasoning.as_ref(), WIRE, request);
+                let pieces = reasoning::pieces(marked, content, tool_calls);
                 (Role::Assistant, pieces.into_iter().map(block).collect())
             }
         };
@@ -120,7 +120,7 @@ fn block(piece: Piece<'_>) -> Block<'_> {
             name: &call.name,
             input: calls::arguments_object(&call.arguments),
         },
-        Piece::Kept(block) => Block::Verbatim(block),
+        Piece::Reasoning(block) => Block::Verbatim(block),
     }
 }
 
@@ -262,12 +262,12 @@ fn assemble(
     };
     let mut text = String::new();
     let mut raw = Vec::new();
-    let mut kept = Vec::new();
+    let mut marked = Vec::new();
     for StreamedBlock { block, json } in blocks {
         match block["type"].as_str() {
             Some("text") => {
                 text.push_str(block["text"].as_str().unwrap_or_default());
-                kept.push(reasoning::text_mark());
+                marked.push(reasoning::text_mark());
             }
             Some("tool_use") => {
                 let arguments = match &block["input"] {
@@ -280,16 +280,16 @@ fn assemble(
                 let id = block["id"].as_str().map(str::to_owned);
                 let name = block["name"].as_str().unwrap_or_default().to_owned();
                 raw.push(RawCall { id, name, arguments });
-                kept.push(reasoning::call_mark());
+                marked.push(reasoning::call_mark());
             }
-            Some("thinking" | "redacted_thinking") => kept.push(block),
+            Some("thinking" | "redacted_thinking") => marked.push(block),
             _ => {}
         }
     }
     let tool_calls = calls::identify(raw, request);
     ModelReply {
         text,
-        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
+        reasoning: reasoning::wrap(WIRE, request, marked, &tool_calls),
         tool_calls,
         stop,
         stop_raw,

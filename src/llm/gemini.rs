@@ -113,9 +113,9 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
                 ("user", vec![Part::Response { function_response }])
             }
             Message::Assistant { content, reasoning, tool_calls } => {
-                let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
+                let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
                 let mut parts = Vec::new();
-                for piece in reasoning::pieces(kept, content, tool_calls) {
+                for piece in reasoning::pieces(blocks, content, tool_calls) {
                     parts.push(match piece {
                         Piece::Text(text, mark) => {
                             Part::Text { text, thought_signature: mark.and_then(|mark| mark.get(SIGNATURE)) }
@@ -132,7 +132,7 @@ fn contents(request: &ModelRequest) -> Vec<Content<'_>> {
                                 thought_signature: mark.and_then(|mark| mark.get(SIGNATURE)),
                             }
                         }
-                        Piece::Kept(part) => Part::Verbatim(part),
+                        Piece::Reasoning(part) => Part::Verbatim(part),
                     });
                 }
                 ("model", parts)
@@ -154,7 +154,7 @@ struct Fold {
     ended: bool,
     text: String,
     calls: Vec<RawCall>,
-    kept: Vec<Value>,
+    blocks: Vec<Value>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
     usage: Option<UsageMetadata>,
@@ -190,7 +190,7 @@ impl wire::Fold for Fold {
         };
         Ok(ModelReply {
             text: self.text,
-            reasoning: reasoning::keep(WIRE, request, self.kept, &tool_calls),
+            reasoning: reasoning::wrap(WIRE, request, self.blocks, &tool_calls),
             tool_calls,
             stop,
             stop_raw: self.finish_reason,
@@ -244,7 +244,7 @@ impl Fold {
                 name: call["name"].as_str().unwrap_or_default().to_owned(),
                 arguments: arguments.map(Value::to_string).unwrap_or_default(),
             });
-            self.kept.push(signed(mark, signature));
+            self.blocks.push(signed(mark, signature));
         } else if let Some(text) = part["text"].as_str() {
             self.text.push_str(text);
             if signature.is_some() || !text.is_empty() {
@@ -256,8 +256,8 @@ impl Fold {
     /// Thoughts come in pieces, up to the one that carries their signature.
     fn thought(&mut self, part: Value) {
         let open = |last: &&mut Value| last["thought"] == true && last.get(SIGNATURE).is_none();
-        let Some(last) = self.kept.last_mut().filter(open) else {
-            self.kept.push(part);
+        let Some(last) = self.blocks.last_mut().filter(open) else {
+            self.blocks.push(part);
             return;
         };
         if let (Some(Value::String(so_far)), Some(piece)) = (last.get_mut("text"), part["text"].as_str()) {
@@ -270,12 +270,12 @@ impl Fold {
 
     /// Text comes in pieces; it has one mark, and the signature that comes with any of them.
     fn text_mark(&mut self, signature: Option<Value>) {
-        match self.kept.last_mut().filter(|last| last["said"] == "text") {
+        match self.blocks.last_mut().filter(|last| last["said"] == "text") {
             Some(last) => {
                 let mark = last.take();
                 *last = signed(mark, signature);
             }
-            None => self.kept.push(signed(reasoning::text_mark(), signature)),
+            None => self.blocks.push(signed(reasoning::text_mark(), signature)),
         }
     }
 }

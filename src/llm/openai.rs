@@ -6,7 +6,8 @@ use super::calls::{self, RawCall};
 use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::openai_wire::{
-    Call, CallFunction, Choice, Function, Reply, Request, Said, SaidCall, StreamOptions, Tool, Turn, Usage,
+    Call, CallFunction, Choice, Function, Reply, ReplyCall, ReplyMessage, Request, StreamOptions, Tool, Turn,
+    Usage,
 };
 use super::reasoning;
 use super::wire::{self, tool_choice};
@@ -82,8 +83,8 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
         Message::User { content } => Turn::User { content },
         Message::Tool { tool_call_id, content } => Turn::Tool { tool_call_id, content },
         Message::Assistant { content, reasoning, tool_calls } => {
-            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-            let mut reasoning = kept.first().and_then(Value::as_object).cloned().unwrap_or_default();
+            let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            let mut reasoning = blocks.first().and_then(Value::as_object).cloned().unwrap_or_default();
             if reasoning.contains_key("reasoning_details") {
                 // The details are the whole of it; the text beside them is their copy.
                 reasoning.retain(|key, _| key == "reasoning_details");
@@ -156,7 +157,7 @@ impl wire::Fold for Fold {
         let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
         Ok(ModelReply {
             text: self.text,
-            reasoning: reasoning::keep(WIRE, request, blocks, &[]),
+            reasoning: reasoning::wrap(WIRE, request, blocks, &[]),
             tool_calls: calls::identify(calls, request),
             stop,
             stop_raw: self.finish_reason,
@@ -188,15 +189,15 @@ impl Fold {
         for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
             self.began = true;
             self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
-            for said in [choice.message, choice.delta].into_iter().flatten() {
-                self.said(said);
+            for message in [choice.message, choice.delta].into_iter().flatten() {
+                self.message(message);
             }
         }
         Ok(())
     }
 
-    fn said(&mut self, said: Said) {
-        match said.content {
+    fn message(&mut self, message: ReplyMessage) {
+        match message.content {
             Some(Value::String(text)) => self.text.push_str(&text),
             Some(Value::Array(parts)) => {
                 for part in parts.iter().filter(|part| part["type"] == "text") {
@@ -205,18 +206,20 @@ impl Fold {
             }
             _ => {}
         }
-        self.refused |= said.refusal.is_some_and(|refusal| !refusal.is_empty());
-        for call in said.tool_calls.unwrap_or_default() {
+        self.refused |= message.refusal.is_some_and(|refusal| !refusal.is_empty());
+        for call in message.tool_calls.unwrap_or_default() {
             self.call(call);
         }
-        for (field, value) in [("reasoning_content", said.reasoning_content), ("reasoning", said.reasoning)] {
+        for (field, value) in
+            [("reasoning_content", message.reasoning_content), ("reasoning", message.reasoning)]
+        {
             if let Some(Value::String(piece)) = value
                 && !piece.is_empty()
             {
                 append(&mut self.reasoning, field, &piece);
             }
         }
-        if let Some(Value::Array(details)) = said.reasoning_details
+        if let Some(Value::Array(details)) = message.reasoning_details
             && !details.is_empty()
         {
             let all = self.reasoning.entry("reasoning_details").or_insert_with(|| json!([]));
@@ -227,14 +230,14 @@ impl Fold {
     }
 
     /// Pieces of a call belong together by index; servers that leave it out, or repeat it, tell calls apart by id.
-    fn call(&mut self, said: SaidCall) {
-        let id = match said.id {
+    fn call(&mut self, piece: ReplyCall) {
+        let id = match piece.id {
             Some(Value::String(id)) if !id.is_empty() => Some(id),
             Some(Value::Number(id)) => Some(id.to_string()),
             _ => None,
         };
-        let function = said.function.unwrap_or_default();
-        let place = match said.index {
+        let function = piece.function.unwrap_or_default();
+        let place = match piece.index {
             Some(index) => self.calls.iter().rposition(|(at, call)| {
                 *at == Some(index) && (id.is_none() || call.id.is_none() || call.id == id)
             }),
@@ -250,7 +253,7 @@ impl Fold {
             }
         };
         let place = place.unwrap_or_else(|| {
-            self.calls.push((said.index, RawCall::default()));
+            self.calls.push((piece.index, RawCall::default()));
             self.calls.len() - 1
         });
         let Some((_, call)) = self.calls.get_mut(place) else { return };

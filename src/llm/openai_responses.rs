@@ -89,8 +89,8 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
             output: content,
         }],
         Message::Assistant { content, reasoning, tool_calls } => {
-            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-            let mut items: Vec<Item<'a>> = reasoning::pieces(kept, content, tool_calls)
+            let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            let mut items: Vec<Item<'a>> = reasoning::pieces(blocks, content, tool_calls)
                 .into_iter()
                 .filter_map(|piece| match piece {
                     Piece::Text(content, _) => Some(Item::Message { role: "assistant", content }),
@@ -101,7 +101,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
                         arguments: sent_arguments(&call.arguments),
                     }),
                     // Without its encrypted form an item is a reference to what the server did not store.
-                    Piece::Kept(item) => {
+                    Piece::Reasoning(item) => {
                         item["encrypted_content"].is_string().then_some(Item::Verbatim(item))
                     }
                 })
@@ -165,7 +165,7 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
     let mut text = String::new();
     let mut refused = false;
     let mut raw = Vec::new();
-    let mut kept = Vec::new();
+    let mut blocks = Vec::new();
     for item in reply.output {
         match item["type"].as_str() {
             Some("message") => {
@@ -173,7 +173,7 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
                     text.push_str(part["text"].as_str().unwrap_or_default());
                     refused |= part["type"] == "refusal";
                 }
-                kept.push(reasoning::text_mark());
+                blocks.push(reasoning::text_mark());
             }
             Some("function_call") => {
                 raw.push(RawCall {
@@ -181,9 +181,9 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
                     name: item["name"].as_str().unwrap_or_default().to_owned(),
                     arguments: item["arguments"].as_str().unwrap_or_default().to_owned(),
                 });
-                kept.push(reasoning::call_mark());
+                blocks.push(reasoning::call_mark());
             }
-            Some("reasoning") => kept.push(item),
+            Some("reasoning") => blocks.push(item),
             _ => {}
         }
     }
@@ -199,7 +199,7 @@ fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelErr
     };
     Ok(ModelReply {
         text,
-        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
+        reasoning: reasoning::wrap(WIRE, request, blocks, &tool_calls),
         tool_calls,
         stop,
         stop_raw: incomplete.or(reply.status),

@@ -43,7 +43,7 @@ impl Resolve for Guarded {
 }
 
 /// A short answer of the proxy itself.
-pub(super) fn told(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+pub(super) fn answer_text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let body = Full::new(Bytes::from(text.into())).map_err(|never| match never {}).boxed();
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -63,12 +63,12 @@ pub(super) fn address(endpoint: &Endpoint, rest: &str) -> Option<Url> {
     }
     // A key in the address is only what stands for one.
     if url.query_pairs().any(|(_, value)| value == HELD) {
-        let kept: Vec<(String, String)> = url
+        let others: Vec<(String, String)> = url
             .query_pairs()
             .filter(|(_, value)| value != HELD)
             .map(|(k, v)| (k.into_owned(), v.into_owned()))
             .collect();
-        url.query_pairs_mut().clear().extend_pairs(kept);
+        url.query_pairs_mut().clear().extend_pairs(others);
         if url.query() == Some("") {
             url.set_query(None);
         }

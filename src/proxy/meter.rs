@@ -31,9 +31,9 @@ pub struct Meter(watch::Sender<ModelTraffic>);
 impl Meter {
     /// Begins to count anew, for one launch.
     pub fn begin(&self) -> watch::Receiver<ModelTraffic> {
-        let heard = self.0.subscribe();
+        let traffic = self.0.subscribe();
         self.0.send_replace(ModelTraffic::default());
-        heard
+        traffic
     }
 
     /// Takes one request from the number that may be made. False = there were enough.
@@ -178,14 +178,14 @@ impl Reply {
         if let Some(model) = ProviderKind::model_of(piece) {
             self.model.get_or_insert_with(|| model.to_owned());
         }
-        let Some(told) = ProviderKind::tokens_of(piece) else { return };
+        let Some(usage) = ProviderKind::tokens_of(piece) else { return };
         let counted = self.counted;
-        // What is told only grows.
+        // Counts only grow.
         let more = TokenUsage::new(
-            told.input_tokens.saturating_sub(counted.input_tokens),
-            told.output_tokens.saturating_sub(counted.output_tokens),
-            told.cache_read_input_tokens.saturating_sub(counted.cache_read_input_tokens),
-            told.cache_write_input_tokens.saturating_sub(counted.cache_write_input_tokens),
+            usage.input_tokens.saturating_sub(counted.input_tokens),
+            usage.output_tokens.saturating_sub(counted.output_tokens),
+            usage.cache_read_input_tokens.saturating_sub(counted.cache_read_input_tokens),
+            usage.cache_write_input_tokens.saturating_sub(counted.cache_write_input_tokens),
         );
         if more.total_tokens > 0 {
             self.counted = counted.plus(more);
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn events_in_any_pieces_count_as_they_come_and_once() {
-        let told = "event: message_start\n\
+        let stream = "event: message_start\n\
             data: {\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\r\n\n\
             data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"usage\"}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":30}}\n\ndata: [DONE]\n\n";
-        for size in [1, 7, told.len()] {
+        for size in [1, 7, stream.len()] {
             let (meter, mut reply) = (Meter::default(), reply(true));
-            for piece in told.as_bytes().chunks(size) {
+            for piece in stream.as_bytes().chunks(size) {
                 reply.take(piece, &meter);
             }
             reply.end(&meter);
@@ -271,9 +271,9 @@ mod tests {
     #[test]
     fn the_request_after_the_last_is_refused_and_a_launch_begins_at_zero() {
         let meter = Meter::default();
-        let heard = meter.begin();
+        let traffic = meter.begin();
         assert!(meter.admit(Some(1)) && !meter.admit(Some(1)));
-        assert_eq!((heard.borrow().requests, heard.borrow().refused), (1, 1));
+        assert_eq!((traffic.borrow().requests, traffic.borrow().refused), (1, 1));
         drop(meter.begin());
         assert!(meter.admit(Some(1)) && meter.admit(None));
     }

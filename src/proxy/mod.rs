@@ -1,6 +1,6 @@
-//! The way out of a cage: a proxy that lets programs reach the hosts that are allowed and adds what they must not hold.
+//! The egress proxy: programs in a sandbox reach the hosts that are allowed, and agentd adds what they must not hold.
 //!
-//! It speaks to one cage over one socket. `CONNECT` makes a tunnel, of which only the beginning is looked at: it names the host
+//! It speaks to one sandbox over one socket. `CONNECT` makes a tunnel, of which only the beginning is looked at: it names the host
 //! that the tunnel is for, or the tunnel ends. Plain requests are passed on; what begins with an endpoint's name goes to that endpoint with agentd's credentials.
 
 mod forward;
@@ -14,7 +14,7 @@ mod server;
 #[cfg(unix)]
 pub use server::Proxy;
 
-/// There are no cages here, and nothing to open for them.
+/// There are no sandboxes here, and nothing to open for them.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub struct Proxy {
@@ -27,7 +27,7 @@ pub struct Proxy {
 #[expect(missing_docs, reason = "as where there is one")]
 impl Proxy {
     pub fn open(folder: &AbsPath, name: &str, _rules: rules::Rules) -> Result<Self, ProxyError> {
-        Err(ProxyError { path: folder.join(name), why: "it exists where there are cages".to_owned() })
+        Err(ProxyError { path: folder.join(name), why: "it exists where there are sandboxes".to_owned() })
     }
 
     pub fn socket(&self) -> &AbsPath {

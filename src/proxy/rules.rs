@@ -1,4 +1,4 @@
-//! What one cage may reach, and by which words it is refused.
+//! What one sandbox may reach, and by which words it is refused.
 
 use std::net::IpAddr;
 
@@ -23,13 +23,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Where programs in the cage find it.
+    /// Where programs in the sandbox find it.
     pub fn inside(&self) -> String {
         format!("http://127.0.0.1:{PROXY_PORT}/{}", self.name)
     }
 }
 
-/// What one cage may reach.
+/// What one sandbox may reach.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Hosts.
@@ -54,7 +54,7 @@ impl Rules {
         !is_own(address) || self.hosts.iter().any(|rule| rule.name() == host && rule.is_this_machine())
     }
 
-    /// What a program is told when a host is not on the list.
+    /// The answer where a host is not on the list.
     pub(super) fn refusal(&self, host: &str, port: u16) -> String {
         let known: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

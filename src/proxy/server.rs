@@ -14,7 +14,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ProxyError;
-use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, send, told};
+use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, answer_text, send};
 use super::hello;
 use super::meter::{Meter, asks_a_model};
 use super::rules::{Rules, resolve};
@@ -26,16 +26,16 @@ use crate::sys::paths::AbsPath;
 use crate::sys::socket;
 use crate::sys::tls;
 
-/// Most connections of one cage at a time, whatever the limit on open files is.
+/// Most connections of one sandbox at a time, whatever the limit on open files is.
 const MOST_CONNECTIONS: usize = 512;
-/// Most of all cages.
+/// Most of all sandboxes.
 const MOST_OF_ALL: usize = 8192;
 /// How long a connection may be idle between requests, and how long the headers of one may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(60);
 /// What is held of a request's line and headers, in bytes.
 const LARGEST_HEAD: usize = 128 * 1024;
 
-/// Room for the connections of all cages. Each has a second one behind it: together a quarter of the files that may be open.
+/// Room for the connections of all sandboxes. Each has a second one behind it: together a quarter of the files that may be open.
 static ROOM: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new(descriptors::share(8, MOST_OF_ALL))));
 
@@ -144,7 +144,7 @@ fn is_own(host: &str, port: Option<u16>) -> bool {
 
 impl Shared {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        // One cage does not take what others need.
+        // One sandbox does not take what others need.
         let room = Arc::new(Semaphore::new(descriptors::share(32, MOST_CONNECTIONS)));
         loop {
             let entered = async {
@@ -195,20 +195,21 @@ impl Shared {
             None => self.endpoint(request).await,
             Some(Some((host, port))) if is_own(&host, port) => self.endpoint(request).await,
             Some(Some(_)) if request.uri().scheme_str() == Some("http") => self.pass(request).await,
-            Some(_) => {
-                told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read; https needs CONNECT\n")
-            }
+            Some(_) => answer_text(
+                StatusCode::BAD_REQUEST,
+                "agentd: the address cannot be read; https needs CONNECT\n",
+            ),
         }
     }
 
     fn refuse(&self, host: &str, port: u16) -> Response<Body> {
         self.asked.note(host, port, None, Some("it is not among the allowed hosts"));
-        told(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
+        answer_text(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
     }
 
     fn unreached(&self, host: &str, port: u16, endpoint: Option<&str>, why: &str) -> Response<Body> {
         self.asked.note(host, port, endpoint, Some(why));
-        told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
+        answer_text(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
     }
 
     /// A tunnel to a host of the list. It has to begin with that host's name; what passes through it then is the program's
@@ -216,7 +217,7 @@ impl Shared {
     async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
         let Some((host, Some(port))) = asked else {
-            return told(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
         };
         if is_own(&host, Some(port)) {
             return self.tunnel_here(request);
@@ -237,7 +238,7 @@ impl Shared {
                 () = shared.carry(TokioIo::new(inner), outer, &host, port) => {}
             }
         });
-        told(StatusCode::OK, "")
+        answer_text(StatusCode::OK, "")
     }
 
     /// A tunnel to the proxy itself: some programs take one to every address, also to that of an endpoint.
@@ -251,7 +252,7 @@ impl Shared {
                 async move {
                     let tunnels = request.method() == Method::CONNECT;
                     Ok::<_, Infallible>(match tunnels {
-                        true => told(StatusCode::BAD_REQUEST, "agentd: a tunnel within a tunnel\n"),
+                        true => answer_text(StatusCode::BAD_REQUEST, "agentd: a tunnel within a tunnel\n"),
                         false => shared.endpoint(request).await,
                     })
                 }
@@ -268,14 +269,14 @@ impl Shared {
                 }
             }
         });
-        told(StatusCode::OK, "")
+        answer_text(StatusCode::OK, "")
     }
 
     /// Carries both ways. What the host says goes to the program at once: not everywhere does the program speak first.
     async fn carry(&self, mut inner: TokioIo<Upgraded>, mut outer: TcpStream, host: &str, port: u16) {
-        let (mut said, mut early) = (Vec::with_capacity(4096), [0]);
+        let (mut received, mut early) = (Vec::with_capacity(4096), [0]);
         let opening = tokio::select! {
-            opening = hello::listen(&mut inner, &mut said) => opening,
+            opening = hello::read_opening(&mut inner, &mut received) => opening,
             // The host has spoken first, which neither TLS nor HTTP does.
             spoken = outer.peek(&mut early), if port != 443 => spoken.map(|_| hello::Opening::Other),
         };
@@ -288,7 +289,7 @@ impl Shared {
             drop(inner.shutdown().await);
             return;
         }
-        if outer.write_all(&said).await.is_ok() {
+        if outer.write_all(&received).await.is_ok() {
             drop(tokio::io::copy_bidirectional(&mut inner, &mut outer).await);
         }
     }
@@ -314,16 +315,16 @@ impl Shared {
             Some((host, url.port_or_known_default()?))
         });
         let (Some(url), Some((host, port))) = (url, place) else {
-            return told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: the address cannot be read\n");
         };
         if self.rules.rule(&host, port).is_none() {
             return self.refuse(&host, port);
         }
-        let mut said = request.headers().get_all(http::header::HOST).iter();
-        let same = said.all(|said| said.to_str().is_ok_and(|said| hello::names(said, &host, port)));
+        let mut named = request.headers().get_all(http::header::HOST).iter();
+        let same = named.all(|name| name.to_str().is_ok_and(|name| hello::names(name, &host, port)));
         if !same {
             self.asked.note(&host, port, None, Some("its Host header names another host"));
-            return told(
+            return answer_text(
                 StatusCode::BAD_REQUEST,
                 "agentd: the Host header names another host than the address\n",
             );
@@ -351,19 +352,19 @@ impl Shared {
                 "agentd: there is no endpoint \"{name}\" here.\nEndpoints: {known}.\n\
                  A person names them in runner.agentd.program.endpoints of the agent.\n"
             );
-            return told(StatusCode::NOT_FOUND, text);
+            return answer_text(StatusCode::NOT_FOUND, text);
         };
         let host = endpoint.url.host_str().unwrap_or_default();
         let port = endpoint.url.port_or_known_default().unwrap_or_default();
         let Some(url) = address(endpoint, rest) else {
-            return told(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
         };
         let path = rest.split('?').next().unwrap_or_default();
         let asks = asks_a_model(request.method(), path);
         if asks && !self.meter.admit(self.rules.max_requests) {
             let text =
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
-            return told(StatusCode::FORBIDDEN, text);
+            return answer_text(StatusCode::FORBIDDEN, text);
         }
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {
