@@ -306,7 +306,7 @@ impl<'a> Conversation<'a> {
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
         let allowed = match self.launch.program.permissions {
-            Permissions::Cage => true,
+            Permissions::Sandbox => true,
             // A call of agentd's own tools is judged when it comes.
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == permission_request::SERVER => true,
@@ -495,7 +495,7 @@ pub(super) async fn read_output(task: &AgentTask, output: &[u8]) {
         home: cwd.clone(),
         cwd,
         environment: Vec::new(),
-        caged: None,
+        sandbox: None,
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);

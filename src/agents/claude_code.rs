@@ -29,7 +29,7 @@ impl Program for ClaudeCode {
         }
         match (program.permissions, entry) {
             // In the sandbox it may do what it likes.
-            (Permissions::Cage, _) => line.add(&["--permission-mode", "bypassPermissions"]),
+            (Permissions::Sandbox, _) => line.add(&["--permission-mode", "bypassPermissions"]),
             (Permissions::Policy, Some(_)) => {
                 let asked = format!("mcp__{SERVER}__{PERMISSION}");
                 line.add(&["--permission-mode", "default", "--permission-prompt-tool", &asked]);

@@ -16,10 +16,10 @@ use crate::domain::agent_program::AgentProgram;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
-use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, Piped, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// Bytes of standard output that a `command` may answer with.
 const LONGEST_ANSWER: usize = 4 << 20;
@@ -40,7 +40,7 @@ pub struct Launch {
     /// Its private home.
     pub home: AbsPath,
     /// The sandbox; `None` = the definition turned it off.
-    pub caged: Option<Caged>,
+    pub sandbox: Option<ProcessSandbox>,
     /// What conversations used so far, by id: some programs count from their conversation's beginning.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
 }
@@ -81,7 +81,7 @@ impl Launch {
             self.known(),
             &LaunchContext {
                 program: &self.program,
-                sandboxed: self.caged.is_some(),
+                sandboxed: self.sandbox.is_some(),
                 task,
                 entry,
                 variable: &|name| self.variable(name),
@@ -100,7 +100,7 @@ impl Launch {
             .envs(line.env.iter().map(|(name, value)| (name, value)))
             .env("PWD", &self.cwd)
             .stdin(line.stdin);
-        let spec = cage::wrap(self.caged.as_ref(), spec);
+        let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
         match self.known().output_format(before) {
             OutputFormat::Events(reader) => self.read_events(spec, reader, task).await,
@@ -115,7 +115,7 @@ impl Launch {
 
     /// The value of a variable that the program is given.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        let inside = self.caged.iter().flat_map(|caged| &caged.environment);
+        let inside = self.sandbox.iter().flat_map(|sandbox| &sandbox.environment);
         let value = inside.chain(&self.environment).find(|(known, _)| known == name)?.1.to_str()?;
         Some(value.to_owned())
     }

@@ -44,7 +44,7 @@ use crate::sys::process;
 /// The whole program: reads the process's arguments and environment, does what they say, gives its exit code.
 pub fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
-    crate::sys::cage::inside::enter_if_asked();
+    crate::sys::sandbox::inside::enter_if_asked();
     crate::sys::host::close_memory();
     // The one provider of cryptography (D58). It fails only if there is one already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -217,13 +217,13 @@ impl ProgramTable {
                 })
             }
         };
-        let caged = !matches!(self.sandbox, Some(CageWord::Off));
-        if !caged && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
+        let sandboxed = !matches!(self.sandbox, Some(CageWord::Off));
+        if !sandboxed && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
             let message =
                 "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
             problems.push(unfit("sandbox", message, "take sandbox = \"off\" out, or the lists"));
         }
-        if self.permissions == Some(PermissionsWord::Cage) && !caged {
+        if self.permissions == Some(PermissionsWord::Cage) && !sandboxed {
             let message =
                 "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
             problems.push(unfit("permissions", message, "write \"policy\", or take `sandbox` out"));
@@ -233,8 +233,8 @@ impl ProgramTable {
         }
         let permissions = match self.permissions {
             Some(PermissionsWord::Policy) => Permissions::Policy,
-            Some(PermissionsWord::Cage) => Permissions::Cage,
-            None if caged => facts.permissions,
+            Some(PermissionsWord::Cage) => Permissions::Sandbox,
+            None if sandboxed => facts.permissions,
             None => Permissions::Policy,
         };
         Ok(AgentProgram {
@@ -245,7 +245,7 @@ impl ProgramTable {
             home: self.home,
             readable: self.readable,
             endpoints: self.endpoints,
-            caged,
+            sandboxed,
             permissions,
             tools: self.tools.unwrap_or(true),
             network,

@@ -82,7 +82,7 @@ backends! {
         title: "a command",
         program: None,
         asks: None,
-        permissions: Permissions::Cage,
+        permissions: Permissions::Sandbox,
         resumes: false,
         tells: false,
         takes_model: false,
@@ -94,7 +94,7 @@ backends! {
         title: "Claude Code",
         program: Some("claude"),
         asks: Some(Asks::PermissionTool),
-        permissions: Permissions::Cage,
+        permissions: Permissions::Sandbox,
         resumes: true,
         tells: true,
         takes_model: true,
@@ -106,7 +106,7 @@ backends! {
         title: "Codex",
         program: Some("codex"),
         asks: None,
-        permissions: Permissions::Cage,
+        permissions: Permissions::Sandbox,
         resumes: true,
         tells: true,
         takes_model: true,
@@ -118,7 +118,7 @@ backends! {
         title: "Gemini CLI",
         program: Some("gemini"),
         asks: None,
-        permissions: Permissions::Cage,
+        permissions: Permissions::Sandbox,
         resumes: true,
         tells: true,
         takes_model: true,
@@ -130,7 +130,7 @@ backends! {
         title: "OpenCode",
         program: Some("opencode"),
         asks: None,
-        permissions: Permissions::Cage,
+        permissions: Permissions::Sandbox,
         resumes: true,
         tells: true,
         takes_model: true,
@@ -185,8 +185,8 @@ impl StepExecutor {
 pub enum Permissions {
     /// The policy, by the rules of agentd's own tools.
     Policy,
-    /// Nobody: the cage is what holds it.
-    Cage,
+    /// Nobody: the sandbox is what holds it.
+    Sandbox,
 }
 
 /// One program as a definition asks for it.
@@ -206,8 +206,8 @@ pub struct AgentProgram {
     pub readable: Vec<String>,
     /// Endpoints that it reaches by name, credentials added on the way.
     pub endpoints: Vec<String>,
-    /// Whether it runs in the cage; without one, only `false` lets it start.
-    pub caged: bool,
+    /// Whether it runs in the sandbox; without one, only `false` lets it start.
+    pub sandboxed: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,
     /// Whether agentd's own tools are served to it.
@@ -237,8 +237,8 @@ impl AgentProgram {
             home: Vec::new(),
             readable: Vec::new(),
             endpoints: Vec::new(),
-            caged: true,
-            permissions: Permissions::Cage,
+            sandboxed: true,
+            permissions: Permissions::Sandbox,
             tools: true,
             network: Egress::Nothing,
             time_limit: None,
@@ -252,7 +252,7 @@ impl AgentProgram {
     /// What it asks to reach beside the worktree and agentd's tools, by its keys in a definition.
     pub fn reaches(&self) -> impl Iterator<Item = &'static str> {
         [
-            ("sandbox", !self.caged),
+            ("sandbox", !self.sandboxed),
             ("environment", !self.environment.is_empty()),
             ("home", !self.home.is_empty()),
             ("readable", !self.readable.is_empty()),

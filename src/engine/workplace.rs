@@ -12,9 +12,9 @@ use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;
 use crate::domain::stop::Stop;
-use crate::sys::cage::{self, Caged};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 use crate::sys::worktree_path::WorktreeRoot;
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ pub struct Workplace {
     /// Longest time of a check or a completion program.
     pub time_limit: Duration,
     /// What they run in; `None` = as they are.
-    pub caged: Option<Caged>,
+    pub sandbox: Option<ProcessSandbox>,
     /// Where the work comes from and goes to; `None` = nothing is known.
     pub upstream: Option<Arc<dyn Upstream>>,
 }
@@ -98,7 +98,7 @@ impl Workplace {
             .stdin(program.stdin)
             .timeout(program.time_limit)
             .output_cap(OUTPUT_CAP);
-        let spec = cage::wrap(self.caged.as_ref(), spec);
+        let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let cancel = CancellationToken::new();
         let exit = match interrupts.watch(Some(GRACE), process::run(spec, &cancel)).await {
             Ok(exit) => exit,

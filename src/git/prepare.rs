@@ -4,11 +4,11 @@ use std::fs;
 
 use super::checkout::{Checkout, RefConflict};
 use super::error::GitError;
-use super::needs::Population;
-use super::place::{Entry, Head, Place, entries, is_empty_file, place, resolved};
+use super::merge_base_in::Forward;
 use super::remote::Remote;
-use super::take_in::Forward;
+use super::requirements::Population;
 use super::worktree::Worktree;
+use super::worktree_state::{Entry, Head, Place, entries, is_empty_file, place, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};

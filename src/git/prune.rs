@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use super::place::{Entry, Head, entries, resolved};
 use super::worktree::Worktree;
+use super::worktree_state::{Entry, Head, entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;

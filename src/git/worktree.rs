@@ -11,10 +11,10 @@ use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
 use std::sync::Arc;
 
-use super::compared::compared;
 use super::error::GitError;
 use super::program::Call;
 use super::snapshot::Snapshots;
+use super::tree_diff::compared;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;

@@ -30,12 +30,12 @@ use crate::engine::gate::Permission;
 use crate::engine::queue::AGENT_QUEUE;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::git::GitError;
-use crate::git::caged::Taken;
+use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
 use crate::proxy::meter::Meter;
-use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// What a program inherits of agentd's environment without being asked; nothing secret is among it.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
@@ -74,7 +74,7 @@ fn backend(
         cwd: worktree.path().clone(),
         environment: environment(run, site, program, (enclosure.agent_home(place), caged.is_some())),
         home: enclosure.agent_home(place),
-        caged,
+        sandbox: caged,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
         program: program.clone(),
     };
@@ -104,10 +104,10 @@ fn backend(
 /// is told about.
 fn door(
     run: &Run<'_>,
-    mut caged: Option<Caged>,
+    mut caged: Option<ProcessSandbox>,
     program: &AgentProgram,
     (site, enclosure): (&Site, &Enclosure),
-) -> Result<(Option<Door>, Option<Caged>), Stop> {
+) -> Result<(Option<Door>, Option<ProcessSandbox>), Stop> {
     if !program.tools {
         return Ok((None, caged));
     }
@@ -128,7 +128,7 @@ fn door(
     let (mut shown, mut way) = (folder.clone(), Transport::Socket);
     if let Some(caged) = &mut caged {
         caged.walls.readable.push(agentd.clone());
-        if caged.cage.has_sockets() {
+        if caged.mechanism.has_sockets() {
             shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
             caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {
@@ -275,7 +275,7 @@ impl ExecAgent {
         let traffic = shared.meter.as_ref().map(Meter::begin);
         let mut launch = shared.launch.clone();
         if self.task.read_only {
-            launch.caged = launch.caged.map(|caged| shared.enclosure.reading(caged));
+            launch.sandbox = launch.sandbox.map(|caged| shared.enclosure.reading(caged));
         }
         let running = launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = tokio::select! {
@@ -299,7 +299,7 @@ impl ExecAgent {
                 let facts = json!({
                     "opaque": true,
                     "agent": shared.launch.program.backend.as_str(),
-                    "sandbox": cage::name(shared.launch.caged.as_ref()),
+                    "sandbox": sandbox::name(shared.launch.sandbox.as_ref()),
                     "conversation": said.conversation,
                     "turns": said.turns,
                     "changed": changed,

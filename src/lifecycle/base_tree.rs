@@ -13,13 +13,13 @@ use crate::config::config_file::Auto;
 use crate::domain::canonical::{canonical_sha256, sha256_hex};
 use crate::domain::name::{BranchName, CommitId};
 use crate::engine::stop::StopSignal;
-use crate::git::needs::Population;
 use crate::git::prepare::WorktreePlan;
+use crate::git::requirements::Population;
 use crate::git::worktree::Worktree;
-use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Exit, ProcessError};
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// Branch of the scratch repository, and folder of its worktree.
 const NAME: &str = "agentd-base";
@@ -29,7 +29,7 @@ const NAME: &str = "agentd-base";
 pub struct BaseTree {
     folder: AbsPath,
     worktree: Worktree,
-    caged: Option<Caged>,
+    caged: Option<ProcessSandbox>,
 }
 
 impl BaseTree {
@@ -38,7 +38,7 @@ impl BaseTree {
         site: &Site,
         commit: &CommitId,
         folder: PathBuf,
-        caged: Option<&Caged>,
+        caged: Option<&ProcessSandbox>,
         (stop, left): (&StopSignal, &(dyn Fn() -> Duration + Sync)),
     ) -> Result<Self, String> {
         let folder = AbsPath::new(folder).map_err(|error| error.to_string())?;
@@ -60,7 +60,7 @@ impl BaseTree {
         commit: &CommitId,
         folder: &AbsPath,
         root: &AbsPath,
-        caged: Option<&Caged>,
+        caged: Option<&ProcessSandbox>,
     ) -> Result<Self, String> {
         let branch = BranchName::parse(NAME).map_err(|error| error.to_string())?;
         let refs = [(branch.full(), commit.clone())];
@@ -89,7 +89,7 @@ impl BaseTree {
     }
 
     /// From now on commands run in this cage, which stands around the tree's own folder.
-    pub fn enclose(&mut self, caged: Option<&Caged>, site: &Site) {
+    pub fn enclose(&mut self, caged: Option<&ProcessSandbox>, site: &Site) {
         self.caged = caged.map(|caged| moved(caged, &self.folder, site));
     }
 
@@ -119,7 +119,7 @@ fn remove(folder: &AbsPath) {
 }
 
 /// The cage of a run, standing around `folder` instead of the run's worktree.
-fn moved(caged: &Caged, folder: &AbsPath, site: &Site) -> Caged {
+fn moved(caged: &ProcessSandbox, folder: &AbsPath, site: &Site) -> ProcessSandbox {
     let mut moved = caged.clone();
     let worktrees = site.worktree_root();
     let of_the_run = |path: &AbsPath| path.as_path().starts_with(worktrees.as_path());
@@ -133,9 +133,14 @@ fn moved(caged: &Caged, folder: &AbsPath, site: &Site) -> Caged {
 pub struct KnownEnd(PathBuf);
 
 /// Where that is remembered: the same commit, set-up, cage and command end in the same way.
-pub fn known_end(site: &Site, commit: &CommitId, argv: &[String], caged: Option<&Caged>) -> KnownEnd {
+pub fn known_end(
+    site: &Site,
+    commit: &CommitId,
+    argv: &[String],
+    caged: Option<&ProcessSandbox>,
+) -> KnownEnd {
     let settings = &site.config.worktree;
-    let key = canonical_sha256(&(argv, &settings.setup, &settings.copy, cage::name(caged)));
+    let key = canonical_sha256(&(argv, &settings.setup, &settings.copy, sandbox::name(caged)));
     let key = key.unwrap_or_else(|_| sha256_hex(argv.join("\0").as_bytes()));
     let name = format!("{commit}-{}", key.get(..16).unwrap_or_default());
     KnownEnd(site.state.repo(&site.repo).join("verify-on-base").join(name))

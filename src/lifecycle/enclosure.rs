@@ -21,16 +21,16 @@ use crate::domain::sandbox::SandboxFacts;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::GitError;
-use crate::git::caged::{Base, CagedGit, Taken};
 use crate::git::remote::{Remote, RemoteAuth};
+use crate::git::sandbox_git::{Base, SandboxGit, Taken};
 use crate::git::worktree::Worktree;
 use crate::proxy::ProxyError;
 use crate::proxy::meter::Meter;
 use crate::store::run_dir::RunDir;
-use crate::sys::cage::order_format::Limits;
-use crate::sys::cage::{Cage, Caged, Choice, Network, Walls};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::order_format::Limits;
+use crate::sys::sandbox::{Choice, Mechanism, Network, ProcessSandbox, Walls};
 
 /// Most bytes of the user's home that are copied for a program.
 const LARGEST_COPY: u64 = 64 << 20;
@@ -43,11 +43,11 @@ const MOST_TOLD: usize = 20;
 #[derive(Debug)]
 pub struct Enclosure {
     folder: AbsPath,
-    caged: Option<Caged>,
+    caged: Option<ProcessSandbox>,
     /// The ways out of agentd's own commands, and of each agent program.
     commands: WayOut,
     agents: Vec<WayOut>,
-    git: Option<CagedGit>,
+    git: Option<SandboxGit>,
     /// What the worktree's `.git` says.
     link: Option<Vec<u8>>,
     /// Cargo's home of the user, where the run has one of its own.
@@ -62,7 +62,7 @@ pub struct Enclosure {
 }
 
 /// Looks for the cage that is asked for. The error is a sentence.
-pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
+pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Mechanism, String> {
     let choice = match table.mode {
         SandboxMode::Auto => Choice::Any,
         SandboxMode::Bubblewrap => Choice::Bubblewrap,
@@ -70,7 +70,7 @@ pub async fn cage(env: &Env, table: &SandboxTable) -> Result<Cage, String> {
         SandboxMode::Off => return Err("sandbox.mode is \"off\"".to_owned()),
     };
     let path = OsString::from(env.get("PATH").unwrap_or_default());
-    Ok(Cage::find(&path, choice).await?.limited(Limits {
+    Ok(Mechanism::find(&path, choice).await?.limited(Limits {
         processes: table.max_processes,
         memory: table.max_memory_mib << 20,
         file_size: table.max_file_mib << 20,
@@ -116,13 +116,13 @@ impl Enclosure {
         made.link = std::fs::read(worktree.path().join(".git").as_path()).ok();
         let wanted = definition.boundaries.sandbox.enabled;
         match cage(&site.env, &site.config.sandbox).await {
-            Ok(cage) if wanted || programs.iter().any(|program| program.caged) => {
+            Ok(cage) if wanted || programs.iter().any(|program| program.sandboxed) => {
                 made.open_ways(run, site, &cage)?;
                 made.cargo_home(site).await.map_err(|error| failed(error.to_string()))?;
                 let mut objects = Vec::new();
                 if cage.can_show_otherwise() {
                     let identity = site.identity().await.map_err(|error| failed(error.to_string()))?;
-                    let own = worktree.caged_git(&made.folder, &identity, &base(run, site)).await;
+                    let own = worktree.sandbox_git(&made.folder, &identity, &base(run, site)).await;
                     let own = own.map_err(|error| failed(error.to_string()))?;
                     made.git = Some(own.0);
                     objects = own.1;
@@ -139,7 +139,7 @@ impl Enclosure {
                     let text = format!(
                         "Commands run without a cage, with your own rights: {why}. `agentd doctor` says more."
                     );
-                    run.warn("no_cage", text);
+                    run.warn("no_sandbox", text);
                 }
                 made.without = Some(why);
             }
@@ -203,7 +203,7 @@ impl Enclosure {
     async fn enclose(
         &mut self,
         site: &Site,
-        cage: Cage,
+        cage: Mechanism,
         readable: Vec<AbsPath>,
         sandbox: &Sandbox,
     ) -> Result<(), Stop> {
@@ -212,23 +212,23 @@ impl Enclosure {
         let tools = tools.map_err(|error| Stop::new(StopDetail::Internal, error.to_string()))??;
         let mut environment = self.environment(&site.env, "home");
         environment.extend(self.commands.environment.iter().cloned());
-        self.caged = Some(Caged {
+        self.caged = Some(ProcessSandbox {
             walls: self.walls(site, (readable, tools), sandbox),
             environment,
             asked: self.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
-            cage,
+            mechanism: cage,
         });
         Ok(())
     }
 
     /// The cage of agentd's own commands: built-in tools, checks, verify commands.
-    pub fn caged(&self, sandbox: &Sandbox) -> Option<&Caged> {
+    pub fn caged(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
         self.caged.as_ref().filter(|_| sandbox.enabled)
     }
 
     /// The cage of an agent program: a home of its own, and what it is let reach. `place` = its own among the run's.
-    pub fn caged_agent(&self, place: usize, program: &AgentProgram, site: &Site) -> Option<Caged> {
-        let mut caged = self.caged.clone().filter(|_| program.caged)?;
+    pub fn caged_agent(&self, place: usize, program: &AgentProgram, site: &Site) -> Option<ProcessSandbox> {
+        let mut caged = self.caged.clone().filter(|_| program.sandboxed)?;
         let way = self.agents.get(place)?;
         caged.walls.network = way.network.clone();
         caged.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
@@ -240,7 +240,7 @@ impl Enclosure {
     }
 
     /// The same cage with nothing of the work to be written in it, for a step that only plans.
-    pub fn reading(&self, mut caged: Caged) -> Caged {
+    pub fn reading(&self, mut caged: ProcessSandbox) -> ProcessSandbox {
         let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
             .chain(self.git.as_ref().map(|own| own.dir().clone()))
             .collect();
@@ -265,8 +265,8 @@ impl Enclosure {
             words.into_iter().collect()
         };
         SandboxFacts {
-            name: caged.cage.name().to_owned(),
-            lacks: caged.cage.lacks(),
+            name: caged.mechanism.name().to_owned(),
+            lacks: caged.mechanism.lacks(),
             command_hosts: match self.commands.network {
                 Network::None => Vec::new(),
                 Network::Proxy(_) | Network::All => definition.boundaries.sandbox.network.words(),
@@ -292,7 +292,7 @@ impl Enclosure {
     }
 
     /// Opens what the definition lets its programs reach.
-    fn open_ways(&mut self, run: &Run<'_>, site: &Site, cage: &Cage) -> Result<(), Stop> {
+    fn open_ways(&mut self, run: &Run<'_>, site: &Site, cage: &Mechanism) -> Result<(), Stop> {
         let failed = |error: ProxyError| Stop::new(StopDetail::Internal, format!("{error}."));
         let definition = &run.plan.loaded.definition;
         let list = |key: &str| format!("runner.{key} of the agent \"{}\"", definition.name);
@@ -308,7 +308,7 @@ impl Enclosure {
             }
         }
         for (place, program) in run.plan.executors.programs().iter().enumerate() {
-            let way = if program.caged {
+            let way = if program.sandboxed {
                 let endpoints =
                     way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;
                 let list = list("agentd.program.network");

@@ -426,7 +426,7 @@ async fn startable(program: &AgentProgram, agent: &str, site: &Site) -> Result<(
     }
     way_out::endpoints(&site.config, &program.endpoints)?;
     let lists = matches!(program.network, Egress::Hosts(_)) || !program.endpoints.is_empty();
-    if program.caged && (table.mode != SandboxMode::Off || lists) {
+    if program.sandboxed && (table.mode != SandboxMode::Off || lists) {
         let cage = enclosure::cage(&site.env, table).await;
         let usable = cage.and_then(|cage| match cage.can_proxy() {
             Err(why) if lists => Err(format!("it cannot hold lists of hosts, since {why}")),

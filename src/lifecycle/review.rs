@@ -21,8 +21,8 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
-use crate::git::brought::{Bringing, Brought, BroughtKind, Inspect};
 use crate::git::error::GitError;
+use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
 use crate::git::worktree::{LARGEST_FILE, Worktree};
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -81,7 +81,7 @@ async fn bringing(
     site: &Site,
     worktree: &Worktree,
     (what, known): ((&CommitId, Option<&str>), &[CommitId]),
-) -> Result<Bringing, GitError> {
+) -> Result<Outgoing, GitError> {
     let scan = SecretScan::new(&run.plan.redactor);
     let inspect: Inspect = Arc::new(move |lines| {
         let marked = |certainty, rule: String| match certainty {
@@ -92,7 +92,7 @@ async fn bringing(
     });
     // What is over the cap is refused unseen.
     let most = site.config.commit.max_bytes.saturating_add(LARGEST_FILE);
-    worktree.bringing(what, known, (most, inspect)).await
+    worktree.outgoing(what, known, (most, inspect)).await
 }
 
 /// Something that may not leave.
@@ -108,7 +108,7 @@ async fn problems(
     run: &Run<'_>,
     site: &Site,
     (worktree, words): (&Worktree, &Words),
-    bringing: &Bringing,
+    bringing: &Outgoing,
 ) -> Result<Vec<Problem>, GitError> {
     let mut found = Vec::new();
     let mut problem = |path: &str, commit: Option<&CommitId>, why: String| {
@@ -137,7 +137,7 @@ async fn problems(
             note(told("it says where Git LFS sends files; only a person may change it".to_owned()));
         }
         if is_named(&change.path, ".gitmodules")
-            && change.kind == BroughtKind::File
+            && change.kind == OutgoingKind::File
             && change.bytes <= LARGEST_FILE
         {
             for why in site.checkout.refused_submodules(&change.blob).await? {
@@ -145,7 +145,7 @@ async fn problems(
             }
         }
     }
-    let made = bringing.changes.iter().filter(|change| change.kind == BroughtKind::File);
+    let made = bringing.changes.iter().filter(|change| change.kind == OutgoingKind::File);
     let made: Vec<&str> = made.map(|change| change.path.as_str()).collect();
     for path in worktree.whole_under_lfs(&made).await? {
         let why = "it is under Git LFS (.gitattributes), and git would get the whole file: git-lfs is not installed here, or \
@@ -171,7 +171,7 @@ async fn problems(
     Ok(found)
 }
 
-fn too_large(change: &Brought, caps: &CommitTable, words: &Words) -> Option<String> {
+fn too_large(change: &OutgoingChange, caps: &CommitTable, words: &Words) -> Option<String> {
     if change.bytes > LARGEST_FILE {
         return Some(format!("{} bytes, more than the {LARGEST_FILE} of any file", change.bytes));
     }
@@ -189,7 +189,7 @@ fn too_large(change: &Brought, caps: &CommitTable, words: &Words) -> Option<Stri
     })
 }
 
-fn over_the_caps(changes: &[Brought], caps: &CommitTable) -> Vec<String> {
+fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> {
     let files = changes.iter().map(|change| change.path.as_str()).collect::<BTreeSet<_>>().len() as u64;
     let lines: u64 = changes.iter().map(|change| change.lines).sum();
     let bytes = changes.iter().fold(0u64, |sum, change| sum.saturating_add(change.bytes));
@@ -209,7 +209,7 @@ async fn denied(
     run: &Run<'_>,
     site: &Site,
     worktree: &Worktree,
-    changes: &[Brought],
+    changes: &[OutgoingChange],
 ) -> Result<Vec<Problem>, GitError> {
     let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
     let policy = run.plan.policy.clone().in_worktree(root);
@@ -233,16 +233,16 @@ async fn denied(
 }
 
 /// The names that a change has, here and on other machines, and what it opens a way to.
-fn asked_about(change: &Brought) -> Vec<String> {
+fn asked_about(change: &OutgoingChange) -> Vec<String> {
     let mut paths = vec![change.path.clone()];
     match &change.kind {
         // Rules name what is in a folder: what stands in its place has its content.
-        BroughtKind::Link(behind) => {
+        OutgoingKind::Link(behind) => {
             paths.push(format!("{}/any", change.path));
             paths.extend(behind.iter().cloned());
         }
-        BroughtKind::Submodule => paths.push(format!("{}/any", change.path)),
-        BroughtKind::File | BroughtKind::Gone => {}
+        OutgoingKind::Submodule => paths.push(format!("{}/any", change.path)),
+        OutgoingKind::File | OutgoingKind::Gone => {}
     }
     // Where names end with dots or spaces, some file systems drop them.
     let folded: Vec<String> = paths

@@ -22,7 +22,7 @@ use crate::engine::journal::{Journal, JournalError};
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::worktree::Worktree;
 use crate::store::journal_file::FileJournal;
-use crate::sys::cage::Caged;
+use crate::sys::sandbox::ProcessSandbox;
 
 /// Variable in the environment of each process that a run starts; its value is the run's id.
 pub const RUN_MARK: &str = "AGENTD_RUN";
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
     }
 
     /// The cage of agentd's own commands, where there is one.
-    pub fn caged(&self) -> Option<&Caged> {
+    pub fn caged(&self) -> Option<&ProcessSandbox> {
         self.enclosure()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
     }
 

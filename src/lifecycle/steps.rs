@@ -10,7 +10,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::engine::stop::StopState;
-use crate::git::caged::Taken;
+use crate::git::sandbox_git::Taken;
 
 /// Visits steps until the flow ends.
 pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop, JournalError> {

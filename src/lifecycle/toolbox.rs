@@ -42,7 +42,7 @@ impl Toolbox {
             environment: run.child_environment(),
             clock: site.clock.clone(),
             cancel: cancel.clone(),
-            caged: run.caged().cloned(),
+            sandbox: run.caged().cloned(),
             page_lines,
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Env;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::sys::cage;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox;
 
 /// Managers: the variable that names their folder, and where it usually is.
 const MANAGERS: [(&str, &str); 6] = [
@@ -88,7 +88,7 @@ pub fn readable(env: &Env, further: &[String]) -> Result<Readable, Stop> {
     let absolute = |place: PathBuf| AbsPath::new(place).ok();
     let places: Vec<PathBuf> = all.into_iter().filter(|place| place.exists()).collect();
     let hidden =
-        places.iter().flat_map(|place| cage::credentials_below(place)).filter_map(absolute).collect();
+        places.iter().flat_map(|place| sandbox::credentials_below(place)).filter_map(absolute).collect();
     Ok(Readable { places: places.into_iter().filter_map(absolute).collect(), hidden })
 }
 

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use super::enclosure::Enclosure;
 use crate::engine::workplace;
-use crate::git::caged::Base;
+use crate::git::sandbox_git::Base;
 use crate::git::worktree::LARGEST_FILE;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;

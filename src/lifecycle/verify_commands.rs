@@ -15,9 +15,9 @@ use crate::domain::event::{Event, VerifyCommand};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
-use crate::sys::cage::{self, Caged};
 use crate::sys::clock::Stopwatch;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// Bytes of each stream of a verify command that are kept.
 const OUTPUT_CAP: usize = 256 * 1024;
@@ -150,7 +150,7 @@ async fn verify_one(
         stderr_bytes: stderr.total,
         tail,
         output: artifact.path,
-        sandbox: cage::name(run.caged()).to_owned(),
+        sandbox: sandbox::name(run.caged()).to_owned(),
         tree_before,
         tree_after,
     })
@@ -171,7 +171,7 @@ pub fn spec(
     worktree: &Worktree,
     environment: Vec<(OsString, OsString)>,
     longest: Duration,
-    caged: Option<&Caged>,
+    caged: Option<&ProcessSandbox>,
 ) -> ProcessSpec {
     let (program, args) =
         argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
@@ -180,7 +180,7 @@ pub fn spec(
         .envs(environment)
         .timeout(longest)
         .output_cap(OUTPUT_CAP);
-    cage::wrap(caged, spec)
+    sandbox::wrap(caged, spec)
 }
 
 /// Whether a red command is red on the origin's commit, too: then it is not this run that broke it. `None` = it could not

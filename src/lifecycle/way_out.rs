@@ -12,8 +12,8 @@ use crate::domain::egress::{Egress, HostRule};
 use crate::domain::stop::StopDetail;
 use crate::proxy::rules::{Endpoint, HELD, Rules};
 use crate::proxy::{Proxy, ProxyError};
-use crate::sys::cage::{Network, PROXY_PORT};
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::{Network, PROXY_PORT};
 
 /// Names that programs reach without a proxy: their own.
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];

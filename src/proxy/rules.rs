@@ -6,7 +6,7 @@ use http::HeaderMap;
 use reqwest::Url;
 
 use crate::domain::egress::{HostRule, is_own};
-use crate::sys::cage::PROXY_PORT;
+use crate::sys::sandbox::PROXY_PORT;
 
 /// What programs are given in the place of a key.
 pub const HELD: &str = "held-by-agentd";

@@ -19,10 +19,10 @@ use super::hello;
 use super::meter::{Meter, asks_a_model};
 use super::rules::{Rules, resolve};
 use crate::domain::egress::split;
-use crate::sys::cage::PROXY_PORT;
 use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::PROXY_PORT;
 use crate::sys::socket;
 use crate::sys::tls;
 

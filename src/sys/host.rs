@@ -30,7 +30,7 @@ impl Host {
 }
 
 /// Closes this process's memory and environment to other programs of the same user (Linux): a command that an agent runs
-/// cannot read the tokens in `/proc/<pid>/environ`. Best effort; what holds for every user is the cage.
+/// cannot read the tokens in `/proc/<pid>/environ`. Best effort; what holds for every user is the sandbox.
 pub fn close_memory() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {

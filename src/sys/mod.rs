@@ -8,7 +8,7 @@ mod child;
 pub mod process;
 pub mod descriptors;
 pub mod egress_log;
-pub mod cage;
+pub mod sandbox;
 pub mod shutdown;
 pub mod host;
 pub mod holder_format;

@@ -1,7 +1,7 @@
-//! Talks over named pipes, for cages in which nobody can make a socket: a bell that is rung with a name, and two pipes of
+//! Talks over named pipes, for sandboxes in which nobody can make a socket: a bell that is rung with a name, and two pipes of
 //! that name for each talk.
 //!
-//! The folder is the caged program's to write. So who listens trusts nothing in it: it keeps the folder and the bell open,
+//! The folder is the program's to write, which stands in the sandbox. So who listens trusts nothing in it: it keeps the folder and the bell open,
 //! opens what a ring names by that folder without following links, and talks over pipes only.
 #![cfg(target_os = "linux")]
 

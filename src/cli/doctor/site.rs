@@ -28,8 +28,8 @@ use crate::lifecycle::recovery::{Left, clear_left};
 use crate::lifecycle::site::Site;
 use crate::llm::Providers;
 use crate::llm::availability::Availability;
-use crate::sys::cage;
 use crate::sys::clock::Clock;
+use crate::sys::sandbox;
 
 /// What programs are called among the findings.
 const PROGRAM: &str = "program";
@@ -126,9 +126,9 @@ fn program_found(program: &AgentProgram, site: &Site) -> Finding {
     let named = program.argv.first().map(String::as_str).unwrap_or_default();
     let path = OsString::from(site.env.get("PATH").unwrap_or_default());
     let below = Path::new(named).components().count() > 1 && Path::new(named).is_relative();
-    let found = if below { Some(named.into()) } else { cage::which(named.as_ref(), &path) };
+    let found = if below { Some(named.into()) } else { sandbox::which(named.as_ref(), &path) };
     match found {
-        Some(found) if program.caged => {
+        Some(found) if program.sandboxed => {
             Finding::ok(PROGRAM, format!("{word}: {}, in the cage", found.display()))
         }
         Some(found) => Finding::warning(

@@ -22,10 +22,10 @@ use crate::lifecycle::enclosure::Enclosure;
 use crate::lifecycle::site::Site;
 use crate::lifecycle::telling::command_line;
 use crate::llm::Providers;
-use crate::sys::cage;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Exit, ProcessError};
+use crate::sys::sandbox;
 
 const VERIFY: &str = "verify";
 /// Tokens that a model may answer with. Some wires take no fewer.
@@ -80,7 +80,7 @@ async fn try_all(
     let enclosure = Enclosure::for_trial(site, tree.worktree(), place, sandbox).await?;
     let caged = enclosure.caged(sandbox);
     tree.enclose(caged, site);
-    let place = match cage::name(caged) {
+    let place = match sandbox::name(caged) {
         "none" => format!("on {branch}, without a sandbox"),
         name => format!("on {branch}, in {name}"),
     };

@@ -17,7 +17,7 @@ use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
 use crate::config::{Config, ConfigError, Env, Source};
 use crate::definition::scaffold::RESOLVER;
-use crate::sys::{cage, files};
+use crate::sys::{files, sandbox};
 
 pub(super) mod kinds;
 mod models;
@@ -63,7 +63,7 @@ impl Found {
         let path = OsString::from(env.get("PATH").unwrap_or_default());
         let mut missing: Vec<String> = Vec::new();
         if let Some(program) = self.backend.map(|backend| models::words(backend).1)
-            && cage::which(program.as_ref(), &path).is_none()
+            && sandbox::which(program.as_ref(), &path).is_none()
         {
             missing.push(program.to_owned());
         }
@@ -72,7 +72,7 @@ impl Found {
             let own = argv.iter().find(|word| *word != "env" && !word.contains('='));
             // What has a slash is the repository's, or made by the set-up.
             let Some(program) = own.filter(|program| !program.contains('/')) else { continue };
-            if cage::which(program.as_ref(), &path).is_none() && !missing.contains(program) {
+            if sandbox::which(program.as_ref(), &path).is_none() && !missing.contains(program) {
                 missing.push(program.clone());
             }
         }

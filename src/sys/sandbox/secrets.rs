@@ -185,7 +185,7 @@ fn look_through(folder: &Path, contents: bool, found: &mut Vec<PathBuf>, left: &
     }
 }
 
-/// Whether every user of the machine may read it: what is not meant for them is not meant for a cage. A link counts where
+/// Whether every user of the machine may read it: what is not meant for them is not meant for a sandbox. A link counts where
 /// it leads.
 #[cfg(unix)]
 fn is_for_everyone(meta: &Metadata) -> bool {

@@ -8,11 +8,11 @@ use std::fs;
 use git2::{DiffOptions, ObjectType, Odb, Oid};
 
 use super::checkout::Checkout;
-use super::compared::compared;
 use super::error::GitError;
 use super::program::Identity;
 use super::remote::Remote;
 use super::submodules::plain_head;
+use super::tree_diff::compared;
 use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
@@ -48,7 +48,7 @@ impl Base {
 
 /// An agent's own git directory.
 #[derive(Debug, Clone)]
-pub struct CagedGit {
+pub struct SandboxGit {
     dir: AbsPath,
     link: AbsPath,
 }
@@ -64,7 +64,7 @@ pub enum Taken {
     Left(String),
 }
 
-impl CagedGit {
+impl SandboxGit {
     /// The directory.
     pub fn dir(&self) -> &AbsPath {
         &self.dir
@@ -96,13 +96,13 @@ impl Worktree {
     /// Makes an agent's git directory in `folder`, standing where the worktree stands. Beside the issue's branch it shows
     /// the origin branch, both as they are on the remote, and tags. Gives too what it must be able to read: the
     /// repository's objects.
-    pub async fn caged_git(
+    pub async fn sandbox_git(
         &self,
         folder: &AbsPath,
         identity: &Identity,
         base: &Base,
-    ) -> Result<(CagedGit, Vec<AbsPath>), GitError> {
-        let caged = CagedGit { dir: folder.join("git"), link: folder.join("git-link") };
+    ) -> Result<(SandboxGit, Vec<AbsPath>), GitError> {
+        let own = SandboxGit { dir: folder.join("git"), link: folder.join("git-link") };
         let common = self.checkout().common_dir().clone();
         let (head_text, index) = (self.head_text()?, self.git_dir().join("index"));
         let head = self.head().await?;
@@ -111,7 +111,7 @@ impl Worktree {
             None => None,
         };
         let tags = self.checkout().tags().await?;
-        let (made, root, identity) = (caged.clone(), self.path().clone(), identity.clone());
+        let (made, root, identity) = (own.clone(), self.path().clone(), identity.clone());
         let (base, branch) = (base.clone(), self.branch().clone());
         let excluded = self.exclude_patterns().await?;
         let work = move || -> Result<Vec<AbsPath>, GitError> {
@@ -148,26 +148,26 @@ impl Worktree {
         };
         let objects =
             tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))??;
-        Ok((caged, objects))
+        Ok((own, objects))
     }
 
     /// Makes, in `folder`, a git directory that shows the repository as it will be once the work of the issue is pushed and
-    /// merged: the origin branch and the issue's, here and on the remote, stand at the work's last commit. `caged` = where
+    /// merged: the origin branch and the issue's, here and on the remote, stand at the work's last commit. `own` = where
     /// the agent's own commits are.
     pub async fn published_git(
         &self,
         folder: &AbsPath,
         base: &Base,
-        caged: Option<&CagedGit>,
+        own: Option<&SandboxGit>,
     ) -> Result<AbsPath, GitError> {
-        let head = match caged.and_then(|caged| plain_head(&caged.dir)) {
+        let head = match own.and_then(|own| plain_head(&own.dir)) {
             Some(head) => head,
             None => self.head().await?.unwrap_or_else(|| base.commit.clone()),
         };
         let dir = folder.join("published-git");
-        let index = caged.map_or_else(|| self.git_dir().clone(), |caged| caged.dir.clone()).join("index");
+        let index = own.map_or_else(|| self.git_dir().clone(), |own| own.dir.clone()).join("index");
         let mut borrowed = alternates(self.checkout().common_dir());
-        borrowed.extend(caged.map(|caged| format!("{}\n", caged.dir.join("objects"))));
+        borrowed.extend(own.map(|own| format!("{}\n", own.dir.join("objects"))));
         let excluded = self.exclude_patterns().await?;
         let (made, root, base, branch) =
             (dir.clone(), self.path().clone(), base.clone(), self.branch().clone());
@@ -194,15 +194,15 @@ impl Worktree {
 
     /// Takes the commits that an agent made in its own directory onto the branch (D13). Nothing of its configuration is
     /// read; every object is hashed again.
-    pub async fn take_commits(&self, caged: &CagedGit) -> Result<Taken, GitError> {
+    pub async fn take_commits(&self, own: &SandboxGit) -> Result<Taken, GitError> {
         let Some(before) = self.head().await? else { return Ok(Taken::None) };
-        let Some(after) = plain_head(&caged.dir) else {
+        let Some(after) = plain_head(&own.dir) else {
             return Ok(Taken::Left("the agent's own git directory has no readable HEAD".to_owned()));
         };
         if after == before {
             return Ok(Taken::None);
         }
-        let (source, base, wanted) = (caged.clone(), before.clone(), after.clone());
+        let (source, base, wanted) = (own.clone(), before.clone(), after.clone());
         let borrowed = alternates(self.checkout().common_dir());
         let checkout: &Checkout = self.checkout();
         let left = checkout
@@ -301,11 +301,11 @@ fn alternates(common: &AbsPath) -> String {
 
 /// Copies what only the agent's directory has. The error is a sentence for people. `borrowed`: where agentd let it borrow
 /// objects from; another repository of this machine would be read with agentd's rights.
-fn copy_objects(caged: &CagedGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
-    if !caged.is_plain() {
+fn copy_objects(from: &SandboxGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
+    if !from.is_plain() {
         return Err("its git directory holds links".to_owned());
     }
-    let list = caged.dir.join(ALTERNATES);
+    let list = from.dir.join(ALTERNATES);
     let known = list.as_path().metadata().is_ok_and(|meta| meta.len() == borrowed.len() as u64)
         && fs::read(list.as_path()).is_ok_and(|now| now == borrowed.as_bytes());
     if !known {
@@ -313,7 +313,7 @@ fn copy_objects(caged: &CagedGit, borrowed: &str, own: &Odb<'_>) -> Result<(), S
     }
     let words = |error: git2::Error| error.message().to_owned();
     let source = Odb::new().map_err(words)?;
-    let path = caged.dir.join("objects").to_string();
+    let path = from.dir.join("objects").to_string();
     source.add_disk_alternate(&path).map_err(words)?;
     let mut found = Vec::new();
     source

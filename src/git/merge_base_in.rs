@@ -26,7 +26,7 @@ pub enum Forward {
 impl Worktree {
     /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
     /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
-    pub async fn take_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
+    pub async fn merge_base_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
             self.merge(commit, author).await?;
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use git2::{Delta, DiffOptions, ObjectType, Oid, Repository, Tree};
 
 use super::checkout::{commit_id, oid};
-use super::compared::compared;
 use super::error::GitError;
+use super::tree_diff::compared;
 use super::worktree::{LARGEST_FILE, Worktree};
 use crate::domain::name::CommitId;
 
@@ -26,13 +26,13 @@ pub type Inspect = Arc<dyn Fn(&[(u32, &str)]) -> Vec<(u32, String)> + Send + Syn
 
 /// One change of one path in one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brought {
+pub struct OutgoingChange {
     /// Relative to the worktree, with `/`.
     pub path: String,
     /// The commit; `None` = not committed yet.
     pub commit: Option<CommitId>,
     /// What stands there now.
-    pub kind: BroughtKind,
+    pub kind: OutgoingKind,
     /// Its blob, as text; empty where it is gone.
     pub blob: String,
     /// Bytes of it.
@@ -49,7 +49,7 @@ pub struct Brought {
 
 /// What stands at a changed path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BroughtKind {
+pub enum OutgoingKind {
     /// A file.
     File,
     /// A symbolic link, with the paths that stand behind it in the same tree, as they read through it.
@@ -62,9 +62,9 @@ pub enum BroughtKind {
 
 /// All of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bringing {
+pub struct Outgoing {
     /// Changes, commit by commit.
-    pub changes: Vec<Brought>,
+    pub changes: Vec<OutgoingChange>,
     /// Texts of the commits that bring them, with author and committer.
     pub messages: Vec<(CommitId, String)>,
 }
@@ -72,19 +72,19 @@ pub struct Bringing {
 impl Worktree {
     /// What the commits of `head` bring that are in the history of none of `known`, and with `tree` what a commit of that tree
     /// on it would. A file that is as in one of `known` is brought by nobody. `most`: bytes that are opened at all.
-    pub async fn bringing(
+    pub async fn outgoing(
         &self,
         (head, tree): (&CommitId, Option<&str>),
         known: &[CommitId],
         (most, inspect): (u64, Inspect),
-    ) -> Result<Bringing, GitError> {
+    ) -> Result<Outgoing, GitError> {
         let head = head.clone();
         let merging = self.merge_head();
         let (tree, known) = (tree.map(str::to_owned), known.to_vec());
         self.checkout()
             .library(move |repository| {
                 let mut look =
-                    Look { repository, known: Vec::new(), left: most, inspect, all: Bringing::default() };
+                    Look { repository, known: Vec::new(), left: most, inspect, all: Outgoing::default() };
                 let mut walk = repository.revwalk()?;
                 walk.set_sorting(git2::Sort::TOPOLOGICAL | git2::Sort::REVERSE)?;
                 walk.push(oid(&head)?)?;
@@ -116,7 +116,7 @@ struct Look<'r> {
     known: Vec<Tree<'r>>,
     left: u64,
     inspect: Inspect,
-    all: Bringing,
+    all: Outgoing,
 }
 
 /// One side of a change.
@@ -234,11 +234,11 @@ impl Look<'_> {
         (is_new, now): (bool, Option<Entry>),
         old: &HashSet<&str>,
         commit: Option<&CommitId>,
-    ) -> Result<Brought, GitError> {
-        let mut brought = Brought {
+    ) -> Result<OutgoingChange, GitError> {
+        let mut brought = OutgoingChange {
             path,
             commit: commit.cloned(),
-            kind: BroughtKind::Gone,
+            kind: OutgoingKind::Gone,
             blob: String::new(),
             bytes: 0,
             is_new,
@@ -249,7 +249,7 @@ impl Look<'_> {
         let Some(now) = now else { return Ok(brought) };
         brought.blob = now.id.to_string();
         if now.mode == SUBMODULE {
-            brought.kind = BroughtKind::Submodule;
+            brought.kind = OutgoingKind::Submodule;
             return Ok(brought);
         }
         let (length, _) = self.repository.odb()?.read_header(now.id)?;
@@ -258,9 +258,9 @@ impl Look<'_> {
         let bytes = self.read(now.id, &mut left);
         self.left = left;
         brought.kind = match (now.mode, &bytes) {
-            (LINK, Some(target)) => BroughtKind::Link(behind(self.repository, tree, &brought.path, target)),
-            (LINK, None) => BroughtKind::Link(Vec::new()),
-            _ => BroughtKind::File,
+            (LINK, Some(target)) => OutgoingKind::Link(behind(self.repository, tree, &brought.path, target)),
+            (LINK, None) => OutgoingKind::Link(Vec::new()),
+            _ => OutgoingKind::File,
         };
         let Some(bytes) = bytes else {
             brought.binary = true;

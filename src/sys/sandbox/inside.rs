@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::order_format::{Limits, Network, Order};
 use super::{filter, group, landlock, relay};
 
-/// The first argument by which agentd's program knows that it stands in a cage.
+/// The first argument by which agentd's program knows that it stands in a sandbox.
 pub(super) const WORD: &str = "__cage";
 
 /// Exit codes by which shells say that a command could not be run.
@@ -22,7 +22,7 @@ const NOT_FOUND: i32 = 127;
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
 /// For the first line of `main`: becomes the command where it was started for that; else remembers where the program
-/// is. A process that never calls this has cages without limits and without a proxy.
+/// is. A process that never calls this has sandboxes without limits and without a proxy.
 pub fn enter_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == WORD) {
@@ -48,7 +48,7 @@ fn enter(mut args: impl Iterator<Item = OsString>) -> (i32, String) {
         return (NOT_RUN, format!("{WORD} is for agentd's own use"));
     };
     if let Err((what, error)) = prepare(&order) {
-        return (NOT_RUN, format!("the cage cannot be closed: {what}: {error}"));
+        return (NOT_RUN, format!("the sandbox cannot be closed: {what}: {error}"));
     }
     let words = std::iter::once(program.clone()).chain(args);
     let words: Result<Vec<CString>, _> = words.map(|word| CString::new(word.as_bytes())).collect();

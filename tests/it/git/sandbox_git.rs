@@ -16,7 +16,7 @@ async fn d104_the_origin_branch_the_remote_and_tags_are_there() {
     let remote = ground.origin().await;
     let tree = ground.prepare_with(7, &remote).await.unwrap().worktree;
     let base = ground.base(Some(&remote)).await;
-    let (caged, _) = tree.caged_git(&ground.at("~/cage"), &identity(), &base).await.unwrap();
+    let (caged, _) = tree.sandbox_git(&ground.at("~/cage"), &identity(), &base).await.unwrap();
     let dir = caged.dir().to_string();
     let git = async |args: &[&str]| {
         let args: Vec<&str> = ["--git-dir", dir.as_str()].iter().chain(args).copied().collect();
@@ -41,7 +41,7 @@ async fn d105_once_published_the_origin_branch_and_the_upstream_stand_at_the_wor
     let tree = ground.prepare_with(7, &remote).await.unwrap().worktree;
     let base = ground.base(Some(&remote)).await;
     let folder = ground.at("~/cage");
-    let (caged, _) = tree.caged_git(&folder, &identity(), &base).await.unwrap();
+    let (caged, _) = tree.sandbox_git(&folder, &identity(), &base).await.unwrap();
     let own = caged.dir().to_string();
     ground.write(".worktrees/issue-7/new.txt", "new\n");
     ground.git_in(tree.path(), &["--git-dir", &own, "add", "new.txt"]).await;

@@ -1,4 +1,4 @@
-//! What agentd tells its own program that stands between the cage and a command: one argument, in JSON.
+//! What agentd tells its own program that stands between the sandbox and a command: one argument, in JSON.
 
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ pub enum Network {
 }
 
 impl Order {
-    /// As one argument. Paths that are no Unicode text are not to be had in a cage.
+    /// As one argument. Paths that are no Unicode text are not to be had in a sandbox.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A cage as bubblewrap makes it: what is not named is not there.
+//! A sandbox as bubblewrap makes it: what is not named is not there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use super::{FILTER_NUMBER, Network, SYSTEM, Walls};
 use crate::sys::process::ProcessSpec;
 
 /// Where agentd's own program and the proxy's socket stand inside.
-const OWN_PROGRAM: &str = "/run/agentd-cage/agentd";
-const OWN_SOCKET: &str = "/run/agentd-cage/proxy";
+const OWN_PROGRAM: &str = "/run/agentd-sandbox/agentd";
+const OWN_SOCKET: &str = "/run/agentd-sandbox/proxy";
 /// What the kernel lets root write whatever capabilities it has, the root of a user namespace included; bubblewrap itself
 /// leaves out what it takes to be read-only already.
 const KERNEL_SETTINGS: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];

@@ -1,5 +1,5 @@
 //! The attack corpus through a caged program, in either cage: what it may not read, write, reach, leave behind, or make
-//! run in the host. `tests/data/cage/attacks.toml` has the attacks; `attacks/sandbox.rs` has more of them, run by this.
+//! run in the host. `tests/data/sandbox/attacks.toml` has the attacks; `attacks/sandbox.rs` has more of them, run by this.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::bench::{fixer, journal, no_cage, no_landlock, script};
+use super::bench::{fixer, journal, no_landlock, no_sandbox, script};
 use crate::outside::world::World;
 
 /// The attacks of this file's own tests.
-pub const CORPUS: &str = include_str!("../../data/cage/attacks.toml");
+pub const CORPUS: &str = include_str!("../../data/sandbox/attacks.toml");
 /// A secret as the canaries of this test hold it.
 const CANARY: &str = "canary-7f3a9c-secret";
 /// What every attack that leaves something running gives it as argument; each test makes its own of it, since others run
@@ -431,8 +431,8 @@ fn kernel_settings() -> Vec<(PathBuf, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d56_no_attack_gets_out_of_bubblewrap() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     attack("auto", CORPUS).await;

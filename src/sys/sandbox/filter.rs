@@ -18,18 +18,18 @@ pub(super) enum Sockets {
     None,
 }
 
-/// What differs between cages.
+/// What differs between sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Filter {
     /// Which sockets may be made.
     pub sockets: Sockets,
-    /// Shared memory and queues of System V and POSIX: only where they are the cage's own.
+    /// Shared memory and queues of System V and POSIX: only where they are the sandbox's own.
     pub own_ipc: bool,
     /// Limits and priorities of processes by their number: only where there are no others.
     pub own_processes: bool,
 }
 
-/// Of bubblewrap's cage, whose namespaces hold the rest.
+/// Of bubblewrap's sandbox, whose namespaces hold the rest.
 pub(super) const INSIDE_BUBBLEWRAP: Filter =
     Filter { sockets: Sockets::UnixAndInternet, own_ipc: true, own_processes: true };
 
@@ -67,7 +67,7 @@ const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Of open: a mode is given only with one of them.
 const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 
-/// What no program of a cage has a use for.
+/// What no program of a sandbox has a use for.
 const REFUSED: [libc::c_long; 40] = [
     // Namespaces and mounts.
     libc::SYS_setns,

@@ -1,4 +1,4 @@
-//! The way from a cage to agentd's proxy: a port of the cage's own loopback, carried over a socket that was let in.
+//! The way from a sandbox to agentd's proxy: a port of the sandbox's own loopback, carried over a socket that was let in.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
 /// Listens, and leaves a process behind that carries connections. It is nobody's child that the command would wait for,
-/// and ends with the cage.
+/// and ends with the sandbox.
 #[expect(unsafe_code, reason = "the process has one thread, so that its copy may do anything")]
 pub(super) fn start(socket: &Path) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, super::PROXY_PORT))?;

@@ -1,4 +1,4 @@
-//! The cage around programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named is not there.
+//! The sandbox around programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named is not there.
 //!
 //! Inside there are the system's programs, read-only and without its secrets; the worktree and a private folder, writable;
 //! a home of its own; no other process, and of the network what is allowed. Its end is the end of everything in it.
@@ -31,7 +31,7 @@ use super::egress_log::EgressLog;
 use super::paths::AbsPath;
 use super::process::{self, ProcessSpec};
 
-/// Port of the cage's own loopback at which agentd's proxy is reached.
+/// Port of the sandbox's own loopback at which agentd's proxy is reached.
 pub const PROXY_PORT: u16 = 3128;
 
 /// The system's folders that are there, where the machine has them.
@@ -44,9 +44,9 @@ const TOOL_FOLDERS: [&str; 2] = ["CARGO_HOME", "RUSTUP_HOME"];
 /// Files of such folders that hold credentials.
 const TOOL_SECRETS: [&str; 3] = ["credentials.toml", "credentials", "settings.toml.bak"];
 
-/// A cage that works on this machine.
+/// A sandbox mechanism that works on this machine: bubblewrap or Landlock.
 #[derive(Debug, Clone)]
-pub struct Cage {
+pub struct Mechanism {
     kind: Kind,
     /// agentd's own program, where it can be started inside: it sets limits and brings the proxy in.
     own: Option<PathBuf>,
@@ -65,7 +65,7 @@ enum Kind {
     Landlock { namespaces: bool },
 }
 
-/// Which cage is asked for.
+/// Which mechanism is asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The best that works.
@@ -108,18 +108,18 @@ pub enum Network {
     All,
 }
 
-impl Cage {
-    /// Looks for a cage that works here, with the given `PATH`. The error says why there is none, in a sentence.
+impl Mechanism {
+    /// Looks for a sandbox that works here, with the given `PATH`. The error says why there is none, in a sentence.
     pub async fn find(path: &OsStr, choice: Choice) -> Result<Self, String> {
         if !cfg!(target_os = "linux") {
-            return Err("the cage exists on Linux only".to_owned());
+            return Err("the sandbox exists on Linux only".to_owned());
         }
         let bubblewrap = match choice {
             Choice::Landlock => Err(String::new()),
             Choice::Any | Choice::Bubblewrap => Self::bubblewrap(path).await,
         };
         match (bubblewrap, choice) {
-            (Ok(cage), _) => Ok(cage),
+            (Ok(sandbox), _) => Ok(sandbox),
             (Err(why), Choice::Bubblewrap) => Err(why),
             (Err(_), Choice::Landlock) => Self::landlock(path).await,
             (Err(why), Choice::Any) => {
@@ -402,7 +402,7 @@ impl Cage {
         let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
         let (temporary, others): (Vec<_>, Vec<_>) =
             walls.shown_as.iter().partition(|(_, there)| there.as_path() == Path::new("/tmp"));
-        // Much stands below the machine's /tmp, this cage's own folders for example: it is not covered.
+        // Much stands below the machine's /tmp, this sandbox's own folders for example: it is not covered.
         let temporary = temporary.first();
         writable.extend(temporary.map(|(here, _)| path(here)));
         let shown_as = others.into_iter().map(|(here, there)| (path(here), path(there))).collect();
@@ -422,11 +422,11 @@ impl Cage {
     }
 }
 
-/// A cage with what is in it: how the programs of one run are started.
+/// A mechanism with what is inside: how the programs of one run are started.
 #[derive(Debug, Clone)]
-pub struct Caged {
-    /// The cage.
-    pub cage: Cage,
+pub struct ProcessSandbox {
+    /// What holds them.
+    pub mechanism: Mechanism,
     /// What is inside.
     pub walls: Walls,
     /// Variables that differ inside: the home, the folder for temporary files, the proxy.
@@ -435,25 +435,25 @@ pub struct Caged {
     pub asked: Option<Arc<EgressLog>>,
 }
 
-impl Caged {
+impl ProcessSandbox {
     /// The same process, inside.
     pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let environment = self.environment.iter().map(|(name, value)| (name, value));
-        self.cage.wrap(spec.envs(environment), &self.walls)
+        self.mechanism.wrap(spec.envs(environment), &self.walls)
     }
 }
 
-/// As [`Caged::wrap`], where there is a cage.
-pub fn wrap(caged: Option<&Caged>, spec: ProcessSpec) -> ProcessSpec {
-    match caged {
-        Some(caged) => caged.wrap(spec),
+/// As [`ProcessSandbox::wrap`], where there is a sandbox.
+pub fn wrap(sandbox: Option<&ProcessSandbox>, spec: ProcessSpec) -> ProcessSpec {
+    match sandbox {
+        Some(sandbox) => sandbox.wrap(spec),
         None => spec,
     }
 }
 
 /// How records name what a program ran in.
-pub fn name(caged: Option<&Caged>) -> &'static str {
-    caged.map_or("none", |caged| caged.cage.name())
+pub fn name(sandbox: Option<&ProcessSandbox>) -> &'static str {
+    sandbox.map_or("none", |sandbox| sandbox.mechanism.name())
 }
 
 /// The file by which names are looked up, where it stands below /run.
