@@ -5,8 +5,9 @@
 use super::board::IssueRef;
 use super::supervise::Unfinished;
 use super::watch::Daemon;
+use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::github::{ErrorKind, IssueState};
+use crate::github::ErrorKind;
 use crate::lifecycle::recovery::Begun;
 
 impl Daemon {

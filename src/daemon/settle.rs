@@ -2,9 +2,9 @@
 
 use super::board::IssueRef;
 use super::state_format::Settling;
-use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
-use crate::github::{Client, Error, ErrorKind, IssueState};
+use crate::domain::issue_state::{IssueState, LabelsTable};
+use crate::github::{Client, Error, ErrorKind};
 use crate::record::rendering;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.

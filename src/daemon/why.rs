@@ -7,7 +7,7 @@ use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
 use super::loading::{DaemonFiles, StateError};
 use super::parts::Watched;
 use super::poll::{HEADROOM, asking_label, seen};
-use crate::config::config_file::LabelsTable;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, ErrorKind};
 use crate::sys::files;
