@@ -2,7 +2,7 @@
 //!
 //! This file is the map. The modules stand in layer order, ground first: a module imports only modules declared above
 //! it, and the adapters are strangers to each other (`tests/it/tidy.rs` fails on an import that goes upstairs).
-//! To understand agentd, read this file, then `lifecycle/walk.rs`.
+//! To understand agentd, read this file, then `lifecycle/pipeline.rs`.
 
 // Ground: nouns and rules; no I/O, no async, no logging.
 pub mod domain;
@@ -27,7 +27,15 @@ pub mod git;
 pub mod proxy;
 // The simulator: a GitHub, a remote, a model. Also the tests' world.
 pub mod sim;
-// One issue: origin → lease → worktree → instance → steps → report → publish.
+// A recorded run played again.
+pub mod replay;
+// What a run leaves: run record, report, evidence, seal, as folds over its journal.
+pub mod record;
+// The repository that a run works for: checkout, managed clone, worktrees.
+pub mod repository;
+// What a program of a run may see: files, processes, network, credentials.
+pub mod sandbox;
+// One issue: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal.
 pub mod lifecycle;
 // run_agent, bind_mcp_tools, execute_tool_call: for hosts and for http.
 pub mod service;

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::error::CommandError;
 use crate::config::Config;
 use crate::domain::name::RepoName;
-use crate::lifecycle::managed;
+use crate::repository::managed;
 use crate::store::run_dir::StateDir;
 
 /// A clone.

@@ -28,11 +28,11 @@ use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::Stop;
 use crate::http::{self, Chat, Front, Listening};
-use crate::lifecycle::lease;
 use crate::lifecycle::plan::check_definitions;
-use crate::lifecycle::recovery;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::record::{finish, run_facts};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
@@ -201,7 +201,7 @@ fn in_foreground(
         running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
     };
     let clock = Clock::system();
-    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), recovery::living(dir, &clock, host)?)));
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir, &clock, host)?)));
     Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
 }
 
@@ -328,9 +328,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &Site, lease_file: &Path) -> Option<(RunId, Stop)> {
-    let mapping = lease::mapping_of(&lock::peek(lease_file)?.record?)?;
-    let facts = recovery::facts(&site.state.run(&site.repo, mapping.run_id)).ok()?;
+fn last_run(site: &RepositoryContext, lease_file: &Path) -> Option<(RunId, Stop)> {
+    let mapping = mapping_of(&lock::peek(lease_file)?.record?)?;
+    let facts = run_facts::read(&site.state.run(&site.repo, mapping.run_id)).ok()?;
     facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
 }
 
@@ -404,7 +404,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
 }
 
 /// Whether definitions and policies can be used.
-async fn usable(sites: &[Site]) -> Result<(), String> {
+async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
     for site in sites {
         check_definitions(site).await.map_err(|refusal| format!("{}: {refusal}", site.repo))?;
     }
@@ -412,7 +412,7 @@ async fn usable(sites: &[Site]) -> Result<(), String> {
 }
 
 /// Listens for changes of configuration files, definitions and policies. Without it the daemon works on; it is said.
-fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<FileWatch> {
+fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) -> Option<FileWatch> {
     let mut places = BTreeSet::new();
     let mut files = BTreeSet::new();
     for site in sites.iter().filter(|site| !site.managed) {
@@ -478,7 +478,7 @@ async fn parts_of(
                     Some(number) => {
                         progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title)
                     }
-                    None => Watch::silent(),
+                    None => RunObserver::silent(),
                 }
             }
         }),
@@ -486,7 +486,7 @@ async fn parts_of(
     })
 }
 
-async fn watched(site: &Site) -> Watched {
+async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
     Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
 }

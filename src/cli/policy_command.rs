@@ -15,7 +15,7 @@ use crate::domain::call_scope::{CallScope, ScopePath};
 use crate::domain::policy::{Decision, DenyMode, PolicyInput, PolicyResult};
 use crate::engine::arguments;
 use crate::engine::policy::{BUILTIN_VERSION, Policy};
-use crate::lifecycle::equipment;
+use crate::repository::resources;
 use crate::sys::paths::AbsPath;
 
 /// Tools that take paths of the worktree, and nothing else.
@@ -68,7 +68,7 @@ fn policy(context: &Context) -> Result<Policy, CommandError> {
         Some(clone) if context.global.repo.is_some() => (clone.config, place(clone.dir)?),
         _ => (config, place(context.config_base())?),
     };
-    Ok(context.block_on(equipment::policy(&config, &base, children))??)
+    Ok(context.block_on(resources::policy(&config, &base, children))??)
 }
 
 /// Whether a built-in tool is to reach what is no plain path of the worktree.

@@ -11,8 +11,8 @@ use super::output::{Output, harmless};
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
-use crate::lifecycle::page;
-use crate::lifecycle::watch::Lines;
+use crate::lifecycle::run_observer::Lines;
+use crate::record::rendering;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
@@ -165,7 +165,7 @@ impl Screen {
                 self.say(format!("  ! {by} raised the budgets: {}", budgets.all_shown()));
             }
             Event::Committed { head, change, .. } => {
-                self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
+                self.say(format!("committed {}: {}", head.short(), rendering::change_line(&change)));
             }
             Event::Verified(command) => {
                 self.say(format!("verify {}: {}", command.argv.join(" "), command.outcome()));
@@ -191,7 +191,11 @@ impl Screen {
                 }
             }
             AccountingKind::Tool { command, .. } => {
-                self.say(format!("  {command}: {} ({})", entry.tool_ending(), page::duration(entry.latency)));
+                self.say(format!(
+                    "  {command}: {} ({})",
+                    entry.tool_ending(),
+                    rendering::duration(entry.latency)
+                ));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
 use crate::lifecycle::approval::{self, NewApproval};
-use crate::lifecycle::report;
+use crate::record::rendering;
 
 /// The commands, for people who wrote another one.
 const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
@@ -383,7 +383,7 @@ impl Daemon {
 
     /// One comment of this kind an issue, edited in place (D84).
     async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
-        let marker = report::request_marker(&IssueKey::Number(issue.number), "command");
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), "command");
         if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::github::{Pull, PullState};
-use crate::lifecycle::report::marker;
+use crate::record::rendering::marker;
 
 /// What is known of a repository's open pull requests.
 #[derive(Debug, Default)]

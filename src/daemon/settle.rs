@@ -5,7 +5,7 @@ use super::state_format::Settling;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
-use crate::lifecycle::report;
+use crate::record::rendering;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn settle(
@@ -30,14 +30,14 @@ pub(super) async fn settle(
         let (marker, text) = match wanted.state {
             IssueState::Failed => {
                 let headline = "agentd did not finish its work on this issue.";
-                (report::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
+                (rendering::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
             }
             IssueState::Done => {
-                (report::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
+                (rendering::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
             }
             _ => {
                 let headline = "agentd did not start on this issue.";
-                (report::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
+                (rendering::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
             }
         };
         client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;

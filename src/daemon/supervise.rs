@@ -15,7 +15,7 @@ use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
 use crate::lifecycle::approval::NewApproval;
-use crate::lifecycle::guidance::Extender;
+use crate::lifecycle::extender::Extender;
 use crate::lifecycle::recovery::Begun;
 use crate::lifecycle::request::Asked;
 use crate::sys::shutdown::Shutdown;

@@ -42,6 +42,7 @@ pub mod evidence_gate;
 pub mod exclude;
 pub mod executed;
 pub mod run_output;
+pub mod refusal;
 pub mod run_record;
 pub mod approval;
 pub mod failures;

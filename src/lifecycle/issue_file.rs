@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::refusal::Refusal;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::plain_line;
+use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 
 /// Longest file that is read as an issue, in bytes; GitHub's own limit for a body.

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::refusal::Refusal;
 use super::request::Asked;
-use super::site::Site;
-use super::telling::counted;
 use crate::domain::event::{AskedHow, TextChange, TextRevision};
 use crate::domain::issue::Issue;
+use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Edit, Rename, TextHistory};
+use crate::record::summary_text::counted;
+use crate::repository::context::RepositoryContext;
 
 /// Brings title and body to the revision that counts, and says which it is. Without somebody who asked on the tracker the
 /// operator asks now, and the text of now counts.
@@ -23,7 +23,7 @@ pub async fn settle(
     issue: &mut Issue,
     asked: Option<&Asked>,
     github: &Client,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<TextRevision, Refusal> {
     let Some(asked) = asked else {
         let operator = AskedHow::Operator;
@@ -37,8 +37,8 @@ pub async fn settle(
         });
     };
     let number = issue.key.number().unwrap_or_default();
-    let history = github.text_history(&site.repo, number).await?;
-    let mut people = People { github, site, known: BTreeMap::new() };
+    let history = github.text_history(&context.repo, number).await?;
+    let mut people = People { github, context, known: BTreeMap::new() };
     if !history.whole {
         return Err(unknown(issue, asked, "it was changed too often for its history to be read"));
     }
@@ -80,7 +80,7 @@ pub fn left_out(text: &TextRevision) -> Option<String> {
 /// Who may ask for runs.
 struct People<'a> {
     github: &'a Client,
-    site: &'a Site,
+    context: &'a RepositoryContext,
     known: BTreeMap<String, bool>,
 }
 
@@ -90,8 +90,8 @@ impl People<'_> {
         if let Some(may) = self.known.get(login) {
             return Ok(*may);
         }
-        let permission = self.github.permission(&self.site.repo, login).await?;
-        let may = permission >= self.site.config.github.min_permission;
+        let permission = self.github.permission(&self.context.repo, login).await?;
+        let may = permission >= self.context.config.github.min_permission;
         self.known.insert(login.clone(), may);
         Ok(may)
     }

@@ -6,12 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::page::amount_of_bytes;
-use super::recovery;
-use super::report;
 use super::run::Run;
-use super::site::Site;
-use super::telling::{counted, plain};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::event::Event;
 use crate::domain::exclude::names;
@@ -19,6 +14,11 @@ use crate::domain::report::FinalReport;
 use crate::domain::trace::Item;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
+use crate::record::rendering::amount_of_bytes;
+use crate::record::report;
+use crate::record::run_facts;
+use crate::record::summary_text::{counted, plain};
+use crate::repository::context::RepositoryContext;
 use crate::sys::files;
 
 /// Tools that only look, and the one whose files are those of a command.
@@ -37,8 +37,13 @@ pub struct Words {
 
 impl Words {
     /// Reads what was called and reported, in this run and in those that it goes on with.
-    pub async fn of(run: &Run<'_>, site: &Site) -> Self {
-        let facts = recovery::with_predecessors(site, Arc::unwrap_or_clone(run.facts())).await;
+    pub async fn of(run: &Run<'_>, context: &RepositoryContext) -> Self {
+        let facts = run_facts::with_predecessors(
+            &context.state,
+            &context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await;
         let mut words = Self { written: BTreeSet::new(), reported: Vec::new(), opaque: false };
         for (_, event) in &facts.other {
             match event {
@@ -49,7 +54,7 @@ impl Words {
                 _ => {}
             }
         }
-        report::long_report(&facts, run.journal().dir()).iter().for_each(|report| words.report(report));
+        report::long_report(&facts, run.journal.dir()).iter().for_each(|report| words.report(report));
         words.reported.extend(facts.visits.iter().map(|visit| visit.summary.clone()));
         words
     }
@@ -112,7 +117,7 @@ pub fn kept_on(worktree: &Worktree) -> String {
 /// Puts aside what only commands made and nobody may want, and gives the new files that only commands made and that stay.
 pub async fn sort(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<BTreeSet<String>, GitError> {
     let (mut made, mut left) = (BTreeSet::new(), Vec::new());
@@ -122,7 +127,7 @@ pub async fn sort(
         }
         let file = worktree.path().join(&change.path);
         let bytes = file.as_path().symlink_metadata().map_or(0, |meta| meta.len());
-        let special = change.binary || bytes > site.config.commit.max_file;
+        let special = change.binary || bytes > context.config.commit.max_file;
         if special && !words.report_names(&change.path) {
             left.push((change.path, bytes));
         } else if !words.opaque {
@@ -157,7 +162,7 @@ pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError
         changed.iter().take(LONGEST_LIST).map(|change| format!("`{}`", plain(&change.path))).collect();
     let more = changed.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    run.warn(
+    run.journal.warn(
         "left_by_verify",
         format!(
             "the verify commands left or changed {}, which are no part of the work: {}{more}; the worktree is as it was \
@@ -207,7 +212,7 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
     let more = left.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (those, them) = if left.len() == 1 { ("it is", "it") } else { ("they are", "them") };
-    run.warn(
+    run.journal.warn(
         "left_out",
         format!(
             "{} that no tool of the agent wrote and the report does not name, binary or over `commit.max_file`, not \
@@ -231,7 +236,7 @@ async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<
     if !kept_out.is_empty() {
         let shown: Vec<String> =
             kept_out.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
-        run.warn(
+        run.journal.warn(
             "kept_out",
             format!(
                 "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; \

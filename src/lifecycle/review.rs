@@ -7,9 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::new_files::Words;
-use super::recovery;
 use super::run::Run;
-use super::site::Site;
 use crate::config::config_file::CommitTable;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -24,6 +22,8 @@ use crate::engine::policy::Policy;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
 use crate::git::worktree::{LARGEST_FILE, Worktree};
+use crate::record::run_facts;
+use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// The tool whose rules speak of changed files, whatever changed them.
@@ -36,7 +36,7 @@ const LONGEST_LIST: usize = 20;
 /// Looks at what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends so.
 pub async fn of_worktree(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<Option<Stop>, GitError> {
     let left_out = worktree.left_out().await?;
@@ -44,12 +44,12 @@ pub async fn of_worktree(
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
     let mut known = vec![run.lease.mapping.origin.commit.clone()];
-    known.extend(site.last_seen(worktree.branch()).await?);
+    known.extend(context.last_seen(worktree.branch()).await?);
     let Some(head) = worktree.head().await? else {
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
-    let bringing = bringing(run, site, worktree, ((&head, Some(&tree)), &known)).await?;
-    problems.extend(self::problems(run, site, (worktree, words), &bringing).await?);
+    let bringing = bringing(run, context, worktree, ((&head, Some(&tree)), &known)).await?;
+    problems.extend(self::problems(run, context, (worktree, words), &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
             "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
@@ -63,22 +63,22 @@ pub async fn of_worktree(
 /// Looks at what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
 pub async fn of_push(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (head, there): (&CommitId, Option<&CommitId>),
 ) -> Result<Option<Stop>, GitError> {
     let missing = || GitError::Lost("there is no worktree to look at".to_owned());
     let worktree = run.worktree().ok_or_else(missing)?;
     let known: Vec<CommitId> =
         [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
-    let bringing = bringing(run, site, worktree, ((head, None), &known)).await?;
-    let words = Words::of(run, site).await;
-    let problems = problems(run, site, (worktree, &words), &bringing).await?;
+    let bringing = bringing(run, context, worktree, ((head, None), &known)).await?;
+    let words = Words::of(run, context).await;
+    let problems = problems(run, context, (worktree, &words), &bringing).await?;
     Ok(stop(run, worktree, problems, "pushed"))
 }
 
 async fn bringing(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     worktree: &Worktree,
     (what, known): ((&CommitId, Option<&str>), &[CommitId]),
 ) -> Result<Outgoing, GitError> {
@@ -91,7 +91,7 @@ async fn bringing(
         scan.lines(lines).into_iter().map(|(line, rule, certainty)| (line, marked(certainty, rule))).collect()
     });
     // What is over the cap is refused unseen.
-    let most = site.config.commit.max_bytes.saturating_add(LARGEST_FILE);
+    let most = context.config.commit.max_bytes.saturating_add(LARGEST_FILE);
     worktree.outgoing(what, known, (most, inspect)).await
 }
 
@@ -106,7 +106,7 @@ struct Problem {
 
 async fn problems(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
     bringing: &Outgoing,
 ) -> Result<Vec<Problem>, GitError> {
@@ -118,7 +118,7 @@ async fn problems(
             of: commit.map(|commit| commit.short().to_owned()),
         });
     };
-    let commit = &site.config.commit;
+    let commit = &context.config.commit;
     let allowed = Globs::paths(&commit.secrets_allowed).ok();
     for change in &bringing.changes {
         let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
@@ -140,7 +140,7 @@ async fn problems(
             && change.kind == OutgoingKind::File
             && change.bytes <= LARGEST_FILE
         {
-            for why in site.checkout.refused_submodules(&change.blob).await? {
+            for why in context.checkout.refused_submodules(&change.blob).await? {
                 note(told(why));
             }
         }
@@ -167,7 +167,7 @@ async fn problems(
     for why in over_the_caps(&bringing.changes, commit) {
         problem("all changes together", None, why);
     }
-    found.extend(denied(run, site, worktree, &bringing.changes).await?);
+    found.extend(denied(run, context, worktree, &bringing.changes).await?);
     Ok(found)
 }
 
@@ -207,19 +207,26 @@ fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> 
 /// let the command run; what a person approved in this run is approved.
 async fn denied(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     worktree: &Worktree,
     changes: &[OutgoingChange],
 ) -> Result<Vec<Problem>, GitError> {
     let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
     let policy = run.plan.policy.clone().in_worktree(root);
-    let approved = approved(&recovery::with_predecessors(site, Arc::unwrap_or_clone(run.facts())).await);
+    let approved = approved(
+        &run_facts::with_predecessors(
+            &context.state,
+            &context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await,
+    );
     let mut verdicts: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for change in changes.iter().filter(|change| !approved.contains(&change.path)) {
         for path in asked_about(change) {
             if !verdicts.contains_key(&path) {
-                let verdict = verdict(run, site, &policy, &path).await?;
+                let verdict = verdict(run, context, &policy, &path).await?;
                 verdicts.insert(path.clone(), verdict);
             }
             if let Some(Some(why)) = verdicts.get(&path) {
@@ -259,15 +266,15 @@ fn asked_about(change: &OutgoingChange) -> Vec<String> {
 /// Why the policy does not let a path be written; `None` = it does, or says nothing of it.
 async fn verdict(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     policy: &Policy,
     path: &str,
 ) -> Result<Option<String>, GitError> {
-    let context = ProposalContext {
+    let proposal = ProposalContext {
         agent: run.plan.loaded.definition.name.clone(),
         step: String::new(),
         principal: PolicyPrincipal::new(&run.plan.request.principal, run.plan.request.permission),
-        repo: site.repo.to_string(),
+        repo: context.repo.to_string(),
         issue: run.plan.issue.key.clone(),
         branch: run.lease.mapping.branch.to_string(),
     };
@@ -278,7 +285,7 @@ async fn verdict(
         arguments,
         risk: Risk::Write,
     };
-    let input = PolicyInput::new(context, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
+    let input = PolicyInput::new(proposal, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
     let result = policy.decide(&input).await.result;
     let silent = [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].contains(&result.reason.as_str());
     Ok((result.decision == Decision::Deny && !silent)

@@ -12,13 +12,13 @@ use super::host::{self, Opened, Service};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::Message;
+use crate::domain::refusal::Refusal;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{ForcedFinal, Principal, Warning};
 use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
-use crate::lifecycle::refusal::Refusal;
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.

@@ -55,6 +55,11 @@ impl RunDir {
         self.path.join("evidence.jsonl")
     }
 
+    /// The private folder of the run's programs; gone when the run has ended.
+    pub fn sandbox(&self) -> PathBuf {
+        self.path.join("cage")
+    }
+
     /// Where somebody asks this run to stop: outside of its directory, whose files are sealed.
     pub fn stop_file(&self) -> PathBuf {
         self.of_repository(&format!("stops/{}", self.run_id))

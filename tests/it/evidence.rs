@@ -14,7 +14,7 @@ use agentd::domain::report::{ProposedClaim, ReportSource};
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
 use agentd::domain::trace::{Item, ReportCaptured};
 use agentd::git::{CommitMessage, Identity, Worktree};
-use agentd::lifecycle::evidence::{Scene, recheck, weigh};
+use agentd::record::evidence::{Scene, recheck, weigh};
 use agentd::sys::files;
 use chrono::DateTime;
 use serde_json::{Value, json};

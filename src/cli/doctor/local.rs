@@ -22,7 +22,7 @@ pub async fn git(context: &Context) -> Finding {
 /// Whether commands can be caged here.
 pub async fn cage(context: &Context) -> Finding {
     let table = context.config().map(|config| config.sandbox).unwrap_or_default();
-    match crate::lifecycle::enclosure::cage(&context.env, &table).await {
+    match crate::sandbox::run_sandbox::find(&context.env, &table).await {
         Ok(cage) => {
             let mut told = format!("{} works: commands and agent programs run in it", cage.name());
             for lack in cage.lacks() {

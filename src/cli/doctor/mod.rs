@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
-use crate::lifecycle::telling::counted;
+use crate::record::summary_text::counted;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

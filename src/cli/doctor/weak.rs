@@ -11,7 +11,8 @@ use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
 use crate::definition;
 use crate::github::Viewer;
-use crate::lifecycle::{enclosure, managed};
+use crate::repository::managed;
+use crate::sandbox::run_sandbox;
 use crate::sys::private_place;
 
 /// Name of the file with the values of placeholders.
@@ -148,7 +149,7 @@ async fn of_clones(context: &Context, config: &Config) -> Vec<Finding> {
         return findings;
     };
     let name = name.as_ref().map_or_else(|| "a repository".to_owned(), ToString::to_string);
-    match enclosure::cage(&context.env, &config.sandbox).await {
+    match run_sandbox::find(&context.env, &config.sandbox).await {
         Err(_) if config.sandbox.mode == SandboxMode::Off => findings.push(Finding::warning(
             what,
             format!("sandbox.mode is \"off\", and agentd clones {name} itself: whoever can push there runs commands as you"),

@@ -15,9 +15,9 @@ use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
 use crate::lifecycle::approval::{self, NewApproval, NotApproved};
-use crate::lifecycle::control::{self, Wish};
-use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::stop_request::{self, Wish};
+use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
@@ -34,7 +34,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
     let wish = if abort { Wish::AtOnce } else { Wish::LastReport };
-    control::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
+    stop_request::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {

@@ -17,11 +17,11 @@ use crate::domain::seal::{Proof, SignatureState};
 use crate::domain::statistics::Statistics;
 use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
-use crate::lifecycle::page;
-use crate::lifecycle::recovery::Standing;
-use crate::lifecycle::report;
-use crate::lifecycle::seal_check;
-use crate::lifecycle::verification::{self, Inspection};
+use crate::record::audit::{self, Inspection};
+use crate::record::finish::Standing;
+use crate::record::rendering;
+use crate::record::run_facts;
+use crate::record::seal_check;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::INDEX;
 use crate::sys::paths::AbsPath;
@@ -119,7 +119,7 @@ pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, 
 }
 
 fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError> {
-    let lease = report::facts_of(dir).ok().and_then(|facts| facts.lease);
+    let lease = run_facts::read(dir).ok().and_then(|facts| facts.lease);
     // Without a configuration that can be read, what the operator's key signed is told as signed by a key that nobody knows.
     let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
     context.block_on(async {
@@ -127,7 +127,7 @@ fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError
             Some(lease) => open_checkout(context, &lease.checkout).await,
             None => Err("the run's checkout is not known".to_owned()),
         };
-        verification::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
+        audit::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
     })
 }
 
@@ -270,7 +270,7 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
         ("steps to success (median)".to_owned(), number(sums.median_steps_to_success)),
         (
             "time (median)".to_owned(),
-            sums.median_wall_time_ms.map_or_else(|| "–".to_owned(), |ms| page::duration(ms as u64)),
+            sums.median_wall_time_ms.map_or_else(|| "–".to_owned(), |ms| rendering::duration(ms as u64)),
         ),
         ("time of its budget (median)".to_owned(), share(sums.median_wall_time_used_ratio)),
         ("cost".to_owned(), sums.cost_usd.to_string()),
