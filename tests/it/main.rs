@@ -10,6 +10,7 @@ mod daemon;
 mod double;
 mod promises;
 mod github;
+mod journal_readers;
 mod github_sim;
 mod evidence;
 mod fingerprints;
