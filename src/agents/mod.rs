@@ -1,9 +1,9 @@
 //! Agent programs that people already have, driven as the backend of a step.
 //!
-//! `launch` starts one and keeps it within its limits; `tool_bridge` and `tool_server` bring it agentd's own tools; the other
-//! files know what each program is told and what its events mean. None of them decides anything: git shows what a program
-//! did; the gate and the sandbox say what it may do. A new program is its file, its line below, and its entry in
-//! `domain::agent_program`.
+//! `launch` starts one and keeps it within its limits; `tool_bridge` and `tool_server` bring it agentd's own tools; the
+//! other files know what each program is told and what its events mean. None of them decides anything: git shows what a
+//! program did; the gate and the sandbox decide what it may do. A new program is its file, its lines below, and its entry
+//! in `domain::agent_program`.
 
 pub mod tool_bridge;
 pub mod launch;

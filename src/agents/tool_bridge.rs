@@ -1,9 +1,9 @@
-//! The bridge from an agent program to the tools of its run: a socket in a private folder, or pipes where the sandbox lets
-//! nobody make sockets. It is served while the program runs.
+//! The bridge from an agent program to the tools of its run: a socket in a private folder, or pipes if the sandbox
+//! allows no sockets. It is served while the program runs.
 //!
-//! `agentd mcp` is the other end: it passes lines between the bridge and its own standard streams. Who reaches the folder is
-//! the run's user, or is in the run's sandbox; nothing else authorises. The bridge of one launch knows the tools of that
-//! launch only.
+//! `agentd mcp` is the other end: it passes lines between the bridge and its own standard streams. Only the run's user and
+//! programs in the run's sandbox reach the folder. Nothing else authorises, and the bridge of one launch has the tools
+//! of that launch only.
 
 use std::io;
 use std::path::PathBuf;
@@ -69,10 +69,10 @@ impl ToolBridge {
             #[cfg(target_os = "linux")]
             Transport::Pipes => {
                 crate::sys::files::create_private_dir(&path).map_err(io::Error::other)?;
-                let mut bell = crate::sys::pipes::Bell::listen(&path)?;
+                let mut listener = crate::sys::pipes::PipeListener::listen(&path)?;
                 tokio::spawn(async move {
                     let mut connections = Connections { server, under_way: JoinSet::new() };
-                    while let Ok(streams) = bell.accept().await {
+                    while let Ok(streams) = listener.accept().await {
                         connections.begin(streams);
                     }
                 })

@@ -1,4 +1,5 @@
-//! The clones that agentd manages, as the configuration names them: each with the configuration that its own file narrows.
+//! The clones that agentd manages, as the configuration names them, each with the configuration narrowed by its own
+//! file.
 
 use std::path::PathBuf;
 

@@ -105,8 +105,8 @@ fn check(context: &Context) -> Result<(), CommandError> {
     context.output.line("The configuration can be used.")
 }
 
-/// What loading leaves to whoever uses it: targets, their providers, GitHub's credentials, origin branches, and in a
-/// repository its policy and its agent. Everything that is wrong is told at once.
+/// Checks what loading does not check: targets, their providers, GitHub's credentials, origin branches, and in a
+/// repository its policy and its agent. All errors are reported together.
 async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>, CommandError> {
     let mut checked = Vec::new();
     let mut wrong: Vec<CommandError> = Vec::new();

@@ -111,7 +111,8 @@ async fn front(context: &Context) -> Result<Option<(Listening, Secrets)>, Comman
     Ok(Some((listening, Secrets { webhook: secret, token })))
 }
 
-/// The chat endpoint's service, where somebody may use it. A required MCP server that fails ends the start (exit 3).
+/// The chat endpoint's service, if there are users for it. A required MCP server that fails ends the start (exit code
+/// 3).
 async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
     let users = context.config()?.chat_users()?;
     if users.is_empty() {
@@ -149,7 +150,7 @@ pub(super) fn unopened(error: DaemonError) -> CommandError {
     }
 }
 
-/// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.
+/// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
     let files = DaemonFiles::of(context.state_dir()?.as_path());
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
@@ -187,7 +188,7 @@ fn daemon_lives(files: &DaemonFiles) -> bool {
     holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
 }
 
-/// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
+/// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
 fn in_foreground(
     context: &Context,
     status: Option<&Status>,
@@ -255,7 +256,7 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
+/// `agentd why N`: the state of the issue, then every rule with its answer. Gives the exit code.
 pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
     let (context, number) = (&issue.context(context)?, issue.number);
     context.block_on(async {
@@ -343,7 +344,7 @@ pub(super) fn listen() -> Result<Shutdown, CommandError> {
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
-/// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
+/// Opens every repository that the configuration names; without any entry, the checkout of the working directory.
 pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
@@ -411,7 +412,8 @@ async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
     Ok(())
 }
 
-/// Listens for changes of configuration files, definitions and policies. Without it the daemon works on; it is said.
+/// Listens for changes of configuration files, definitions and policies. If that fails, the daemon goes on and reports
+/// it.
 fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) -> Option<FileWatch> {
     let mut places = BTreeSet::new();
     let mut files = BTreeSet::new();

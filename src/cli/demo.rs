@@ -32,7 +32,7 @@ const NAME: &str = "shop";
 const ISSUE: u64 = 7;
 const TRIGGER: &str = "agentd";
 
-/// Where the demo's things lie, all in one folder that stays where the demo came to its end.
+/// The files of the demo, all in one folder. The folder stays when the demo has succeeded.
 struct Folder {
     root: PathBuf,
     /// Takes the folder away again, unless it is to stay.
@@ -179,7 +179,7 @@ async fn clone(context: &Context, folder: &Folder, simulator: &Simulator) -> Res
     Err(CommandError::failed(format!("git clone failed: {}", exit.stderr.text().trim())))
 }
 
-/// The site as `agentd run` opens it, with the user's own settings left out: the demo is the same everywhere.
+/// The repository context as in `agentd run`, without the user's own settings, so that the demo is the same everywhere.
 async fn site(
     context: &Context,
     folder: &Folder,

@@ -31,7 +31,7 @@ pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandErro
     let policy = policy(context)?;
     let mut verdict = context.block_on(policy.decide(&question))?;
     if verdict.result.decision == Decision::Allow && leads_out(&question) {
-        // The rules let it pass, and the tool would not: asked here, the answer is what would become of the call.
+        // The rules allow it but the tool would refuse it. The answer here is the same as for the real call.
         verdict.result = PolicyResult {
             policy_version: Some(BUILTIN_VERSION.to_owned()),
             public_reason: Some("The path leads out of the worktree.".to_owned()),
@@ -59,7 +59,7 @@ pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandErro
     Ok(())
 }
 
-/// The policy of the configuration, outside of any worktree; for `--repo` of a clone that agentd manages that of its runs.
+/// The policy of the configuration, outside of any worktree. For `--repo` of a managed clone, the policy of its runs.
 fn policy(context: &Context) -> Result<Policy, CommandError> {
     let config = context.config()?;
     let place = |path: PathBuf| AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()));

@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     }
     match started(context, args) {
         Ok(code) => Ok(code),
-        // `--json` has a run output also when nothing could start (interface §2).
+        // `--json` has a run output also when nothing could start.
         Err(error) if context.output.json() => {
             context.output.document(&unstarted(title(context, args), &error))?;
             context.output.say_only(&error);
@@ -88,7 +88,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     })?
 }
 
-/// Goes on with a run, with the flags that its record and the configured budgets leave it; gives the exit code of the one that does.
+/// Continues a run with the flags of its record and the configured budgets. Gives the exit code of the new run.
 pub(super) fn resume(
     context: &Context,
     flags: impl Fn(&Budgets) -> Vec<Flag>,
@@ -118,7 +118,7 @@ pub(super) fn resume(
     })?
 }
 
-/// A walk with its progress on stderr; signals end it.
+/// A run with its progress on stderr; signals end it.
 pub(super) async fn walked(
     context: &Context,
     stream: bool,
@@ -169,7 +169,7 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
     Ok(exit_code)
 }
 
-/// What stands at the end of a run for people: what came of it, the change, the cost, where to look.
+/// The summary at the end of a run: the result, the change, the cost, and where to look.
 fn ending(
     context: &Context,
     output: &RunOutput,
@@ -333,7 +333,7 @@ fn flags(args: &RunArgs) -> Vec<Flag> {
     given.filter_map(|((name, key), value)| Some(Flag { name, key, value: value? })).collect()
 }
 
-/// The run output of a run that could not even be planned: its arguments, its configuration or its place is wrong.
+/// The run output of a run that could not be planned, because its arguments, configuration or directory are wrong.
 pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
     let detail = error.detail.unwrap_or(match error.exit_code {
         5 => StopDetail::SchemaInvalid,

@@ -1,4 +1,5 @@
-//! The repositories that a command works on, opened: entries of the configuration, or the checkout that it stands in.
+//! Opens the repositories that a command works on: entries of the configuration, or the checkout of the working
+//! directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,13 +40,13 @@ pub struct Wish<'a> {
 pub struct Sites {
     /// Those that are open.
     pub open: Vec<RepositoryContext>,
-    /// Those whose clone could not be made yet, because GitHub or its git is out of reach: name and problem.
+    /// Repositories whose clone could not be made yet, because GitHub or its git cannot be reached: name and problem.
     pub later: Vec<(RepoName, String)>,
     /// The client of all.
     pub client: github::Client,
 }
 
-/// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
+/// Every repository that the configuration names, or the one of `--repo`; without any entry, the checkout here.
 pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     // One client for all: one breaker, one count of limits, one set of root certificates in memory.

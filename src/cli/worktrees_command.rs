@@ -1,4 +1,4 @@
-//! `agentd worktrees list` and `prune`: what stands where, and what may go.
+//! `agentd worktrees list` and `prune`: which worktrees exist, and which may be removed.
 
 use std::time::Duration;
 

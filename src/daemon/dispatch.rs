@@ -1,4 +1,5 @@
-//! From the daemon to the walk: a request becomes a walk in its repository's site, a stop becomes the walk's own.
+//! From the daemon to the run pipeline: a request becomes a run in its repository, and a stop becomes a stop of that
+//! run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 
-/// Walks in these sites; `watch` makes the listener of each walk (progress, logs).
+/// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
 pub fn walks(
     sites: Vec<RepositoryContext>,
     watch: impl Fn(&RunRequest) -> RunObserver + Send + Sync + 'static,
@@ -50,7 +51,7 @@ pub fn walks(
     })
 }
 
-/// Finalises killed runs in these sites.
+/// Finishes killed runs in these repositories.
 pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
     let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
@@ -66,7 +67,7 @@ pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
     })
 }
 
-/// Approves proposals of runs in these sites.
+/// Approves proposals of runs in these repositories.
 pub fn approves(sites: &[RepositoryContext]) -> Approve {
     let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
@@ -107,7 +108,7 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Retires merged worktrees in these sites after the time that the configuration keeps them.
+/// Cleans up merged worktrees in these repositories after the retention time.
 pub fn retires(sites: &[RepositoryContext]) -> Retire {
     let sites: Arc<[RepositoryContext]> = sites.to_vec().into();
     Arc::new(move || {
@@ -142,7 +143,7 @@ fn told(site: &RepositoryContext, pruned: &[Pruned]) {
     }
 }
 
-/// What dead processes left in these sites; looked at once, before the daemon starts.
+/// What dead processes left in these repositories. It is looked at once, before the daemon starts.
 pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
     let mut found = Vec::new();
     for site in sites {
@@ -192,7 +193,7 @@ async fn walk_one(
     }
 }
 
-/// Hands the daemon's wishes to the walk, the weaker first.
+/// Passes the daemon's stop requests on to the run, the weaker one first.
 async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();

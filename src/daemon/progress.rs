@@ -1,4 +1,4 @@
-//! Progress: how far each run of the daemon is, folded from its journal as it is written, and told to whoever listens.
+//! The progress of each run of the daemon, folded from its journal while it is written, and sent to listeners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A listener for the walk of an issue.
+    /// A listener for the run of an issue.
     pub fn watch(&self, issue: IssueRef, title: &str) -> RunObserver {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };

@@ -45,7 +45,7 @@ pub(super) struct Looked {
     pub at: DateTime<Utc>,
     /// How it stands.
     pub state: PullState,
-    /// Whether that has been answered: by a run, by a person, or because nothing is wrong.
+    /// Whether that was answered by a run or a person, or nothing is wrong any more.
     pub answered: bool,
     /// Tag of its issue when that was in a person's hands.
     pub issue_tag: Option<String>,

@@ -1,4 +1,4 @@
-//! Nouns and rules, each with one home; no I/O, no async, no logging.
+//! Types and rules of the subject, each in one place; no I/O, no async, no logging.
 
 pub mod budget;
 pub mod canonical;

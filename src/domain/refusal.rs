@@ -12,7 +12,7 @@ pub struct Refusal {
     pub hints: Vec<String>,
     /// Technical words for the log; never shown on GitHub.
     pub technical: Option<String>,
-    /// Whether it may go better later, with nothing changed by a person: somebody else's service is out of reach.
+    /// Whether a later start may succeed without a person's help, because another service cannot be reached now.
     pub transient: bool,
 }
 

@@ -1,9 +1,10 @@
-//! Git as a careful guest: reading through git2; the hardened git program for network, worktrees, filters, signing.
+//! Git. The library git2 reads; the hardened git program does network, worktrees, filters and signing.
 
 pub mod error;
 pub mod hardening;
 pub mod program;
 pub mod output;
+pub mod blob;
 pub mod checkout;
 pub mod remote;
 pub mod push;
@@ -13,6 +14,7 @@ pub mod submodules;
 pub mod prepare;
 mod tree_diff;
 pub mod uncarried;
+mod last_snapshot;
 pub mod worktree;
 mod exclude;
 pub mod snapshot;

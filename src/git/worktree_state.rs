@@ -1,4 +1,4 @@
-//! What stands where a worktree is to be: read from the files alone, before anything is changed.
+//! The state of the place for a worktree, read from files only, before anything is changed.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ impl Entry {
         self.locked.as_deref() == Some("initializing")
     }
 
-    /// Whether it stands for a worktree that is there, or that a person says will come back.
+    /// Whether its worktree exists, or a person has locked it because it will come back.
     pub(super) fn is_alive(&self) -> bool {
         self.path.as_ref().is_some_and(|path| path.as_path().exists())
             || (self.locked.is_some() && !self.half_made())
@@ -56,7 +56,7 @@ impl Entry {
         self.head == Head::Branch(branch.full())
     }
 
-    /// An operation of git that waits to be finished there, by the name of its state file.
+    /// An unfinished operation of git in the worktree, by the name of its state file.
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         [("rebase-merge", "rebase"), ("rebase-apply", "rebase"), ("BISECT_LOG", "bisect")]
             .into_iter()
@@ -65,9 +65,9 @@ impl Entry {
     }
 }
 
-/// What is at the worktree's path.
+/// What is found at the worktree's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Found {
     /// Nothing, or an empty directory.
     Free,
     /// A file, a link, or another special thing.
@@ -78,44 +78,44 @@ pub(super) enum Place {
     Repository,
     /// A worktree of another repository.
     OtherRepository(String),
-    /// A directory whose `.git` points into this repository, at the entry or at where one was.
+    /// A directory whose `.git` points into this repository, to an entry that exists or that existed.
     Ours(AbsPath),
 }
 
-pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
+pub(super) fn found_at(checkout: &Checkout, path: &AbsPath) -> io::Result<Found> {
     let meta = match path.as_path().symlink_metadata() {
         Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Free),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Free),
         Err(error) => return Err(error),
     };
     if !meta.is_dir() {
-        return Ok(Place::NotADirectory);
+        return Ok(Found::NotADirectory);
     }
     let link = path.join(".git");
     match link.as_path().symlink_metadata() {
         Ok(meta) if meta.is_file() => {}
-        Ok(_) => return Ok(Place::Repository),
+        Ok(_) => return Ok(Found::Repository),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let empty = fs::read_dir(path.as_path())?.next().is_none();
-            return Ok(if empty { Place::Free } else { Place::Foreign });
+            return Ok(if empty { Found::Free } else { Found::Foreign });
         }
         Err(error) => return Err(error),
     }
     let text = fs::read_to_string(link.as_path()).unwrap_or_default();
     if text.is_empty() && is_empty_file(&link) {
-        // A git that was killed between making its .git file and writing it: the empty file says nothing.
+        // A git was killed after it made its `.git` file and before it wrote it. The file is empty.
         let alone = fs::read_dir(path.as_path())?.nth(1).is_none();
-        return Ok(if alone { Place::Free } else { Place::Foreign });
+        return Ok(if alone { Found::Free } else { Found::Foreign });
     }
-    let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Place::Repository) };
+    let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Found::Repository) };
     let target = path.join(target);
     let target = target.canonical().unwrap_or(target);
     let entries = checkout.common_dir().join("worktrees");
     let entries = entries.canonical().unwrap_or(entries);
     if target.parent().is_some_and(|parent| parent == entries) {
-        Ok(Place::Ours(target))
+        Ok(Found::Ours(target))
     } else {
-        Ok(Place::OtherRepository(target.to_string()))
+        Ok(Found::OtherRepository(target.to_string()))
     }
 }
 
@@ -152,7 +152,7 @@ fn read(dir: AbsPath) -> Entry {
     let head = match text("HEAD") {
         Some(text) => match text.strip_prefix("ref: ") {
             Some(full) => Head::Branch(full.to_owned()),
-            // What git writes first when it makes a worktree, before it knows better.
+            // What git writes first when it makes a worktree. It is replaced later.
             None if text.bytes().all(|b| b == b'0') => Head::Broken,
             None if text.len() >= 40 && text.bytes().all(|b| b.is_ascii_hexdigit()) => Head::Detached(text),
             None => Head::Broken,

@@ -1,4 +1,4 @@
-//! People and Apps: who we are, who someone is to a repository.
+//! People and Apps: whose token this is, and what somebody may do in a repository.
 
 use super::account::{Actor, Viewer};
 use super::client::Client;
@@ -10,7 +10,7 @@ use crate::domain::name::RepoName;
 use crate::domain::percent::percent_encoded;
 use crate::domain::policy::ActorPermission;
 
-/// Permissions that are remembered with their tags at most, so that strangers cannot fill the memory.
+/// The most permissions that are remembered with their tags, so that strangers cannot fill the memory.
 const MOST_REMEMBERED: usize = 1_000;
 
 impl Client {
@@ -27,7 +27,7 @@ impl Client {
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(ActorPermission::None),
             Err(error) => return Err(error),
         };
-        // Asked each time, because rights are taken away; unchanged it costs nothing.
+        // Asked each time, because rights can be withdrawn. An unchanged answer costs nothing.
         if let (true, Some((_, permission))) = (reply.unchanged(), known) {
             return Ok(permission);
         }

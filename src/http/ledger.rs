@@ -1,4 +1,4 @@
-//! The runs that are kept, read once when they have ended: what they came to and what they cost.
+//! The index of runs: results and costs, read once when a run has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

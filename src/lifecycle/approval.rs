@@ -1,4 +1,5 @@
-//! A person's approval of what a run proposed: found by its hash, granted once, for a while. Nothing is executed (P-037).
+//! A person's approval of a run's proposal. It is found by its hash, granted once, and expires. Nothing is executed
+//! (P-037).
 
 use std::time::Duration;
 
@@ -133,7 +134,7 @@ pub fn grant(
     Ok((grant, proposal.clone()))
 }
 
-/// The same for the newest run of an issue, as somebody asks who knows the issue only.
+/// The same for the newest run of an issue, for somebody who knows only the issue.
 pub async fn grant_of_issue(
     key: &IssueKey,
     approval: NewApproval,

@@ -1,4 +1,4 @@
-//! A budget that is nearly used up: people are asked once, on the issue, while the run goes on, and may give it more (X-019,
+//! A budget that is nearly used up. People are asked once on the issue while the run goes on, and may extend it (X-019,
 //! D84).
 
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use crate::engine::journal::JournalError;
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
 
-/// The caps of a run: as planned, and at least what a person gave the run that it goes on with.
+/// The caps of a run: as planned, and at least what a person gave the run that it continues.
 pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
     let planned = &run.plan.budgets;
     let before = run.lease.predecessor.as_ref();
@@ -26,7 +26,7 @@ pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
     Ok(budgets)
 }
 
-/// Asks as soon as a soft limit is passed, and says so when more was given; never comes back.
+/// Asks as soon as a soft limit is passed, and says so when the budget was extended. Never returns.
 pub(super) async fn listen(run: &Run<'_>, context: &RepositoryContext) -> Infallible {
     let mut lines = run.journal.listen();
     loop {
@@ -39,7 +39,7 @@ pub(super) async fn listen(run: &Run<'_>, context: &RepositoryContext) -> Infall
     }
 }
 
-/// Makes sure that every soft limit passed so far stands in the one comment, and that the label is on.
+/// Makes sure that the comment has every soft limit that was passed so far, and that the label is on the issue.
 pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
     let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
@@ -59,7 +59,7 @@ pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
     }
 }
 
-/// The lease is held for the longer time; where people were asked, their answer stands in the place of the question.
+/// The lease is held for the longer time. If people were asked, the answer replaces the question.
 async fn answered(run: &Run<'_>, context: &RepositoryContext) {
     let facts = run.journal.facts();
     let Some((by, budgets)) = facts.extensions.last() else { return };

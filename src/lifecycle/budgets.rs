@@ -49,8 +49,8 @@ impl Effective {
     }
 }
 
-/// Puts the caps together. A definition from a managed clone, and an issue whose author is no maintainer, may only lower
-/// them; flags are the operator's last word.
+/// Combines the caps. A definition from a managed clone, and an issue whose author is not a maintainer, may only lower
+/// them. Flags are the operator's and win.
 pub async fn effective(
     request: &RunRequest,
     definition: &BudgetWishes,

@@ -1,4 +1,4 @@
-//! What the agent's closure does to the issue: its labels, and its state where no pull request will close it.
+//! What the agent's closure does to the issue: its labels, and its state if no pull request will close it.
 
 use super::run::Run;
 use crate::domain::completion::Completion;
@@ -9,7 +9,8 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::repository::context::RepositoryContext;
 
-/// The closure of a run that ended well in a closing step; `None` = the agent may not touch the issue, or nothing closed.
+/// The closure of a run that succeeded with a closing step. `None` = the agent may not change the issue, or nothing
+/// closed.
 pub fn of(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Closure> {
     let definition = &run.plan.loaded.definition;
     let last = facts.visits.last()?;
@@ -25,14 +26,14 @@ pub fn closes_by_merge(run: &Run<'_>, facts: &RunFacts) -> bool {
     definition.closes_issues() && definition.closure(output).action.closes()
 }
 
-/// Whether the issue is closed without a pull request: nothing was changed, and closing is what was asked for. An agent
-/// that was to change something and has not leaves the issue open unless its closing step says otherwise (D12), or its
-/// verdict is the issue's state.
+/// Whether the issue is closed without a pull request: nothing was changed, and closing was asked for. An agent that
+/// should have changed something leaves the issue open, unless its closing step says otherwise (D12) or its verdict is
+/// the state of the issue.
 fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
     let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
     let works = run.plan.loaded.definition.flow.steps.iter().any(|step| step.kind == Some(StepKind::Work));
     let asked = closure.asked.is_some_and(|asked| asked.closes());
-    // An agent that goes on until its issue is closed has ended because the closing was planned.
+    // An agent that works until its issue is closed has ended because the closing was planned.
     let owed = run.plan.loaded.definition.completion == Completion::ExternalState;
     !changed && closure.action.closes() && (!works || asked || owed)
 }

@@ -1,4 +1,4 @@
-//! Keeping the work: one commit of what the flow left in the worktree.
+//! Keeps the work: one commit of what the flow left in the worktree.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitM
     let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.journal.facts()));
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
-    // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
+    // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
     let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
     trailers.extend(context.config.commit.trailers.iter().filter_map(|line| {

@@ -19,8 +19,8 @@ struct Working {
 }
 
 impl Extender {
-    /// Gives the run as much again of each budget, for `by`, who may; gives the caps from now on. `None` = it does not work
-    /// on the issue yet, or any more.
+    /// Gives the run as much again of each budget, on behalf of `by`, who may. Gives the new caps. `None` = the run
+    /// does not work on the issue now.
     pub fn extend(&self, by: &str) -> Result<Option<Budgets>, JournalError> {
         let working = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Working { meter, journal }) = &*working else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! Runs that were killed once too often: no step is visited any more. What they left in the worktree is committed under the
-//! same guard as any work, and people are told where it is (D37, D66).
+//! Runs that were killed too often. No step is visited any more. What they left in the worktree is committed with the
+//! same checks as any work, and people are told where it is (D37, D66).
 
 use super::commit;
 use super::instance;
@@ -12,7 +12,7 @@ use crate::repository::context::RepositoryContext;
 /// What the commit says below its subject.
 const SUMMARY: &str = "What runs that were killed had changed last; nothing has looked at it.";
 
-/// Commits what the killed runs left, and gives their end with the words where it is.
+/// Commits what the killed runs left, and gives their end with a sentence on where it is.
 pub async fn keep(run: &Run<'_>, context: &RepositoryContext, killed: &Stop) -> Result<Stop, JournalError> {
     instance::begin(run, context).await?;
     let said = |what: String| Stop::new(killed.detail, format!("{} {what}", killed.message));

@@ -262,7 +262,7 @@ fn approvals(context: &RepositoryContext) -> ApprovalBook {
     }
 }
 
-/// What the last run left and had been told itself. What cannot be read is not told.
+/// The failures of the last run, and those that it had been told of. What cannot be read is left out.
 async fn prior_failures(run: &Run<'_>, context: &RepositoryContext) -> Vec<FailureRecord> {
     let Some(last) = &run.plan.lease_record else { return Vec::new() };
     let dir = context.state.run(&context.repo, last.run_id);
@@ -292,7 +292,7 @@ fn with_facts(run: &Run<'_>, context: &RepositoryContext) -> Values {
     values
 }
 
-/// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.
+/// Hash over every effective value with its source. Placeholders stay placeholders, so no secret is in it.
 fn config_hash(context: &RepositoryContext) -> String {
     let values: Vec<Value> =
         context.config.explain().into_iter().map(|line| serde_json::json!([line.key, line.value])).collect();

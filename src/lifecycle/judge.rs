@@ -18,7 +18,8 @@ use crate::record::evidence::{Scene, unbacked, weigh};
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 
-/// Judges the claims of a run's reports, after the commit and the verify commands; gives the stop that they leave (C-05).
+/// Judges the claims of a run's reports after the commit and the verify commands. Gives the stop reason afterwards
+/// (C-05).
 pub async fn judge(run: &Run<'_>, context: &RepositoryContext, stop: Stop) -> Result<Stop, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(stop) };
     let facts = run_facts::with_predecessors(
@@ -67,8 +68,8 @@ pub fn missing_requirement(run: &Run<'_>, facts: &RunFacts) -> Option<String> {
     missing.map(|kind| kind.as_str().to_owned())
 }
 
-/// The check of a report's claims within its turn: every cite is followed in the worktree as it is now. What only the
-/// end of the run can say (tests, the change) is left to it.
+/// Checks the claims of a report within its turn. Every citation is looked up in the present worktree. Tests and the
+/// change are judged at the end of the run.
 pub fn in_turn(run: &Run<'_>, context: &RepositoryContext, worktree: &Worktree) -> ClaimCheck {
     let (journal, worktree) = (run.journal.clone(), worktree.clone());
     let (redactor, clock) = (Arc::clone(&run.plan.redactor), context.clock.clone());

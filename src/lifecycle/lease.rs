@@ -44,7 +44,7 @@ pub struct Lease {
     pub journal: Arc<FileJournal>,
     /// The killed run that this one continues, or puts an end to.
     pub predecessor: Option<Predecessor>,
-    /// Set where the predecessors were killed once too often (D37): this run visits no step, it keeps what they left.
+    /// Set if the predecessors were killed too often (D37). This run visits no step and keeps what they left.
     pub given_up: Option<Stop>,
     lock: Mutex<Lock>,
 }
@@ -57,13 +57,14 @@ impl Lease {
         }
     }
 
-    /// Says in its file that nobody goes on with these runs by himself: the next one that a person asks for begins anew.
+    /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
+    /// anew.
     pub fn give_up(&self) {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         given_up(&mut lock, &self.mapping);
     }
 
-    /// Holds it for so long from now, for those who cannot see whether this process lives.
+    /// Extends the lease from now on, for hosts that cannot see whether this process lives.
     pub async fn hold(&self, plan: &Plan, context: &RepositoryContext, wall: Duration) {
         let holder = {
             let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +120,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
     if let Some(before) = &predecessor {
         end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
     }
-    // Only a run that was killed counts: one that a shutdown or a person stopped, or that ended by itself, came to its end.
+    // Only a killed run counts. A run that was stopped by a shutdown or a person, or that ended by itself, has ended.
     let killed = predecessor.as_ref().is_some_and(|before| before.killed);
     let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
@@ -141,7 +142,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
         given_up: false,
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
-    // The last word before there is a run: whoever is refused after it would seem to work on.
+    // Written last before there is a run. Otherwise a refused start would look like a working one.
     if let Some(refusal) = held_elsewhere(plan, context, &lock).await {
         if let Err(error) = lock.release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
@@ -149,7 +150,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
         return Err(refusal);
     }
     let journal = open_journal(plan, context, &mapping, predecessor.as_ref()).await?;
-    // The journal first: were the file first, a crash between would lose the way to the predecessor.
+    // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
     lock.set_record(record).map_err(|error| {
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
@@ -157,7 +158,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, lock: Mutex::new(lock) })
 }
 
-/// The lock is ours; whether another clone of the repository has the issue, its status comment says (D75).
+/// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
 async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
     match shown_lease::show(plan, context, lock.holder()?).await {
         Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
@@ -165,7 +166,7 @@ async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -
     }
 }
 
-/// What a killed run left running would write into the worktree that is ours now.
+/// Processes of a killed run would write into the worktree that this run has now.
 async fn end_strays(run_id: RunId) {
     let ended =
         tokio::task::spawn_blocking(move || process::kill_strays(RUN_MARK, &run_id.to_string())).await;
@@ -174,7 +175,7 @@ async fn end_strays(run_id: RunId) {
     }
 }
 
-/// The run that a person wants to go on with. The lease is held, so nobody else writes about this issue.
+/// The run that a person wants to continue. The lease is held, so nobody else writes about this issue.
 async fn resumable(
     context: &RepositoryContext,
     run_id: RunId,
@@ -197,8 +198,8 @@ async fn resumable(
     }
 }
 
-/// Finalises the run that a kill or a shutdown cut off, of an issue that is not to be worked on any more (D37): closed,
-/// or its label taken off while nobody was there. False = there is none, or somebody holds the lease.
+/// Finishes a run that was cut off by a kill or a shutdown when its issue is not to be worked on any more (D37): it was
+/// closed, or its label was removed meanwhile. False = there is no such run, or somebody holds the lease.
 pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     let now = context.clock.now();
     let path = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
@@ -215,7 +216,7 @@ pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     true
 }
 
-/// Nobody goes on with the run of `last` by himself: the next one that a person asks for begins anew (D37, D61).
+/// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
 fn given_up(lock: &mut Lock, last: &MappingRecord) {
     let record = MappingRecord { given_up: true, ..last.clone() };
     if let Err(error) = lock.set_record(serde_json::to_value(&record).unwrap_or_default()) {
@@ -283,7 +284,8 @@ async fn open_journal(
     Ok(Arc::new(journal))
 }
 
-/// The issue as records keep it: through the redaction program, where there is one; dropped where that fails (P-032).
+/// The issue in the form of records: passed through the redaction program, if there is one, and dropped if that fails
+/// (P-032).
 async fn recorded_issue(plan: &Plan, context: &RepositoryContext) -> (Issue, bool) {
     let mut issue = plan.issue.clone();
     let Some(program) = context.redaction_program() else { return (issue, false) };

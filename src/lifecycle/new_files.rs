@@ -1,5 +1,5 @@
-//! New files and who made them. What the agent wrote is its work; what only commands made is committed and said to be that,
-//! and where it is binary or large, only if the report names it. The rest is kept on a ref, apart from the work.
+//! New files and who made them. What the agent wrote is its work. What only commands made is committed and named as
+//! such; a binary or large file only if the report names it. The rest is kept on a ref, apart from the work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Reads what was called and reported, in this run and in those that it goes on with.
+    /// Reads the calls and reports of this run and of the runs that it continues.
     pub async fn of(run: &Run<'_>, context: &RepositoryContext) -> Self {
         let facts = run_facts::with_predecessors(
             &context.state,
@@ -109,12 +109,12 @@ fn texts(value: &Value, take: &mut impl FnMut(&str)) {
     }
 }
 
-/// The ref that keeps what is no part of an issue's work, above what it kept before.
+/// The ref that keeps what is not part of an issue's work, above what it kept before.
 pub fn kept_on(worktree: &Worktree) -> String {
     format!("refs/agentd/left/{}", worktree.branch())
 }
 
-/// Puts aside what only commands made and nobody may want, and gives the new files that only commands made and that stay.
+/// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.
 pub async fn sort(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -149,8 +149,8 @@ pub async fn sort(
     Ok(made)
 }
 
-/// Makes the worktree what was committed again after the verify commands ran in it: nothing of theirs becomes a part of the
-/// work later. It is kept, since a person may have worked there meanwhile.
+/// Restores the worktree to the commit after the verify commands ran, so that nothing of theirs becomes part of the
+/// work later. Their state is kept, because a person may have worked there meanwhile.
 pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
     move_large(run, worktree, |_| false).await?;
     let changed = worktree.status().await?;
@@ -174,8 +174,8 @@ pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError
     Ok(())
 }
 
-/// What is too large for a snapshot goes into a folder beside git's own files of the worktree, where it is no longer in the
-/// way; where that cannot be, it stays, and nothing is committed.
+/// A file that is too large for a snapshot is moved into a folder beside git's own files of the worktree. If that
+/// fails, it stays and nothing is committed.
 async fn move_large(
     run: &Run<'_>,
     worktree: &Worktree,
@@ -223,7 +223,7 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
     );
 }
 
-/// What the agent wrote itself and the built-in list or the operator keeps out is not lost without a word.
+/// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.
 async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<(), GitError> {
     let root = worktree.path().to_string();
     let inside = |text: &String| {

@@ -17,13 +17,13 @@ use crate::repository::mapping_format::MappingRecord;
 pub struct Resolved {
     /// Frozen from here on.
     pub origin: Origin,
-    /// `origin_changed`, where a field changed after the mapping was made (D35); `origin_moved`, where its work is merged.
+    /// `origin_changed` if a field changed after the mapping was made (D35); `origin_moved` if its work is merged.
     pub warnings: Vec<Warning>,
 }
 
-/// Asks the chain (interface §4), then the remote for the branch's commit. An issue that is mapped keeps its origin:
-/// a changed field is reported, a different `--origin` refused (D75). Its commit moves with the remote's where the run is
-/// to catch up, and where nothing of the issue's branch is left to merge: then the work starts from what is there now.
+/// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin: a changed field
+/// is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
+/// nothing of the issue's branch is left to merge; then the work starts from the present commit.
 pub async fn resolve(plan: &Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let (asked, unreadable) = ask_chain(plan, context).await?;
     let warned = |mut resolved: Resolved| {
@@ -79,8 +79,8 @@ pub async fn resolve(plan: &Plan, context: &RepositoryContext) -> Result<Resolve
     Ok(warned(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
 }
 
-/// Whether the issue's branch has commits of its own, all of them in its origin now or in a merged pull request, and nothing
-/// uncommitted waits in its worktree.
+/// Whether the issue's branch has commits, all of them are in its origin or in a merged pull request, and its worktree
+/// has nothing uncommitted.
 async fn is_merged(
     plan: &Plan,
     mapped: &MappingRecord,
@@ -108,7 +108,7 @@ async fn is_merged(
 /// A link's text and which one it is.
 type Link = (String, OriginSource);
 
-/// First link that is set wins; blank is unset. With it a warning, where the project field could not be asked for.
+/// The first link that is set wins; blank counts as unset. Also gives a warning if the project field could not be read.
 async fn ask_chain(
     plan: &Plan,
     context: &RepositoryContext,
@@ -135,16 +135,16 @@ async fn ask_chain(
     Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
 }
 
-/// The warning of [`project_field`], found out before any run with an open issue of the repository; `None` where it can be
-/// read, or nobody knows.
+/// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
+/// be read or this is not known.
 pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
     let listing = github.list_open(&context.repo, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
     project_field(context, github, number).await.ok()?.1
 }
 
-/// The project field's value. Where nobody asked for that field, credentials that cannot read projects are no obstacle: it
-/// counts as unset, with a warning. Where the operator named it, it may name a branch, so that is an error.
+/// The value of the project field. If nobody configured the field, credentials that cannot read projects do not matter:
+/// it counts as unset, with a warning. If the operator named it, it may name a branch, so this is an error (D99).
 pub async fn project_field(
     context: &RepositoryContext,
     github: &Client,
@@ -156,7 +156,7 @@ pub async fn project_field(
     }
     let wanted = context.config.source("github.project_field") != Source::Default;
     match github.project_field(&context.repo, number, name).await {
-        // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
+        // A GitHub without GraphQL has no projects. Any other failure is an error, because the field may name a branch.
         Err(error) if error.is_absent() => Ok((None, None)),
         Err(github::Error { kind: ErrorKind::Forbidden { needs }, .. }) if !wanted => {
             let text = format!(

@@ -1,4 +1,4 @@
-//! Before the rooms: everything that can be refused is refused here, while nothing has been made.
+//! The plan: everything that can be refused is refused here, before anything is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -155,7 +155,7 @@ pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Pl
     })
 }
 
-/// A cap on the cost that an issue or the definition names holds only where every price is known (contracts §3.7).
+/// A cap on the cost that an issue or the definition names holds only where every price is known (D87).
 fn priced(effective: &Effective, session: &Session, context: &RepositoryContext) -> Result<(), Refusal> {
     let named = effective.budgets.max_cost_is_explicit && !context.config.budgets.max_cost_is_explicit;
     let unknown = session.settings.targets.iter().find(|target| target.price.is_none());
@@ -184,7 +184,8 @@ async fn definitions(
     if !context.managed {
         return Ok((loaded, policy, warnings));
     }
-    // Whoever can push there decides neither how it is held nor what it may do; what was asked for in vain is said.
+    // Whoever can push there decides neither about the sandbox nor about the policy. Requests that do not count are
+    // reported.
     let told = managed::narrow(&mut loaded.definition, &context.config)
         .into_iter()
         .chain(managed::refused(&context.config));
@@ -202,7 +203,7 @@ async fn on_disk(
     let policy =
         resources::policy(&context.config, context.checkout.root(), context.child_environment()).await;
     let Some(kept) = &context.last_known_good else { return Ok((read?, policy?, Vec::new())) };
-    // The operator sees in each run's own output that it did not run on what is on disk (S10).
+    // The output of each run tells the operator that it did not use the files on disk (S10).
     let outdated = |what: &str, refusal: &Refusal| {
         let text = format!("The {what} on disk cannot be used; the last good one is. {refusal}");
         warning(context, "definition_outdated", text)
@@ -214,7 +215,7 @@ async fn on_disk(
     Ok((kept.definition(agent, read)?, kept.policy(policy)?, warnings.into_iter().flatten().collect()))
 }
 
-/// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
+/// Whether definition and policy on disk can be used now. If so, they are kept for runs that begin when they cannot.
 pub async fn check_definitions(context: &RepositoryContext) -> Result<(), Refusal> {
     let agent = &context.repository.agent;
     let read = definition_of(agent, &BTreeMap::new(), context).await;
@@ -351,7 +352,7 @@ pub async fn load_definition(
     })
 }
 
-/// Who works on the steps of a definition here; programs that cannot be started as they are wanted are refused.
+/// What works on the steps of a definition here. Programs that cannot be started as written are refused.
 pub async fn step_executors_here(
     loaded: &Loaded,
     context: &RepositoryContext,
@@ -363,8 +364,8 @@ pub async fn step_executors_here(
     Ok(executors)
 }
 
-/// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
-/// reaches of this machine: that is for `[program]` to say (D85).
+/// What works on the steps. A definition of a managed clone says which program that is. Only `[program]` says what it
+/// may reach on this machine (D85).
 fn step_executors(loaded: &Loaded, context: &RepositoryContext) -> Result<StepExecutors, Refusal> {
     let definition = &loaded.definition;
     let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
@@ -391,7 +392,7 @@ fn step_executors(loaded: &Loaded, context: &RepositoryContext) -> Result<StepEx
     })
 }
 
-/// What a definition asks for and cannot have is refused, never left out in silence.
+/// What a definition asks for and cannot have is refused and never left out silently.
 async fn supported(loaded: &Loaded, context: &RepositoryContext) -> Result<(), Refusal> {
     let definition = &loaded.definition;
     let table = &context.config.sandbox;
@@ -451,7 +452,7 @@ async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryCont
     Ok(())
 }
 
-/// The values that programs are given by name: secrets like those of the configuration.
+/// The values that programs get by name. They are secrets like those of the configuration.
 fn program_secrets(executors: &StepExecutors, context: &RepositoryContext) -> Vec<KnownSecret> {
     let names = executors.programs().iter().flat_map(|program| &program.environment);
     names

@@ -1,5 +1,5 @@
-//! The issue of an agent whose verdict is its state (`poll:state`): read before each visit, for nothing while it is as it
-//! was, and a visit less when a person has closed it.
+//! The issue of an agent whose verdict is the issue's state (`poll:state`, D103). It is read before each visit, which
+//! is free while it has not changed, and saves a visit when a person has closed it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct Polled {
 }
 
 impl Polled {
-    /// Looks at the issue. `Err`: it is closed, so the run ends here. What cannot be read says nothing.
+    /// Looks at the issue. `Err`: it is closed, so the run ends here. An issue that cannot be read changes nothing.
     pub async fn look(&mut self, run: &Run<'_>, context: &RepositoryContext) -> Result<(), Stop> {
         let watches = run.plan.loaded.definition.completion == Completion::ExternalState;
         let (true, Some(github), Some(number)) = (watches, &context.github, run.tracked_issue()) else {

@@ -31,8 +31,8 @@ enum Reach {
     PullRequest,
 }
 
-/// Publishes what the run's end allows, then settles comment and labels. Gives the run's final stop: a refused push or
-/// pull request turns a success into a failure (D33); comment and labels never do (C-10).
+/// Publishes what the end of the run allows, and then writes comment and labels. Gives the final stop reason: a refused
+/// push or pull request turns a success into a failure (D33); comment and labels never do (C-10).
 pub async fn publish(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -244,7 +244,7 @@ async fn comment(
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
 }
 
-/// The label that says that the issue is being worked on; the other states' labels go (D6).
+/// Sets the label for a working run and removes the labels of the other states (D6).
 pub async fn running_label(run: &Run<'_>, context: &RepositoryContext) {
     let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
@@ -257,7 +257,7 @@ pub async fn running_label(run: &Run<'_>, context: &RepositoryContext) {
 }
 
 /// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A run that a shutdown
-/// stopped keeps its labels: the next daemon goes on with it.
+/// stopped keeps its labels, because the next daemon continues it.
 async fn end_labels(
     github: &github::Client,
     context: &RepositoryContext,

@@ -1,4 +1,4 @@
-//! After a crash: a dead holder's run is finalised as `interrupted`, and its finished visits are handed on (D61).
+//! After a crash the run of a dead holder is finished as `interrupted`, and its finished visits are handed on (D61).
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub struct Predecessor {
     pub run_id: RunId,
     /// What its journal says.
     pub facts: RunFacts,
-    /// Whether the process of the last run died, be it this one or one that died before it had taken this one's work over.
+    /// Whether the process of the last run died: this run, or a later one that died before it had taken over this run's
+    /// work.
     pub killed: bool,
 }
 
@@ -47,8 +48,8 @@ impl Predecessor {
     }
 }
 
-/// The run that a person wants to go on with, or `None` for a success. Its failed visits are visited again; after an end
-/// of its own, the worktree stays as it is.
+/// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended
+/// by itself, the worktree stays as it is.
 pub async fn resumed(
     context: &RepositoryContext,
     run_id: RunId,
@@ -69,8 +70,8 @@ pub async fn resumed(
     work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
 }
 
-/// The run whose work is gone on with, as whoever goes on takes it up: this one, or where it died before it had taken over
-/// what was there, the one before it.
+/// The run whose work is continued, with its facts. It is the given run. If that run died before it took over the work
+/// of its predecessor, it is the predecessor.
 fn with_work(
     state: &StateDir,
     repo: &RepoName,
@@ -86,8 +87,8 @@ fn with_work(
     Ok((run_id, if whole { facts } else { reopened(facts) }))
 }
 
-/// Whether all the work was done and committed, and only GitHub or its git did not take it: whoever goes on publishes, and
-/// no model is asked again.
+/// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
+/// is asked again.
 fn is_unpublished(facts: &RunFacts) -> bool {
     let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
     facts.committed.is_some()
@@ -95,22 +96,23 @@ fn is_unpublished(facts: &RunFacts) -> bool {
         && facts.end.as_ref().is_some_and(refused)
 }
 
-/// Takes back the end of a run that ended in order: the visits that led to another stay.
+/// Removes the end of a run that ended by itself. Visits that led to another visit stay.
 fn reopened(mut facts: RunFacts) -> RunFacts {
     facts.flow_end = None;
     let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
     facts.visits.truncate(going);
     if let Some(last) = facts.visits.last_mut() {
-        // Whoever goes on by hand grants what counts attempts a new start; what the step was told, and what held, stays.
+        // A person who resumes a run resets the counts of attempts. What the step was told, and which conditions held,
+        // stays.
         let (retry, met) = (last.carried.retry.take(), std::mem::take(&mut last.carried.met));
         last.carried = Carried { retry, met, ..Carried::default() };
     }
     facts
 }
 
-/// The run that held the lease last, if its process died before its end; finalised on the way. For a `daemon` also one that
-/// a shutdown ended, or whose work could not be published: it goes on with those by itself. The caller holds the lease, so
-/// nobody writes that journal any more.
+/// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
+/// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
+/// itself. The caller holds the lease, so nobody else writes to that journal.
 pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: bool) -> Option<Predecessor> {
     let dir = context.state.run(&context.repo, run_id);
     let (clock, key) = (context.clock.clone(), context.config.record.seal_key.clone());
@@ -146,12 +148,12 @@ pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: boo
     }
 }
 
-/// A run that a daemon or a sweep started, whose process died or was told to stop, and that nobody has gone on with.
+/// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     /// The issue.
     pub number: u64,
-    /// What the trigger label, or its absence, says of people's wishes.
+    /// What people want, according to the trigger label.
     pub begun: Begun,
 }
 
@@ -168,8 +170,8 @@ pub enum Begun {
     Settling,
 }
 
-/// What dead processes left of a repository's runs: their ends are written, and those that can be gone on with
-/// are given back.
+/// The runs of a repository whose processes died. Their ends are written, and those that can be continued are
+/// given back.
 pub async fn tidy(context: &RepositoryContext) -> Vec<Unfinished> {
     let context = context.clone();
     let tidied = tokio::task::spawn_blocking(move || {
@@ -191,7 +193,7 @@ pub async fn tidy(context: &RepositoryContext) -> Vec<Unfinished> {
     tidied.await.unwrap_or_default()
 }
 
-/// An issue whose run on the command line was killed, and that said that it is worked on.
+/// An issue whose run on the command line was killed while its label said that a run works on it.
 pub struct Left {
     /// The issue.
     pub number: u64,
@@ -201,8 +203,8 @@ pub struct Left {
     pub still_shown: Option<String>,
 }
 
-/// Takes "working" off the issues whose run on the command line was killed: nobody else would before its lease ends. Gives
-/// those that it was on.
+/// Removes the running label from issues whose run on the command line was killed. Nobody else would before its lease
+/// ends. Gives the issues that had it.
 pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
     if context.github.is_none() {
         return Vec::new();

@@ -15,7 +15,7 @@ use crate::record::report::{not_started, objective, summary, write as write_repo
 use crate::record::{seal, summary_text};
 use crate::repository::context::RepositoryContext;
 
-/// Keeps the work, looks at it, and judges what the agent claims; gives the stop that the evidence leaves (D62, C-05).
+/// Commits the work, verifies it, and judges what the agent claims. Gives the stop reason afterwards (D62, C-05).
 pub async fn provisional(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -32,7 +32,7 @@ pub async fn provisional(
         }
         return Ok(end);
     }
-    // Whoever asked to stop waits; nothing of such a run is offered for merging (D66).
+    // The person who asked to stop is waiting, and nothing of such a run is offered for merging (D66).
     if !stopped_by_a_person(&stop) {
         verify::verify(run, context).await?;
     }

@@ -1,5 +1,5 @@
-//! What may leave: every change that a branch would bring is held against the policy's rules of `write_file`, the caps of
-//! `[commit]` and a scan for secrets, before it is committed and again before it is pushed.
+//! Checks what may be published: every change of a branch is checked against the policy's rules of `write_file`, the
+//! caps of `[commit]` and a scan for secrets, before it is committed and again before it is pushed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
+use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
-use crate::git::worktree::{LARGEST_FILE, Worktree};
+use crate::git::worktree::Worktree;
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
@@ -33,7 +34,7 @@ const KNOWN: &str = "\u{1}";
 /// Refused files that people are told.
 const LONGEST_LIST: usize = 20;
 
-/// Looks at what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends so.
+/// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 pub async fn of_worktree(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -60,7 +61,7 @@ pub async fn of_worktree(
     Ok(stop(run, worktree, problems, "committed"))
 }
 
-/// Looks at what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
+/// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
 pub async fn of_push(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -203,8 +204,8 @@ fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> 
         .collect()
 }
 
-/// What the policy says of changed paths, as `write_file` would be told. What no rule speaks of is covered by the rule that
-/// let the command run; what a person approved in this run is approved.
+/// The policy's decision about changed paths, as for `write_file`. A path without a rule is covered by the rule that
+/// let the command run. What a person approved in this run is allowed.
 async fn denied(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -239,7 +240,7 @@ async fn denied(
     Ok(found)
 }
 
-/// The names that a change has, here and on other machines, and what it opens a way to.
+/// The names of a change, here and on other machines, and the targets of its links.
 fn asked_about(change: &OutgoingChange) -> Vec<String> {
     let mut paths = vec![change.path.clone()];
     match &change.kind {
@@ -263,7 +264,7 @@ fn asked_about(change: &OutgoingChange) -> Vec<String> {
     paths
 }
 
-/// Why the policy does not let a path be written; `None` = it does, or says nothing of it.
+/// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
 async fn verdict(
     run: &Run<'_>,
     context: &RepositoryContext,

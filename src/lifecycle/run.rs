@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         self.sandbox.get()
     }
 
-    /// The cage of agentd's own commands, where there is one.
+    /// The sandbox of agentd's own commands, if there is one.
     pub fn caged(&self) -> Option<&ProcessSandbox> {
         self.sandbox()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
     }
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
         self.stop.clone()
     }
 
-    /// The abort that was asked for, if one was: it outranks what the run comes to meanwhile (C-08).
+    /// The abort, if one was asked for. It comes before any other end of the run (C-08).
     pub fn aborted(&self) -> Option<Stop> {
         match self.stop.state() {
             StopState::Abort(stop) => Some(stop),
@@ -114,8 +114,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A text on its way to GitHub, looked at once more: taking comments and hidden characters out of it may have put
-    /// together what was no secret before.
+    /// A text for GitHub, checked once more. Removing comments and hidden characters may have joined the parts of a
+    /// secret.
     pub fn without_secrets(&self, text: &str) -> String {
         self.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
     }

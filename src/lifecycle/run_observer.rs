@@ -1,4 +1,4 @@
-//! Whoever looks at a walk from outside: hears its journal, can ask it to stop, and can give it more.
+//! An observer of a run: it follows the journal, can ask the run to stop, and can extend its budget.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::store::run_dir::RunDir;
 /// What a listener is handed when a run's journal opens.
 pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
 
-/// Called once, when there is a journal; the directory has what a slow listener missed.
+/// Called once when there is a journal. A slow listener finds what it missed in the directory.
 type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
 
-/// The outside's hold on one walk.
+/// An observer's handle on one run.
 pub struct RunObserver {
     stop: StopHandle,
     signal: StopSignal,
@@ -25,7 +25,7 @@ pub struct RunObserver {
 }
 
 impl RunObserver {
-    /// A hold that hands the journal's lines to `listen` as soon as there is a journal.
+    /// An observer that gives the journal's lines to `listen` as soon as there is a journal.
     pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
         let (stop, signal) = StopHandle::new();
         Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
@@ -41,12 +41,12 @@ impl RunObserver {
         Self::new(|_, _| ())
     }
 
-    /// For asking the walk to stop.
+    /// For asking the run to stop.
     pub fn stop(&self) -> &StopHandle {
         &self.stop
     }
 
-    /// What the walk hears of it.
+    /// The run's side of the observer.
     pub fn signal(&self) -> StopSignal {
         self.signal.clone()
     }

@@ -1,7 +1,8 @@
 //! The lease as other hosts see it: a line of the issue's status comment that says who works there, and until when (D75).
 //!
-//! A file holds the lease among the processes of one checkout. Who works on another clone of the repository cannot see
-//! that file, but reads the same issue. The status comment that a run leaves takes the line's place, and so ends it.
+//! A file holds the lease among the processes of one checkout. A process with another clone of the repository cannot
+//! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
+//! lease.
 
 use super::plan::Plan;
 use crate::domain::issue::IssueKey;
@@ -15,8 +16,9 @@ use crate::sys::holder_format::{Holder, Liveness};
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
 
-/// Shows on the issue that `mine` holds it. Gives who else does: another host whose lease has not expired, or a living
-/// process of this one with another checkout. A comment that cannot be written keeps nobody from working.
+/// Shows on the issue that `mine` holds it. Gives another holder, if there is one: another host whose lease has not
+/// expired, or a living process of this host with another checkout. A comment that cannot be written does not stop the
+/// run.
 pub async fn show(
     plan: &Plan,
     context: &RepositoryContext,
@@ -36,7 +38,8 @@ pub async fn show(
             return Ok(None);
         }
     };
-    // Two may have looked before either wrote: what stands there now decides, and of two comments the older one.
+    // Two processes may have looked before either wrote. What the comment says now decides; of two comments the older
+    // one counts.
     let found = client.find_comment(&context.repo, number, &marker).await?;
     let other = other_holder(found.as_ref(), context, mine);
     if other.is_some() && change == Change::Created {

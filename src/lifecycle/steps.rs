@@ -20,7 +20,7 @@ pub async fn run(
 ) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
-        // The predecessor died after its flow: what is left is to report and to publish.
+        // The predecessor died after its flow, so only reporting and publishing are left.
         return close(run, instance, end.stop, end.completion_reason);
     }
     if let Err(stop) = checkpoint(run, instance.finished.len() as u32).await? {
@@ -57,7 +57,7 @@ pub async fn run(
     }
 }
 
-/// A replay that does not make the edits of a visit begins it with what they came to.
+/// A replay that does not make the edits of a visit begins the visit with their result.
 async fn play(run: &Run<'_>, context: &RepositoryContext, visit: u32) -> Result<(), Stop> {
     let state = context.replay.as_ref().and_then(|recorded_run| recorded_run.state_after(visit));
     let (Some(commit), Some(worktree)) = (state, run.worktree()) else { return Ok(()) };
@@ -73,7 +73,7 @@ fn record_asked(run: &Run<'_>) -> Result<(), JournalError> {
     run.sandbox().map_or(Ok(()), |sandbox| sandbox.record_asked(&run.journal, &run.plan.redactor))
 }
 
-/// Commits that caged programs made themselves come onto the branch (D13); those that cannot are told about.
+/// Takes over commits of programs in the sandbox (D13). Commits that cannot be taken over are reported.
 async fn take_commits(run: &Run<'_>) -> Result<(), Stop> {
     let Some(sandbox) = run.sandbox() else { return Ok(()) };
     match sandbox.take_commits().await {

@@ -1,4 +1,4 @@
-//! Asking a live run to stop from another process: a file beside the runs that the run looks at.
+//! A stop request to a live run from another process: a file beside the runs that the run looks at.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub fn ask(dir: &RunDir, wish: Wish) -> Result<(), FileError> {
     files::write_private(&path, word.as_bytes())
 }
 
-/// Passes wishes on to the run's own signal; never comes back.
+/// Passes stop requests on to the run's own signal. Never returns.
 pub(super) async fn listen(dir: &RunDir, stop: &StopHandle) -> Infallible {
     let path = dir.stop_file();
     loop {

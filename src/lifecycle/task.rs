@@ -1,4 +1,4 @@
-//! What every visit's prompt ends with: the issue as fenced data, and the facts of the day (D67).
+//! The end of every visit's prompt: the issue as fenced data, and the facts of the day (D67).
 
 use super::run::Run;
 use crate::domain::run_output::FailureRecord;
@@ -8,7 +8,7 @@ use crate::repository::context::RepositoryContext;
 /// Longest title shown to a model, in characters.
 pub const LONGEST_TITLE: usize = 500;
 
-/// The text. Nothing in the issue is expanded; its hidden characters and HTML comments are taken out (S-050).
+/// The text. Nothing in the issue is expanded. Its hidden characters and HTML comments are removed (S-050).
 pub fn text(run: &Run<'_>, context: &RepositoryContext, prior_failures: &[FailureRecord]) -> String {
     let issue = &run.plan.issue;
     let title = incoming_line(&issue.title, LONGEST_TITLE);

@@ -28,7 +28,7 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Puts the tools together; starts the configured MCP servers in the worktree (D25). A required server that fails
+    /// Collects the tools and starts the configured MCP servers in the worktree (D25). A required server that fails
     /// ends the run before any model is asked.
     pub async fn open(run: &Run<'_>, context: &RepositoryContext, root: &WorktreeRoot) -> Result<Self, Stop> {
         let worktree = run
@@ -46,7 +46,7 @@ impl Toolbox {
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
         let rest = rest_tools(&context.config.rest_tools).map_err(|error| unfit(&error))?;
-        // A strict replay starts no server: what they offered is on the record (P-040).
+        // A strict replay starts no server, because the record has the tools that they offered (P-040).
         let recorded = context.replay.as_ref().and_then(|recorded_run| recorded_run.offered());
         let mut configs = match &recorded {
             Some(_) => BTreeMap::new(),
@@ -81,7 +81,7 @@ impl Toolbox {
 /// What the servers offer, for a replay without them.
 async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
     let tools = serde_json::to_value(OfferedTools::of(offered)).unwrap_or_default();
-    // Where it cannot be redacted it is not kept (P-032); a strict replay then lacks the tools and says so.
+    // If it cannot be redacted it is not kept (P-032). A strict replay then lacks the tools and says so.
     let Ok(clean) = run.plan.redactor.redact_json(&tools) else { return Ok(()) };
     let kept = run.journal.keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
     kept.map(|_| ()).map_err(|error| Stop::new(StopDetail::OutputWriteFailed, format!("{error}.")))
@@ -106,7 +106,7 @@ pub fn unfit(error: &RestError) -> Stop {
     Stop::new(detail, format!("{error}."))
 }
 
-/// The servers of a configuration, their placeholders resolved now and not before.
+/// The servers of a configuration. Their placeholders are resolved now and not before.
 pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, ConfigError> {
     let mut servers = BTreeMap::new();
     for (name, server) in &config.mcp_servers {

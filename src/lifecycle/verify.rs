@@ -1,4 +1,4 @@
-//! The verify commands: agentd's own word on "tests pass", on the very tree that is published.
+//! The verify commands, which agentd itself runs on exactly the tree that is published.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use crate::sys::clock::Stopwatch;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError};
 use crate::sys::sandbox;
 
-/// What the verify commands get together at least, however little of the wall time is left.
+/// The least time for all verify commands together, however little of the wall time is left.
 const OVERTIME: Duration = Duration::from_secs(5 * 60);
 /// Characters of a verify command's output that the report shows.
 const TAIL: usize = 2_000;
 
-/// Runs the verify commands one after the other on the committed tree (D83); agentd's own word on "tests pass". They run
-/// although the wall time is used up, so that finished work is not thrown away, but not for long then.
+/// Runs the verify commands one after the other on the committed tree (D83). They run even if the wall time is used up,
+/// so that finished work is not lost, but then only for a short time.
 pub async fn verify(run: &Run<'_>, context: &RepositoryContext) -> Result<(), JournalError> {
     verify_all(run, context).await?;
     if let Some(worktree) = run.worktree()
@@ -55,7 +55,7 @@ async fn verify_all(run: &Run<'_>, context: &RepositoryContext) -> Result<(), Jo
             red.also_red_on_base = on_base(run, context, &mut base, red, left).await;
         }
         if run.aborted().is_some() {
-            // The command and git were cancelled: what came of it says nothing about the work.
+            // The command and git were cancelled, so the result says nothing about the work.
             let cancelled: Vec<String> = commands[at..].iter().map(|argv| argv.join(" ")).collect();
             let text =
                 format!("the run was ended at once: nobody knows what comes of `{}`", cancelled.join("`, `"));
@@ -168,8 +168,8 @@ async fn run_command(
     .await
 }
 
-/// Whether a red command is red on the origin's commit, too: then it is not this run that broke it. `None` = it could not
-/// be tried there.
+/// Whether a failing command fails on the origin commit too. Then this run did not break it. `None` = it could not be
+/// tried there.
 async fn on_base(
     run: &Run<'_>,
     context: &RepositoryContext,
@@ -209,7 +209,7 @@ async fn on_base(
         return None;
     }
     let code = exit.code.filter(|_| exit.ending == Ending::Itself);
-    // What could not run may be able to run tomorrow, and what took too long may end.
+    // A command that could not run, or took too long, may succeed another time.
     if let Some(code) = code.filter(|code| !matches!(code, 126 | 127)) {
         known.keep(code);
     }

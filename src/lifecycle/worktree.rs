@@ -20,8 +20,8 @@ use crate::git::worktree::Worktree;
 use crate::repository::context::RepositoryContext;
 use crate::repository::worktree_setup;
 
-/// Refuses, before anything is made, a branch name that makes the impossible, and a place or a branch that is
-/// taken (D34). What changes between here and the making is found there once more.
+/// Refuses, before anything is made, a branch name that makes the branch impossible, and a place or branch that
+/// is taken (D34). A change after this check is found again when the worktree is made.
 pub async fn check(plan: &Plan, origin: &Origin, context: &RepositoryContext) -> Result<(), Refusal> {
     let wanted = wanted(plan, origin, context).await?;
     let conflict = match (context.checkout.ref_conflict(&wanted.branch).await?, &wanted.remote) {
@@ -64,7 +64,7 @@ fn refusal(error: &WorktreeError) -> Refusal {
     Refusal::new(stop.detail, stop.message)
 }
 
-/// Makes the worktree, or finds it; brings a killed predecessor's worktree back to its last finished visit (D70).
+/// Makes the worktree or finds it. The worktree of a killed predecessor is restored to its last finished visit (D70).
 /// `Err` inside: the run ends here.
 pub async fn prepare(
     run: &Run<'_>,
@@ -110,8 +110,8 @@ pub async fn prepare(
     Ok(Ok(prepared.worktree))
 }
 
-/// Sees to it that the commit which the run's changes are told against is in the branch: it is newer than the branch where
-/// the run is to catch up (interface §4). What cannot be merged is the run's work. Gives the branch's commit.
+/// Makes sure that the branch contains the commit that the run's changes are compared with. If the run is to catch up,
+/// that commit is newer than the branch. Merging what conflicts is the work of the run. Gives the branch's commit.
 async fn merge_base_in(
     run: &Run<'_>,
     context: &RepositoryContext,

@@ -1,4 +1,4 @@
-//! OpenAI chat completions, and every server that speaks them: strict in what is sent, lenient in what is read.
+//! OpenAI chat completions, and every compatible server. What is sent is strict; what is read is lenient.
 
 use serde_json::{Map, Value, json};
 

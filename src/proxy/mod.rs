@@ -1,7 +1,9 @@
-//! The egress proxy: programs in a sandbox reach the hosts that are allowed, and agentd adds what they must not hold.
+//! The egress proxy of a sandbox. It lets programs reach the allowed hosts and adds credentials that they must not
+//! have.
 //!
-//! It speaks to one sandbox over one socket. `CONNECT` makes a tunnel, of which only the beginning is looked at: it names the host
-//! that the tunnel is for, or the tunnel ends. Plain requests are passed on; what begins with an endpoint's name goes to that endpoint with agentd's credentials.
+//! It serves one sandbox over one socket. `CONNECT` makes a tunnel. Only its beginning is looked at: it must name the
+//! host of the tunnel, or the tunnel ends. Plain requests are passed on. A path that begins with the name of an
+//! endpoint goes to that endpoint with agentd's credentials.
 
 mod forward;
 #[cfg(unix)]
@@ -14,7 +16,7 @@ mod server;
 #[cfg(unix)]
 pub use server::Proxy;
 
-/// There are no sandboxes here, and nothing to open for them.
+/// There is no sandbox here, so nothing is opened.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub struct Proxy {

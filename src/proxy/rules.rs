@@ -1,4 +1,4 @@
-//! What one sandbox may reach, and by which words it is refused.
+//! What one sandbox may reach, and how a refusal is worded.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ impl Rules {
         self.hosts.iter().find(|rule| rule.covers(host, port) && (!is_address || rule.name() == host))
     }
 
-    /// Whether a name may lead to an address: to this machine only where the list says so.
+    /// Whether a name may lead to an address. It may lead to this machine only if the list says so.
     pub(super) fn may_be(&self, host: &str, address: &IpAddr) -> bool {
         !is_own(address) || self.hosts.iter().any(|rule| rule.name() == host && rule.is_this_machine())
     }

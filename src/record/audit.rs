@@ -1,4 +1,4 @@
-//! `runs verify`: whether what a run left still says what it said (interface §8). Looks at everything, changes nothing.
+//! `runs verify`: whether the files of a run are unchanged. It reads everything and changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -53,8 +53,8 @@ impl Inspection {
     }
 }
 
-/// Inspects a run that has ended. `checkout`: the repository, or why it cannot be looked into. `seal_key`: the operator's
-/// key, where one is named.
+/// Inspects a run that has ended. `checkout`: the repository, or why it cannot be read. `seal_key`: the operator's key,
+/// if one is named.
 pub async fn verify(
     dir: &RunDir,
     checkout: Result<&Checkout, String>,
@@ -103,7 +103,7 @@ fn of_files(dir: &RunDir, seal_key: Option<&Path>) -> (Inspection, Option<RunOut
             named(&mut inspection, dir, artifact);
         }
     }
-    // The record is best effort (C-10): absent is no finding of its own, the seal says whether it was written.
+    // The record is a best effort (C-10). A missing one is not a finding; the seal says whether it was written.
     if dir.record().exists()
         && let Some(record) = read::<RunRecord>(&mut inspection, &dir.record(), "run.json")
     {

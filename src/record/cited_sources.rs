@@ -1,4 +1,4 @@
-//! What a run's journal says that was claimed and what tools answered, so that cites can be followed.
+//! The claims and tool answers in a run's journal, so that citations can be looked up.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::domain::policy::EnvelopeStatus;
 use crate::domain::report::{ProposedClaim, ReportOutcome};
 use crate::domain::trace::{Item, ReportCaptured};
 
-/// Built-in tools that change nothing; after any other the worktree may be another.
+/// Built-in tools that change nothing. After any other tool the worktree may have changed.
 const LOOKING: [&str; 8] = [
     "read_file",
     "list_files",
@@ -116,7 +116,7 @@ impl CitedSources {
         }
     }
 
-    /// Facts come between a call and its answer, so they belong to the last call of that id.
+    /// Facts come between a call and its answer, so they belong to the last call with that id.
     fn facts(&mut self, call_id: &str, facts: &Value) {
         let Some(call) = self.calls.iter_mut().rev().find(|call| call.call_id == call_id) else { return };
         let text = |key: &str| facts.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -160,7 +160,7 @@ impl CitedSources {
     }
 }
 
-/// Claims of every report with their step and visit, in order, and what the last report says came of it.
+/// The claims of every report with their step and visit, in order, and the outcome that the last report names.
 pub fn reports(facts: &RunFacts) -> (Vec<(ProposedClaim, String, u32)>, Option<ReportOutcome>) {
     let mut claims = Vec::new();
     let mut outcome = None;

@@ -1,4 +1,4 @@
-//! Looking at what a report cites: files of the final tree, what tools answered, what agentd ran itself.
+//! Looks up what a report cites: files of the final tree, answers of tools, commands that agentd ran.
 
 use std::path::Path;
 
@@ -50,8 +50,8 @@ pub struct Scene<'a> {
     pub now: DateTime<Utc>,
 }
 
-/// Follows every cite and judges every claim of the run's reports. What cannot be read is a reason why a claim does not
-/// hold, never an error.
+/// Looks up every citation and judges every claim of the run's reports. A source that cannot be read is a reason why a
+/// claim does not hold, and not an error.
 pub async fn weigh(scene: &Scene<'_>) -> Judgement {
     let sources = CitedSources::of(scene.facts);
     let verification = verification(scene).await;
@@ -82,7 +82,7 @@ pub async fn weigh(scene: &Scene<'_>) -> Judgement {
 }
 
 /// Claims of a report that nothing backs, each with the reason. What only the end of the run can say is left to it.
-/// `refreshed`: commands that agentd itself runs at the end, so that an old run of them is no reason to complain.
+/// `refreshed`: commands that agentd itself runs at the end, so an old result of them is not a problem.
 pub async fn unbacked(
     scene: &Scene<'_>,
     visit: u32,
@@ -113,8 +113,8 @@ pub async fn unbacked(
     judged.claims.iter().filter(|claim| !claim.is_verified()).filter_map(problem).collect()
 }
 
-/// Looks again at a record of an earlier run: whether its source, at the commit it names, still says what was quoted.
-/// Records without a source that can be read again (inline answers, issue texts) hold by the journal's hash chain.
+/// Checks a record of an earlier run: whether its source, at the named commit, still has the quote. Records without a
+/// source that can be read again (inline answers, issue texts) are covered by the journal's hash chain.
 pub async fn recheck(record: &EvidenceRecord, checkout: &Checkout, run_dir: &Path) -> Result<(), String> {
     let text = match &record.provenance {
         Provenance::FileSpan(file) => {
@@ -258,7 +258,7 @@ async fn file_of(checkout: &Checkout, tree: &str, path: &str) -> Result<(String,
     }
 }
 
-/// What a tool answered: of a command that agentd has run again since, agentd's own run; else as it was recorded.
+/// The answer of a tool. For a command that agentd has run again, it is agentd's own result; else the recorded one.
 async fn answer(
     scene: &Scene<'_>,
     answered: &Answered,
@@ -290,7 +290,7 @@ async fn answer(
     let provenance = match (&answered.command, &answered.argv) {
         (Some(facts), Some(argv)) => Provenance::Command(CommandSource {
             argv: argv.clone(),
-            // Where nothing that writes ran afterwards, the tree after it is the final one.
+            // If nothing that writes ran afterwards, the tree after it is the final tree.
             tree_after: if answered.maybe_stale { String::new() } else { head_tree.clone() },
             output_handle: answered
                 .handle

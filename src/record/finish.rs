@@ -36,7 +36,7 @@ pub enum Standing {
 /// Gives the facts of a run and whether it is over: one whose process is gone gets the end and the files that it could not write itself;
 /// one that may live is left alone (D61). Blocks.
 ///
-/// `key`: the operator's that signs seals, where whoever reads knows it.
+/// `key`: the operator's key that signs seals, if the reader has it.
 pub fn ensure_ended(
     dir: &RunDir,
     clock: &Clock,
@@ -45,7 +45,7 @@ pub fn ensure_ended(
 ) -> Result<(RunFacts, Standing), JournalError> {
     let read = journal_file::read(dir)?;
     let known = journal_file::facts_of(&read.lines);
-    // A torn line after the end is not a crash's: it is left for `runs verify` to find.
+    // A torn line after the end does not come from a crash. It stays, so that `runs verify` finds it.
     let torn = std::fs::metadata(dir.events()).is_ok_and(|found| found.len() != read.sound_bytes);
     if known.end.is_some() && (known.sealed.is_some() || torn || was_sealed(dir)) {
         return Ok((known, Standing::Ended));
@@ -58,7 +58,7 @@ pub fn ensure_ended(
     Ok((run_facts::read(dir)?, Standing::Ended))
 }
 
-/// Whether the index of seals has the run: whatever its journal says now, nobody seals it again.
+/// Whether the index of seals has the run. Then it is not sealed again, whatever its journal says now.
 fn was_sealed(dir: &RunDir) -> bool {
     let index = SealIndex::new(dir.state().path()).read();
     index.seals.iter().any(|seal| seal.statement.run_id == dir.run_id)
@@ -90,7 +90,7 @@ pub async fn emit(sinks: &Sinks, dir: &RunDir, clock: &Clock) -> Result<(), Jour
     sinks::emit(sinks, &FileJournal::open(dir.clone(), clock.clone(), no_secrets(dir)?)?).await
 }
 
-/// For journals whose content was redacted when it was written; what is added holds nothing secret.
+/// For journals that were redacted when they were written. What is added has no secrets.
 fn no_secrets(dir: &RunDir) -> Result<Arc<Redactor>, JournalError> {
     let none = Redactor::new([0; 32], Vec::new(), &[]).map_err(|error| JournalError {
         path: dir.events().display().to_string(),
@@ -99,7 +99,8 @@ fn no_secrets(dir: &RunDir) -> Result<Arc<Redactor>, JournalError> {
     Ok(Arc::new(none))
 }
 
-/// The end of a run that was killed when all of it was published, labels last: only the word that it ended was missing.
+/// The end of a run that was killed after it had published everything, labels last. Only the event of its end was
+/// missing.
 fn published_end(known: &RunFacts) -> Option<Stop> {
     let whole = known.outcome(Effect::Labels).is_some()
         && known.effects.iter().all(|(_, state)| matches!(state, EffectState::Done(_)));
@@ -111,8 +112,8 @@ fn published_end(known: &RunFacts) -> Option<Stop> {
     Some(judged?.settle(stop))
 }
 
-/// Ends a dead run: `interrupted` where it has no end of its own, with result and report folded from what its journal
-/// has. Two who do it at once do it in turn.
+/// Ends a dead run: as `interrupted` if it has no end of its own, with result and report folded from its journal
+/// . Two callers at once take turns.
 pub fn finalise(dir: &RunDir, clock: &Clock, key: Option<&Path>) -> Result<(), JournalError> {
     let failed = |path: &Path, message: String| JournalError { path: path.display().to_string(), message };
     let lock = dir.ending_lock();
@@ -138,7 +139,7 @@ pub fn finalise(dir: &RunDir, clock: &Clock, key: Option<&Path>) -> Result<(), J
         }
         journal.append(Event::RunEnded { stop: published_end(&known).unwrap_or_else(interrupted) })?;
     }
-    // What its programs were given may hold what must not stay, such as files of the user's home.
+    // What its programs were given may have content that must not stay, such as files of the user's home.
     if let Err(error) = files::remove_dir(&dir.sandbox()) {
         tracing::warn!(%error, "the private folder of a dead run's programs stays");
     }

@@ -1,5 +1,5 @@
-//! What a killed run had in flight: each request and each tool call that began and has no ledger line gets one, so that the
-//! ledger has a line for all that was sent.
+//! The running requests and calls of a killed run. Each one that began and has no ledger line gets one, so that the
+//! ledger has a line for everything that was sent.
 
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -10,7 +10,7 @@ use crate::domain::ledger_entry::{
 use crate::domain::run::RunId;
 use crate::domain::trace::SessionOpened;
 
-/// The ends that the dead process could not write, in the order of the beginnings.
+/// The ends that the dead process could not write, in the order in which they began.
 pub fn cut_off(facts: &RunFacts, run_id: RunId) -> Vec<Event> {
     let mut ledger: Vec<&AccountingEntry> = facts.ledger.iter().collect();
     let mut ended = |of: &dyn Fn(&AccountingEntry) -> bool| {

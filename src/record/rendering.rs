@@ -85,9 +85,9 @@ fn render(
     let (headline, sentence) = headline(run, facts);
     let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
     let totals = facts.totals();
-    // What a model wrote is made harmless where GitHub reads it (D36); the report on disk has its very words.
+    // What a model wrote is made harmless for GitHub (D36). The report on disk has the original words.
     let public = template != "report.md";
-    // Where merging is not to close the issue, the model's words must not either.
+    // If merging must not close the issue, the model's words must not either.
     let own = run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number);
     let said = |text: &str| {
         if public { defused(text, own) } else { text.to_owned() }

@@ -181,7 +181,7 @@ fn nobody() -> Principal {
     Principal::new(PrincipalSource::Local, "unknown", None)
 }
 
-/// The last report, where it was too long for the journal and is kept beside it.
+/// The last report, if it was too long for the journal and is kept in a file.
 pub fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
     let last = facts.other.iter().rev().find_map(|(_, event)| match event {
         Event::ReportCaptured(captured) => Some(captured),
@@ -191,7 +191,7 @@ pub fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
     serde_json::from_slice(&std::fs::read(dir.path.join(&kept.reference)).ok()?).ok()
 }
 
-/// A text as the record holds it: inline, or in a file of its own that is pointed to.
+/// A text in the form of the record: inline, or in a file that the record points to.
 pub fn record_text(
     dir: &RunDir,
     name: &str,

@@ -13,16 +13,16 @@ pub fn read(dir: &RunDir) -> Result<RunFacts, JournalError> {
     Ok(journal_file::facts_of(&journal_file::read(dir)?.lines))
 }
 
-/// What a run's result knows of its journal and is not there, in words. The journal is on disk before the result is
-/// written: somebody has taken lines away, and what they said cannot be told from the rest.
+/// Lines that a run's result knows and its journal does not have, in words. The journal is on disk before the result is
+/// written, so somebody has removed lines, and their content cannot be derived from the rest.
 pub fn lines_missing(dir: &RunDir, lines: u64) -> Option<String> {
     let result: RunOutput = serde_json::from_slice(&std::fs::read(dir.result()).ok()?).ok()?;
     let named = result.artifacts.events?.last_seq;
     (named > lines).then(|| format!("it ends with line {lines}, and result.json names line {named}"))
 }
 
-/// A run's facts with what was heard in the visits that it took over from its predecessors: what was claimed in them, and
-/// what backs it, is claimed in this run's report.
+/// The facts of a run, with the claims and evidence of the visits that it took over from its predecessors. They belong
+/// to the report of this run.
 pub async fn with_predecessors(state: &StateDir, repo: &RepoName, facts: RunFacts) -> RunFacts {
     let (state, repo, own) = (state.clone(), repo.clone(), facts.clone());
     let work = tokio::task::spawn_blocking(move || {

@@ -62,7 +62,7 @@ impl RunJournal {
         self.file.keep(name, bytes).await
     }
 
-    /// A note for people. One that cannot be written is logged; what it is about goes on.
+    /// A note for people. If it cannot be written it is logged, and the run goes on.
     pub fn note(&self, warning: Warning) {
         tracing::warn!(code = warning.code, "{}", warning.text);
         if let Err(error) = self.record(Event::Warned(warning)) {

@@ -106,7 +106,7 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
             record.request_fingerprints.push(fingerprint.as_ref().clone());
         }
         Event::PolicyDecided(decision) => {
-            // A handoff is judged between sessions: its hard denial is no session's failure (P-022, P-044).
+            // A handoff is judged between sessions, so its hard denial is not the failure of a session (P-022, P-044).
             let ended = [StopDetail::PolicyDenied, StopDetail::ApprovalPending]
                 .contains(&record.metadata.stop_detail);
             let hard = decision.deny_mode == Some(DenyMode::Throw);
@@ -123,7 +123,7 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
     }
 }
 
-/// What the run was given, as far as it may be kept: all of it was redacted before it came here (P-031, P-032).
+/// What the run was given and may be kept. All of it was redacted before (P-031, P-032).
 fn context(facts: &RunFacts) -> Option<Value> {
     let lease = facts.lease.as_ref().filter(|lease| !lease.context_withheld)?;
     let started = facts.started.as_ref();

@@ -1,5 +1,5 @@
-//! The seal: every file of a finished run's directory with its hash, as the journal's last event, signed, and kept in the
-//! index of seals, so that a changed file, a cut journal and a forged one are found and named.
+//! The seal: every file of a finished run's directory with its hash. It is the last event of the journal, is signed,
+//! and is kept in the index of seals. So a changed file, a cut journal and a forged journal are found and named.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a run's signed seal and the index of seals prove of the run, and what they cannot.
+//! What the signed seal of a run and the index of seals prove about the run, and what they cannot prove.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct KnownKey {
     public_key: String,
 }
 
-/// The keys whose seals count here: the operator's where one is named, and the host's.
+/// The keys whose seals count here: the operator's, if one is named, and the host's.
 pub fn known_keys(state: &Path, operator: Option<&Path>) -> Result<Vec<KnownKey>, String> {
     let mut known = Vec::new();
     if let Some(path) = operator {
@@ -80,7 +80,7 @@ pub fn check(
     (proof, found)
 }
 
-/// The run that the index has, where its directory is gone: asked for by the beginning of its id.
+/// A run that the index has and whose directory is gone, by the start of its id.
 pub fn gone(state: &StateDir, asked: &str) -> Option<(usize, SignedSeal)> {
     let seals = SealIndex::new(state.path()).read().seals;
     let mut matching = seals.into_iter().enumerate().filter(|(_, seal)| {
@@ -156,7 +156,7 @@ fn of_index<'e>(entries: &'e Entries, known: &'e [KnownKey]) -> impl Iterator<It
     })
 }
 
-/// Runs of the index that are gone, and, where the index was cut off, what another run knows of it.
+/// Runs of the index that are gone, and what other runs show about an index that was cut off.
 fn of_others(state: &StateDir, entries: &Entries, this: RunId) -> (Vec<RunId>, Option<String>) {
     let gone = entries.seals.iter().filter(|seal| !is_there(state, seal)).map(|seal| seal.statement.run_id);
     let runs = state.runs(None).unwrap_or_default();

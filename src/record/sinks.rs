@@ -1,4 +1,5 @@
-//! Sinks: programs that are fed the run record when a run is over, once, and whatever they do changes nothing (P-023, P-024).
+//! Sinks: programs that get the run record once when a run is over. Nothing that they do changes the run (P-023,
+//! P-024).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub struct Sinks {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// Feeds every sink, and notes in the journal that it was tried. A record that was emitted before is not emitted again.
+/// Gives the record to every sink, and notes in the journal that this was tried. A record is emitted only once.
 pub async fn emit(sinks: &Sinks, journal: &FileJournal) -> Result<(), JournalError> {
     if sinks.programs.is_empty() || journal.facts().emitted {
         return Ok(());

@@ -19,7 +19,7 @@ const RED_LINES: usize = 10;
 /// Most characters of a command that stand in a sentence.
 const LONGEST_COMMAND: usize = 160;
 
-/// Everything that was not the agent's own doing: people, limits, the policy, the host.
+/// Everything that the agent did not do itself: people, limits, the policy, the host.
 pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) {

@@ -1,5 +1,5 @@
 //! What a recorded model answered, attempt by attempt: accepted replies from the conversations, refused ones from the
-//! record's items, failures from the ledger.
+//! items of the record, failures from the ledger.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ use crate::store::run_dir::RunDir;
 /// One answer, or why there was none.
 pub(super) type Answer = Result<ModelReply, ModelError>;
 
-/// An answer, and whether it was accepted: then it stands in every later request of its session.
+/// An answer, and whether it was accepted. An accepted answer is in every later request of its session.
 pub(super) struct Given {
     pub answer: Answer,
     pub accepted: bool,
@@ -34,7 +34,7 @@ pub(super) struct RejectedReply {
     calls: Vec<ToolCall>,
 }
 
-/// The replies that were not accepted: each is told by its event, and its text and calls by the items that follow.
+/// The replies that were not accepted. Each has an event; its text and calls are in the items that follow.
 pub(super) fn rejected(dir: &RunDir, facts: &RunFacts) -> Result<Rejected, String> {
     let mut found = Rejected::new();
     let mut open: Vec<Uuid> = Vec::new();

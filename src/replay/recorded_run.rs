@@ -1,4 +1,4 @@
-//! A recorded run as a source of replies, tool answers and states of the worktree, for running it again (P-040).
+//! A recorded run as a source of replies, tool answers and states of the worktree, for a replay (P-040).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -30,7 +30,7 @@ use crate::store::run_dir::RunDir;
 /// What is taken from the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayMode {
-    /// Everything: no model is asked, no tool runs; what the record lacks is an error.
+    /// Everything comes from the record: no model is asked and no tool runs. What the record lacks is an error.
     Strict,
     /// What is there; what it lacks is asked and run.
     Hybrid,
@@ -59,7 +59,7 @@ pub struct RecordedRun {
     verified: Vec<VerifyCommand>,
     offered: Option<OfferedTools>,
     budgets: Option<Budgets>,
-    /// How the run was ended from outside: by a person, its time, or its process' death.
+    /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
     stopper: OnceLock<StopHandle>,
     missing: Mutex<Option<String>>,
@@ -125,12 +125,12 @@ impl RecordedRun {
         (self.tools_run.load(Ordering::Relaxed), self.models_asked.load(Ordering::Relaxed))
     }
 
-    /// The state of the worktree after a recorded visit: what its edits came to, for a replay that does not make them.
+    /// The state of the worktree after a recorded visit, for a replay that does not make the edits itself.
     pub fn state_after(&self, visit: u32) -> Option<&CommitId> {
         self.checkpoints.get(&visit).filter(|_| self.mode != ReplayMode::Live)
     }
 
-    /// What a verify command came to on this very tree. In a strict replay there is always an answer.
+    /// The result of a verify command on exactly this tree. In a strict replay there is always an answer.
     pub fn verified(&self, argv: &[String], tree: &str) -> Option<VerifyCommand> {
         let known = self.verified.iter().find(|run| run.argv == argv && run.tree_before == tree);
         match (self.mode, known) {
@@ -188,8 +188,7 @@ impl RecordedRun {
         Some(offered.map(|tool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>).collect())
     }
 
-    /// The record is at its end. Where the run was ended from outside at this place, so is the replay, and this never
-    /// comes back.
+    /// The record is at its end. If the run was ended from outside here, the replay ends too, and this never returns.
     async fn end_as_recorded(&self) {
         if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get())
         {
@@ -220,13 +219,13 @@ impl RecordedRun {
         }
         let session = sessions.front_mut()?;
         let given = session.answers.pop_front()?;
-        // A turn whose attempts were all refused leaves nothing in the next turn's first request.
+        // A turn whose attempts were all refused adds nothing to the first request of the next turn.
         session.begun |= given.accepted;
         let mut reply = match given.answer {
             Ok(reply) => reply,
             Err(error) => return Some(Err(error)),
         };
-        // Handles are made up anew in every run: the recorded one stands for the one given out at the same place.
+        // Every run makes new handles. The recorded one means the one that was given out at the same place.
         let now = handles(&request.messages);
         for (old, new) in session.handles.iter().zip(&now) {
             for call in &mut reply.tool_calls {
@@ -290,8 +289,8 @@ fn handles(messages: &[Message]) -> Vec<String> {
     found
 }
 
-/// Answers of calls that ran, by tool and arguments, in the order they were given. Denied calls are not among them: the
-/// gate decides about them again.
+/// The answers of calls that ran, by tool and arguments, in order. Denied calls are not among them, because the gate
+/// decides about them again.
 fn answers(
     dir: &RunDir,
     facts: &RunFacts,
@@ -439,7 +438,7 @@ impl Tool for RecordedTool {
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         async move {
             let (mode, name) = (self.recording.mode, &self.spec().name);
-            // Bound parameters are set by the host; the record has the arguments as the model wrote them.
+            // The host sets bound parameters. The record has the arguments as the model wrote them.
             let mut asked = arguments.clone();
             if let Some(members) = asked.as_object_mut() {
                 for bound in self.bound_parameters() {
@@ -465,7 +464,7 @@ impl Tool for RecordedTool {
     }
 }
 
-/// A tool of a server that is not there: what it is comes from the record, and so does every answer.
+/// A tool of a server that is not started. Its description and every answer come from the record.
 struct AbsentTool {
     offered: OfferedTool,
     bound: Vec<BoundParameter>,

@@ -1,5 +1,4 @@
-//! The origin's files as they were before a run changed anything, in a scratch repository of their own: for trying there
-//! what does not pass.
+//! The files of the origin commit in a scratch repository, where a failing verify command is tried again.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -87,12 +86,12 @@ impl BaseTree {
         &self.worktree
     }
 
-    /// From now on commands run in this cage, which stands around the tree's own folder.
+    /// From now on commands run in this sandbox, which is made for the tree's own folder.
     pub fn enclose(&mut self, caged: Option<&ProcessSandbox>, context: &RepositoryContext) {
         self.caged = caged.map(|caged| moved(caged, &self.folder, context));
     }
 
-    /// Runs a command there, in the cage.
+    /// Runs a command there, in the sandbox.
     pub async fn run(
         &self,
         argv: &[String],
@@ -117,7 +116,7 @@ fn remove(folder: &AbsPath) {
     }
 }
 
-/// The cage of a run, standing around `folder` instead of the run's worktree.
+/// The sandbox of a run, for `folder` instead of the run's worktree.
 fn moved(caged: &ProcessSandbox, folder: &AbsPath, context: &RepositoryContext) -> ProcessSandbox {
     let mut moved = caged.clone();
     let worktrees = context.worktree_root();
@@ -131,7 +130,7 @@ fn moved(caged: &ProcessSandbox, folder: &AbsPath, context: &RepositoryContext) 
 /// How a command ended on a commit, as it is remembered.
 pub struct KnownEnd(PathBuf);
 
-/// Where that is remembered: the same commit, set-up, cage and command end in the same way.
+/// Where the result is remembered. The same commit, set-up, sandbox and command give the same result.
 pub fn known_end(
     context: &RepositoryContext,
     commit: &CommitId,

@@ -43,7 +43,8 @@ pub async fn list(context: &RepositoryContext) -> Result<Vec<Known>, Refusal> {
     Ok(found)
 }
 
-/// Removes what is merged and clean and was last worked on at least `age` ago; the rest stays, each with its reason.
+/// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
+/// reason.
 pub async fn clean_up(
     context: &RepositoryContext,
     age: Duration,
@@ -99,7 +100,7 @@ async fn take(context: &RepositoryContext, name: &str) -> Result<Result<Lock, Lo
     blocking(move || Lock::try_acquire(&path, holder, &host, now)).await
 }
 
-/// The present commits of the origin branches; one that cannot be fetched vouches for nothing.
+/// The present commits of the origin branches. A branch that cannot be fetched proves nothing.
 async fn origins(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
     let configured =
         context.repository.origin_branch.as_deref().and_then(|name| BranchName::parse(name).ok());
@@ -115,7 +116,7 @@ async fn origins(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domai
     commits
 }
 
-/// Heads of merged pull requests, where there is a tracker: squashed ones are in nobody's history.
+/// Heads of merged pull requests, if there is a tracker. Squashed ones are in no history.
 async fn merged_heads(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
     let Some(github) = &context.github else { return Vec::new() };
     let mut commits = Vec::new();

@@ -47,11 +47,12 @@ pub struct RepositoryContext {
     pub host: Host,
     /// What children may inherit is taken from here.
     pub env: Env,
-    /// A recorded run that is played again; `None` for every run in earnest (P-040).
+    /// A recorded run that is replayed; `None` for a real run (P-040).
     pub replay: Option<Arc<RecordedRun>>,
-    /// The last good policy and definitions, in a process that outlives changes of them; `None` = what is broken is refused.
+    /// The last known good policy and definitions, for a process that outlives changes of them; `None` = broken ones
+    /// are refused.
     pub last_known_good: Option<Arc<LastKnownGood>>,
-    /// Whether agentd manages the checkout: then its files are those of the origin branch, brought up to date for each run.
+    /// Whether agentd manages the checkout. Then its files are those of the origin branch and are updated for each run.
     pub managed: bool,
 }
 
@@ -89,7 +90,7 @@ impl RepositoryContext {
         }
     }
 
-    /// The remote with the credentials of the moment: the GitHub token where GitHub's own host serves it, else what the
+    /// The remote with its present credentials: the GitHub token if the remote is on GitHub's host, else what the
     /// user's git would use (D28). `None` = no remote.
     pub async fn authorised_remote(&self) -> Result<Option<Remote>, Refusal> {
         let Some(url) = &self.remote else { return Ok(None) };
@@ -102,19 +103,19 @@ impl RepositoryContext {
         Ok(Some(Remote::new(&self.repository.remote, url, auth)))
     }
 
-    /// HTTP remotes get the token: of GitHub's own host, and the one that the operator named as the remote.
+    /// HTTP remotes on GitHub's host, and the one that the operator named, get the token.
     fn takes_token(&self, github: &github::Client, url: &str) -> bool {
         let over_http = url.starts_with("http://") || url.starts_with("https://");
         let named = self.config.source("repositories") != crate::config::Source::Default;
         over_http && (github.endpoint().serves_remote(url) || named)
     }
 
-    /// The commit of the origin branch: on the remote, brought here; without a remote the local branch's.
+    /// The commit of the origin branch: fetched from the remote, or without a remote the local branch's.
     pub async fn origin_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
         self.origin_tip(branch, true).await
     }
 
-    /// The same; with `bring` false the commit is only asked for, and may not be here.
+    /// The same. With `bring` false the remote is only asked, so the commit may be missing here.
     pub async fn origin_tip(&self, branch: &BranchName, bring: bool) -> Result<Option<CommitId>, Refusal> {
         match self.authorised_remote().await? {
             Some(remote) => self.remote_tip(&remote, branch, bring).await,
@@ -178,7 +179,7 @@ impl RepositoryContext {
     }
 }
 
-/// The main checkout, where worktrees stand, the state directory and the home, each by its names.
+/// The main checkout, the folder of the worktrees, the state directory and the home, each with its names.
 pub fn host_paths(config: &Config, root: &AbsPath, state: &Path, env: &Env) -> HostPaths {
     let places = [
         (Some(root.as_path().to_owned()), Shown::Inside),

@@ -1,4 +1,4 @@
-//! A command of the operator's (set-up, verify): it ends when the run is to end at once.
+//! A command of the operator (set-up, verify). It ends when the run is aborted.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::sys::sandbox::{self, ProcessSandbox};
 /// Bytes of each stream of a verify command that are kept.
 const OUTPUT_CAP: usize = 256 * 1024;
 
-/// Runs it to its end. Whoever asks for an abort waits until the command has ended, too.
+/// Runs it to its end. An abort waits until the command has ended too.
 pub async fn run(spec: ProcessSpec, stop: &StopSignal) -> Result<Exit, ProcessError> {
     let cancel = CancellationToken::new();
     let aborted = cancel.clone();

@@ -1,4 +1,4 @@
-//! The last good policy and definitions of a repository, for a process that outlives a typing error in them.
+//! The last known good policy and definitions of a repository, so that a process survives an error in the files.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use crate::definition::Loaded;
 use crate::domain::refusal::Refusal;
 use crate::engine::policy::Policy;
 
-/// What was good when it was last read. A run keeps what it starts with; this is what the next one starts with.
+/// The last known good versions. A run keeps what it starts with; the next run starts with these.
 #[derive(Default)]
 pub struct LastKnownGood {
     policy: Mutex<Option<Policy>>,
@@ -21,7 +21,7 @@ impl std::fmt::Debug for LastKnownGood {
 }
 
 impl LastKnownGood {
-    /// The policy just read, kept for later; where it could not be read, the one before.
+    /// The policy that was just read, which is kept for later. If it could not be read, the one before.
     pub fn policy(&self, read: Result<Policy, Refusal>) -> Result<Policy, Refusal> {
         let mut kept = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         match (read, &*kept) {

@@ -23,8 +23,8 @@ pub fn place(state: &StateDir, repo: &RepoName) -> std::path::PathBuf {
     state.repo(repo).join("checkout")
 }
 
-/// Makes the clone of an entry without `path` where there is none, brings its files to the origin branch, and says where
-/// it is. A clone that is there serves as it is while GitHub does not answer: each run brings it forward again.
+/// Makes the clone of an entry without `path` if it is missing, updates its files to the origin branch, and gives its
+/// place. While GitHub does not answer, an existing clone is used as it is; each run updates it again.
 pub async fn prepare(
     entry: &Repository,
     github: &github::Client,
@@ -96,7 +96,7 @@ fn origin_branch(entry: &Repository, name: &RepoName) -> Result<BranchName, Refu
     })
 }
 
-/// The operator's configuration, narrowed by the clone's own file (D85); what it may not say is said in the log, too.
+/// The operator's configuration, narrowed by the clone's own file (D85). What that file may not decide is also logged.
 pub fn configuration(config: &Config, dir: &AbsPath, name: &RepoName, env: &Env) -> Config {
     let config = config.in_clone(dir.as_path(), name, env);
     if let Some(told) = refused(&config) {
@@ -125,8 +125,8 @@ pub fn refused(config: &Config) -> Option<String> {
     (!told.is_empty()).then(|| format!("{intro}: {}.", told.join("; ")))
 }
 
-/// Narrows what the definition of a managed clone asks of the sandbox: whoever can push there does not say what it holds.
-/// Gives a sentence for each wish that is not followed.
+/// Narrows what the definition of a managed clone asks of the sandbox, because whoever can push there must not decide
+/// about the sandbox. Gives a sentence for each request that is not followed.
 pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
     let sandbox = &mut definition.boundaries.sandbox;
     let mut told = Vec::new();
@@ -160,7 +160,8 @@ pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
     told.into_iter().map(sentence).collect()
 }
 
-/// Refuses a clone whose definitions lead out of it by a link: their text goes to models, and this machine's files do not.
+/// Refuses a clone whose definitions lead out of it by a link, because their text goes to models and files of this
+/// machine must not.
 pub fn stays_inside(root: &Path) -> Result<(), Refusal> {
     let Ok(real) = root.canonicalize() else { return Ok(()) };
     let mut open = vec![root.join(".agent")];

@@ -31,7 +31,7 @@ pub struct Opening<'a> {
     pub state: &'a AbsPath,
     /// Whether the tracker is needed: then missing credentials are an error.
     pub needs_github: bool,
-    /// A client that is there already; `None` = one is made from the configuration.
+    /// An existing client; `None` = one is made from the configuration.
     pub github: Option<github::Client>,
     /// The environment.
     pub env: &'a Env,
@@ -54,7 +54,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
     let remote = checkout.remote_url(&repository.remote).await?;
     let of_remote = remote.as_deref().and_then(RepoName::from_remote_url);
     let named = opening.repo.or(repository.name.as_ref());
-    // Of two spellings of one name the configuration's or else the remote's is the one that records go by.
+    // Of two spellings of one name, records use the configuration's, else the remote's.
     let spelled = [&repository.name, &of_remote].into_iter().flatten().find(|name| Some(*name) == named);
     let repo = match spelled.or(named).or(of_remote.as_ref()).cloned() {
         Some(repo) => repo,

@@ -22,7 +22,7 @@ impl From<ConfigError> for Refusal {
     }
 }
 
-/// GitHub could not be asked at the start (D32): exit 1, except for what the person asked for wrongly: exit 4.
+/// GitHub could not be asked at the start (D32): exit code 1. A mistake of the person is exit code 4.
 impl From<github::Error> for Refusal {
     fn from(error: github::Error) -> Self {
         use github::ErrorKind;

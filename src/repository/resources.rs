@@ -1,4 +1,5 @@
-//! What sessions work with, made from the configuration: providers, policy, redactor, queues, the environment of children.
+//! Makes what sessions work with from the configuration: providers, policy, redactor, queues, the environment of
+//! children.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -81,8 +82,8 @@ pub async fn policy(
     Ok(Policy::new(rules, program))
 }
 
-/// Where a program of the operator's is started: in the main checkout, but not in a clone that agentd manages, where a
-/// relative name would be the repository's.
+/// Where a program of the operator is started: in the main checkout. For a managed clone it is another folder, because
+/// a relative name there would belong to the repository.
 pub fn program_folder(config: &Config, key: &str, checkout: &AbsPath) -> AbsPath {
     AbsPath::new(config.paths_start(key, checkout.as_path())).unwrap_or_else(|_| checkout.clone())
 }
@@ -104,7 +105,7 @@ fn providers_of(config: &Config, names: BTreeSet<&str>, clock: &Clock) -> Result
     Providers::new(used, clock).map_err(|error| Refusal::new(StopDetail::ConfigInvalid, format!("{error}.")))
 }
 
-/// A redactor that knows every secret of the configuration, and those further ones, under a key of its own.
+/// A redactor that knows every secret of the configuration and the given ones. It has its own key.
 pub fn redactor(config: &Config, further: Vec<KnownSecret>) -> Result<Redactor, Refusal> {
     let mut key = [0; 32];
     key[..16].copy_from_slice(Uuid::new_v4().as_bytes());

@@ -51,8 +51,8 @@ fn failed(message: &str) -> Stop {
     Stop::new(StopDetail::GitError, format!("The worktree could not be furnished: {message}."))
 }
 
-/// Copies a file, or the files below a folder: modes stay, nothing is written over, links are left alone (I16, I17).
-/// What git would take for new work is kept out of commits.
+/// Copies a file, or the files below a folder. Modes stay, nothing is overwritten, and links are skipped (I16, I17).
+/// Copies that git would take for new work are kept out of commits.
 async fn copy(
     context: &RepositoryContext,
     worktree: &Worktree,

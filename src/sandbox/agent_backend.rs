@@ -39,7 +39,7 @@ use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::sandbox::{self, ProcessSandbox};
 
-/// What a program inherits of agentd's environment without being asked; nothing secret is among it.
+/// Variables of agentd's environment that every program inherits. None of them is secret.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
 
 /// What the agent programs of a run are started with.
@@ -59,7 +59,7 @@ pub struct Workplace<'a> {
     pub sandbox: &'a Arc<RunSandbox>,
 }
 
-/// The programs that work on steps, by step; every other step is agentd's own session's.
+/// The programs that work on steps, by step. agentd's own session works on every other step.
 pub fn backends(at: Workplace<'_>) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
     let opened = Arc::new(AtomicU32::new(0));
     let mut made = Vec::new();
@@ -70,7 +70,7 @@ pub fn backends(at: Workplace<'_>) -> Result<BTreeMap<StepId, AgentBackend>, Sto
     Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
 }
 
-/// One program, `place` its own among the run's; `opened` counts the launches of all.
+/// One program. `place` is its number in the run; `opened` counts the launches of all programs.
 fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Result<AgentBackend, Stop> {
     let Workplace { context, sandbox, .. } = at;
     let program = &at.executors.programs()[place];
@@ -109,8 +109,8 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
     })
 }
 
-/// Where agentd's own tools are served to the program, and its cage with a way there. A program that goes without them
-/// is told about.
+/// Where agentd's own tools are served to the program, and its sandbox with a way there. A note says if a program works
+/// without them.
 fn door(
     at: Workplace<'_>,
     mut caged: Option<ProcessSandbox>,
@@ -140,7 +140,7 @@ fn door(
             shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
             caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {
-            // Landlock cannot tell one socket from another, so that there are none: pipes are files like others.
+            // Landlock cannot tell one socket from another, so none are allowed. Pipes are files and can be allowed.
             way = Transport::Pipes;
             caged.walls.writable.push(folder.clone());
             caged.walls.pipes.push(folder.clone());
@@ -149,7 +149,7 @@ fn door(
     Ok((Some(Door { folder, shown, way, agentd }), caged))
 }
 
-/// What the program is given: an allow-list, its own home, and the variables that the definition names.
+/// The environment of the program: an allow-list, its own home, and the variables that the definition names.
 fn environment(
     at: Workplace<'_>,
     program: &AgentProgram,
@@ -168,7 +168,7 @@ fn environment(
     all.push(("NO_COLOR".into(), "1".into()));
     all.push(("CI".into(), "1".into()));
     if is_caged {
-        // Claude Code lets root skip its own questions only where it is told that it stands in a cage.
+        // Claude Code lets root skip its permission requests only if it is told that it is in a sandbox.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }
     all.push(run_mark(at.run_id));
@@ -192,13 +192,13 @@ fn spec(program: &AgentProgram) -> ToolSpec {
     }
 }
 
-/// Longest time of one launch where nothing else says: the run's wall time comes first.
+/// The longest time of one launch by default. The wall time of the run may end it earlier.
 const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Refused paths that people are told.
 const LONGEST_LIST: usize = 10;
 
-/// Where the folder of the sockets is in the cage.
+/// The path of the socket folder inside the sandbox.
 const DOOR_INSIDE: &str = "/run/agentd";
 
 /// Where agentd's own tools are served.
@@ -324,7 +324,8 @@ impl ExecAgent {
         }
     }
 
-    /// Passes on what the program asks of models, and ends with the limit of its own that it passed.
+    /// Passes on what the program reports about its requests to models. Ends when the program exceeds one of its own
+    /// limits.
     async fn beyond_its_limits(&self, mut traffic: Option<watch::Receiver<ModelTraffic>>) -> String {
         let program = &self.shared.launch.program;
         let mut said = self.task.progress.changes();
@@ -384,9 +385,9 @@ impl ExecAgent {
         Ok(Some((entry, bridge)))
     }
 
-    /// What it changed although the policy denies it: its own tools ask nobody, so the rules of `write_file` are held
-    /// against what git sees. What no rule speaks of is covered by the rule that let it start. A step that only plans may
-    /// change nothing at all.
+    /// Changes that the policy denies. The program's own tools do not pass the gate, so the rules of `write_file` are
+    /// checked against what git sees. Paths without a rule are covered by the rule that let the program start. A step
+    /// that only plans may change nothing.
     async fn refused_edits(&self, base: &CommitId) -> Result<Vec<String>, GitError> {
         let changes = self.shared.worktree.changes(base).await?;
         let mut refused = Vec::new();
@@ -405,7 +406,7 @@ impl ExecAgent {
         Ok(refused)
     }
 
-    /// Takes the whole launch back: nothing of it stays on the branch, all of it on a ref that is never pushed.
+    /// Undoes the whole launch. Nothing of it stays on the branch; all of it is kept on a ref that is never pushed.
     async fn put_aside(&self, base: &CommitId, launch: u32, refused: &[String]) -> ToolError {
         let shared = &self.shared;
         shared.sandbox.refuse_commits();

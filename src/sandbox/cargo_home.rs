@@ -1,12 +1,12 @@
-//! A Cargo home of a run's own: what was downloaded is there to be read, what is downloaded now stays in the run.
+//! The Cargo home of a run. Earlier downloads can be read; new downloads stay in the run.
 //!
-//! The user's own is never written by an agent: a crate changed there would be compiled by the next build of the user's.
+//! An agent never writes to the user's own Cargo home. Otherwise the user's next build would compile a changed crate.
 
 use std::path::Path;
 
 use crate::sys::files::{self, FileError};
 
-/// What a new home has anew, or must not have: locks, the log of what was used, credentials.
+/// Files that are not copied: locks, the usage log, credentials.
 const LEFT_OUT: [&str; 6] = [
     "credentials.toml",
     "credentials",
@@ -15,7 +15,7 @@ const LEFT_OUT: [&str; 6] = [
     ".global-cache",
     "settings.toml.bak",
 ];
-/// Folders that get further entries, by their depth below the home: what is deeper is read where it is.
+/// Folders that get new entries, by their depth below the home. Deeper files are read at their original place.
 const GROWING: [(&str, usize); 5] =
     [("registry/index", 2), ("registry/cache", 2), ("registry/src", 2), ("git/db", 1), ("git/checkouts", 2)];
 

@@ -1,5 +1,5 @@
-//! What the programs of a run reach of the network: a proxy for each cage, its endpoints, and the variables that lead
-//! there.
+//! What the programs of a run reach on the network: a proxy for each sandbox, its endpoints, and the variables that
+//! lead there.
 
 use std::ffi::OsString;
 
@@ -25,7 +25,7 @@ pub struct NamedEndpoint {
     variables: Vec<(String, String)>,
 }
 
-/// The way out of one cage.
+/// The egress proxy of one sandbox.
 #[derive(Debug)]
 pub struct EgressProxy {
     /// What is left of the network.
@@ -68,7 +68,7 @@ impl EgressProxy {
 /// How programs are told: the names that tools look for, in both spellings.
 fn environment(hosts: &[HostRule], endpoints: &[NamedEndpoint]) -> Vec<(OsString, OsString)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
-    // What a list names of this machine is outside of the cage.
+    // Names of this machine in a list mean the machine outside of the sandbox.
     let direct: Vec<&str> =
         OWN_NAMES.into_iter().filter(|own| !hosts.iter().any(|rule| rule.name() == *own)).collect();
     let direct = direct.join(",");

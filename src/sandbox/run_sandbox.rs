@@ -1,4 +1,4 @@
-//! The sandbox of a run's programs: a private home and folder, a git directory of their own, and the cage around them.
+//! The sandbox of a run's programs, with a private home and folder and a separate git directory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ use crate::sys::sandbox::{Choice, Mechanism, Network, ProcessSandbox, Walls};
 
 /// Most bytes of the user's home that are copied for a program.
 const LARGEST_COPY: u64 = 64 << 20;
-/// Files that programs look for in each folder above theirs, and give up at where they are refused: Cargo's.
+/// Cargo's files, which programs look for in each parent folder. They stop when one is refused.
 const LOOKED_FOR_ABOVE: [&str; 3] = ["Cargo.toml", ".cargo/config.toml", ".cargo/config"];
 /// Most hosts that people are told of in a run.
 const MOST_TOLD: usize = 20;
@@ -53,7 +53,7 @@ pub struct RunSandbox {
     link: Option<Vec<u8>>,
     /// Cargo's home of the user, where the run has one of its own.
     cargo: Option<AbsPath>,
-    /// Why there is no cage.
+    /// Why there is no sandbox.
     without: Option<String>,
     worktree: Worktree,
     /// Hosts that people were told of.
@@ -75,7 +75,7 @@ pub struct Needs<'a> {
     pub worktree: &'a Worktree,
 }
 
-/// Looks for the cage that is asked for. The error is a sentence.
+/// Looks for the kind of sandbox that is asked for. The error is a sentence.
 pub async fn find(env: &Env, table: &SandboxTable) -> Result<Mechanism, String> {
     let choice = match table.mode {
         SandboxMode::Auto => Choice::Any,
@@ -93,7 +93,7 @@ pub async fn find(env: &Env, table: &SandboxTable) -> Result<Mechanism, String> 
     }))
 }
 
-/// Where a run's work starts from and returns to, as git shows it to its programs.
+/// The origin branch of a run's work, as git shows it to its programs.
 pub fn base(origin: &Origin, context: &RepositoryContext) -> Base {
     let remote = context.remote.as_ref();
     Base {
@@ -104,7 +104,8 @@ pub fn base(origin: &Origin, context: &RepositoryContext) -> Base {
 }
 
 impl RunSandbox {
-    /// Makes the place. Without a cage the programs of agentd's own session run as they are, and a note says so.
+    /// Makes the folders and the sandbox. Without a sandbox the programs of agentd's own session run as they are, and a
+    /// note says so.
     pub async fn open(
         needs: Needs<'_>,
         journal: &RunJournal,
@@ -158,8 +159,8 @@ impl RunSandbox {
         Ok(made)
     }
 
-    /// A place for trying the operator's commands outside of any run: the cage that a run's would get, around `worktree`,
-    /// without a git directory of its own. The error is a sentence.
+    /// A sandbox for trying the operator's commands without a run: the one that a run would get for `worktree`, without
+    /// a separate git directory. The error is a sentence.
     pub async fn for_trial(
         context: &RepositoryContext,
         worktree: &Worktree,
@@ -210,7 +211,7 @@ impl RunSandbox {
         }
     }
 
-    /// Puts the cage around it; `readable` = what programs read beside their tools.
+    /// Makes the sandbox; `readable` = what programs may read besides their tools.
     async fn enclose(
         &mut self,
         context: &RepositoryContext,
@@ -232,12 +233,12 @@ impl RunSandbox {
         Ok(())
     }
 
-    /// The cage of agentd's own commands: built-in tools, checks, verify commands.
+    /// The sandbox of agentd's own commands: built-in tools, checks, verify commands.
     pub fn caged(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
         self.caged.as_ref().filter(|_| sandbox.enabled)
     }
 
-    /// The cage of an agent program: a home of its own, and what it is let reach. `place` = its own among the run's.
+    /// The sandbox of an agent program, with its own home and what it may reach. `place` = its number in the run.
     pub fn caged_agent(
         &self,
         place: usize,
@@ -255,7 +256,7 @@ impl RunSandbox {
         Some(caged)
     }
 
-    /// The same cage with nothing of the work to be written in it, for a step that only plans.
+    /// The same sandbox without write access to the work, for a step that only plans.
     pub fn reading(&self, mut caged: ProcessSandbox) -> ProcessSandbox {
         let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
             .chain(self.git.as_ref().map(|own| own.dir().clone()))
@@ -343,8 +344,8 @@ impl RunSandbox {
         Ok(())
     }
 
-    /// Says in the journal what programs asked of the network since the last time; people are told of each refused
-    /// host once.
+    /// Records in the journal what programs asked for on the network since the last time. People are told of each
+    /// refused host once.
     pub fn record_asked(&self, journal: &RunJournal, redactor: &Redactor) -> Result<(), JournalError> {
         let commands = ("commands", &self.commands, "runner.boundaries.sandbox.network.trustedDomains");
         let agents = self.agents.iter().map(|way| ("agent", way, "program.network"));
@@ -382,7 +383,7 @@ impl RunSandbox {
         self.folder.join(numbered("agent-home", place).as_str())
     }
 
-    /// Folder of the sockets over which agentd's own tools are served to an agent program.
+    /// The folder of the sockets through which an agent program reaches agentd's own tools.
     pub fn door(&self) -> AbsPath {
         self.folder.join("door")
     }
@@ -406,8 +407,8 @@ impl RunSandbox {
         &self.worktree
     }
 
-    /// A git directory that shows the repository as it will be once the work is pushed and merged, for checks that ask
-    /// about that. It stands among what programs can read, and is made anew each time.
+    /// A git directory that shows the repository as it will be when the work is pushed and merged, for checks that ask
+    /// about that. Programs can read it, and it is made anew each time.
     pub async fn published_git(&self, base: &Base) -> Result<AbsPath, GitError> {
         self.worktree.published_git(&self.readable(), base, self.git.as_ref()).await
     }
@@ -417,7 +418,7 @@ impl RunSandbox {
         self.folder.join("readable")
     }
 
-    /// From now on commits of programs are left where they are: the policy refuses their work.
+    /// From now on commits of programs are not taken over, because the policy refuses their work.
     pub fn refuse_commits(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
@@ -432,7 +433,7 @@ impl RunSandbox {
         }
     }
 
-    /// Where programs could change the worktree's `.git`, it becomes again what it was: people's git follows it.
+    /// If programs could change the worktree's `.git`, it is restored, because people's git follows it.
     fn restore_link(&self) {
         let place = self.worktree.path().join(".git");
         let place = place.as_path();
@@ -497,7 +498,7 @@ impl RunSandbox {
         }
     }
 
-    /// What differs inside. Tools of the user's home keep their folders, which are there read-only.
+    /// Variables that differ inside. Tools of the user's home keep their folders, which are read-only inside.
     fn environment(&self, env: &Env, home: &str) -> Vec<(OsString, OsString)> {
         let mut all: Vec<(OsString, OsString)> =
             vec![("HOME".into(), self.folder.join(home).as_path().into()), ("TMPDIR".into(), "/tmp".into())];
@@ -530,7 +531,7 @@ fn named_place(context: &RepositoryContext, path: &str) -> AbsPath {
     }
 }
 
-/// Copies a file, or a folder with what is in it; links and what is too much are left out.
+/// Copies a file, or a folder with its content. Links, and what exceeds the limit, are left out.
 fn copy(from: &Path, to: &Path, left: &mut u64) -> Result<(), FileError> {
     let Ok(meta) = from.symlink_metadata() else { return Ok(()) };
     if meta.is_dir() {

@@ -35,8 +35,8 @@ const MISE: &str = ".config/mise/config.toml";
 /// Longest such file.
 const LONGEST: u64 = 256 << 10;
 
-/// Where tools of the user's home keep what they need, for a program with another home: named by the user, else the
-/// usual place where it exists.
+/// The folders of tools in the user's home, for a program with another home: those that the user named, else the usual
+/// places that exist.
 pub fn homes(env: &Env) -> Vec<(OsString, OsString)> {
     let found = MANAGERS.into_iter().filter_map(|(name, folder)| {
         let place = match env.filled(name) {
@@ -46,7 +46,7 @@ pub fn homes(env: &Env) -> Vec<(OsString, OsString)> {
         place.is_dir().then(|| (OsString::from(name), place.into_os_string()))
     });
     let mut all: Vec<_> = found.collect();
-    // What a user installed for themselves is looked for below the home, which is another one inside.
+    // Tools that a user installed look below the home, which is another one inside the sandbox.
     let own = env.home().map(|home| home.join(".local")).filter(|own| own.join("lib").is_dir());
     all.extend(own.map(|own| (OsString::from("PYTHONUSERBASE"), own.into_os_string())));
     all
@@ -61,7 +61,7 @@ pub struct Readable {
     pub hidden: Vec<AbsPath>,
 }
 
-/// Finds both. `further`: `sandbox.readable`. The whole home is nothing that can be asked for.
+/// Finds both. `further`: `sandbox.readable`. The whole home cannot be asked for.
 pub fn readable(env: &Env, further: &[String]) -> Result<Readable, Stop> {
     let home = env.home();
     let usual = homes(env).into_iter().map(|(_, place)| PathBuf::from(place));
@@ -92,7 +92,7 @@ pub fn readable(env: &Env, further: &[String]) -> Result<Readable, Stop> {
     Ok(Readable { places: places.into_iter().filter_map(absolute).collect(), hidden })
 }
 
-/// Which versions are used everywhere, said in another home: nothing else of those files.
+/// Writes the globally used versions into another home, and nothing else of those files.
 pub fn copy_versions(env: &Env, home: &Path) -> Result<(), FileError> {
     let Some(own) = env.home() else { return Ok(()) };
     for name in VERSIONS {

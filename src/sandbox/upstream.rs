@@ -1,5 +1,5 @@
-//! Where a run's work comes from and goes to, for checks and programs of a definition: agents neither push nor merge here,
-//! agentd and people do afterwards; and what the run changed does not decide about the run.
+//! Where a run's work comes from and where it goes, for checks and programs of a definition (D105). Agents neither push
+//! nor merge; agentd and people do that afterwards. A file that the run changed does not judge the run (D108).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 
 use super::run_sandbox::RunSandbox;
 use crate::engine::workplace;
+use crate::git::blob::LARGEST_FILE;
 use crate::git::sandbox_git::Base;
-use crate::git::worktree::LARGEST_FILE;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 

@@ -1,5 +1,5 @@
-//! The run record of a conversation's turn: all that was asked, said, decided and done, in one document as a run has it
-//! (seed 002). Whatever becomes of it changes no answer (C-10).
+//! The run record of a conversation's turn: everything that was asked, answered, decided and done, in one document. It
+//! never changes the answer (C-10).
 
 use super::host::{Opened, Service};
 use crate::domain::run::Principal;

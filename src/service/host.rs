@@ -120,12 +120,12 @@ pub(super) struct Opened {
 }
 
 impl Service {
-    /// Starts the configured MCP servers, lists their tools, reads the policy. Models are looked at too, but a service
+    /// Starts the configured MCP servers, lists their tools and reads the policy. Models are checked too, but a service
     /// without them can still list and call tools.
     ///
     /// # Errors
-    /// A required server that fails (exit 3), a tool's schema that is none (exit 5), a configuration that cannot be used
-    /// (exit 4).
+    /// A required server that fails (exit code 3), a tool with an invalid schema (5), a configuration that cannot be
+    /// used (4).
     pub async fn open(setup: Setup) -> Result<Self, Refusal> {
         let Setup { config, base, state, env, clock, model } = setup;
         let children = resources::child_environment(&env);
@@ -198,7 +198,7 @@ impl Service {
         self.servers.close().await;
     }
 
-    /// Opens the record of one conversation or call of a user. Nobody else's is in reach of it (S-045).
+    /// Opens the record of one conversation or call of a user. It cannot reach another user's (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
         let path =

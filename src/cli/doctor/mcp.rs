@@ -1,5 +1,5 @@
-//! What the configured MCP servers offer, and which of their tools a run would go without. They are started as a run starts
-//! them, asked for their tools, and ended.
+//! What the configured MCP servers offer, and which of their tools a run could not use. They are started as in a run,
+//! asked for their tools, and ended.
 
 use std::collections::BTreeMap;
 

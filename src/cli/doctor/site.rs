@@ -1,6 +1,6 @@
-//! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
-//! models, MCP servers about their tools; and the agent that all of it is for. A request of a few tokens to each model is all
-//! that costs; nothing is written but what takes a killed run's "working" off its issue.
+//! What only others can answer: GitHub about the token, the remote about the origin branch, the providers about the
+//! models, MCP servers about their tools; and the agent. Only a request of a few tokens to each model costs money.
+//! Nothing is written except to remove the running label of a killed run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ const PROGRAM: &str = "program";
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     let config = Arc::new(config);
-    // A clone of agentd's own is looked at as such, and not as a checkout that its files speak for.
+    // A managed clone is checked as such, because its files decide less than those of a checkout.
     if context.in_clone {
         return models(&config, None).await;
     }
@@ -96,7 +96,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     }
 }
 
-/// The agent, the programs that work on its steps, and its name where nothing is left to agentd's own session.
+/// The agent, the programs that work on its steps, and its name if agentd's own session works on none.
 async fn agent(site: &RepositoryContext) -> (Finding, Vec<Finding>, Option<String>, Sandbox) {
     let (finding, loaded) = definition_of(site).await;
     let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };

@@ -1,4 +1,4 @@
-//! What is tried in earnest: the verify commands on the origin branch, a push that pushes nothing, the smallest request to
+//! What is really tried: the verify commands on the origin branch, a push that pushes nothing, the smallest request to
 //! each model, and each permission by the request that needs it.
 
 use std::path::PathBuf;

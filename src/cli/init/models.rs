@@ -46,7 +46,7 @@ const GEMINI: Model = Model {
     price: "{ input = 1.25, output = 10.0, cache_read = 0.31, cache_write = 0.0 }",
 };
 
-/// The model that is written down: the program's usual one, else that of agentd's own session.
+/// The model to write: the program's usual one, else that of agentd's own session.
 pub(super) fn model(backend: Option<BackendChoice>) -> Model {
     let usual = backend.and_then(|BackendChoice(backend)| backend.facts().init);
     let known =
@@ -59,7 +59,7 @@ pub(super) fn words(BackendChoice(backend): BackendChoice) -> (&'static str, &'s
     (backend.as_str(), backend.facts().program.unwrap_or_default())
 }
 
-/// `program` of a definition: its model, in its own words, by an endpoint whose key it does not hold.
+/// `program` of a definition: its model, in the program's own words, through an endpoint whose key it does not have.
 pub(super) fn program(backend: BackendChoice) -> Value {
     let model = model(Some(backend));
     let by_provider = backend.0.facts().init.is_some_and(|init| init.by_provider);

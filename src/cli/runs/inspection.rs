@@ -1,4 +1,4 @@
-//! `agentd runs verify · compare · stats · eval`: whether runs hold, how they differ, what they come to.
+//! `agentd runs verify · compare · stats · eval`: whether runs are intact, how they differ, and their numbers.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::sys::paths::AbsPath;
 /// How many differences are told.
 const MOST_DIFFERENCES: usize = 20;
 
-/// Exit code 0: everything holds; 1: something does not, and it is named. A journal that cannot be read is a finding.
+/// Exit code 0: everything holds. 1: something does not, and it is named. A journal that cannot be read is a finding.
 pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let told = context.output;
     // A journal without its first event is nobody's run: that is for the findings.
@@ -99,7 +99,7 @@ fn proven(proof: &Proof) -> String {
     }
 }
 
-/// A run that only the index of seals still has: exit code 1, and its name. `None` = nobody knows it.
+/// A run that only the index of seals still has: exit code 1 and its name. `None` = it is unknown.
 pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, CommandError> {
     let Some((line, seal)) = seal_check::gone(&super::state_dir(context)?, asked) else { return Ok(None) };
     let statement = &seal.statement;
@@ -120,7 +120,7 @@ pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, 
 
 fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError> {
     let lease = run_facts::read(dir).ok().and_then(|facts| facts.lease);
-    // Without a configuration that can be read, what the operator's key signed is told as signed by a key that nobody knows.
+    // Without a readable configuration, a seal of the operator's key is reported as signed by an unknown key.
     let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
     context.block_on(async {
         let checkout = match &lease {
@@ -179,7 +179,7 @@ pub(super) fn difference_lines(found: &[Difference]) -> Vec<String> {
         .collect()
 }
 
-/// The gates of X-042 over the runs that a golden file names: the least each must reach.
+/// The quality gates over the runs of a golden file: the least value that each must reach.
 const GATES: [(&str, f64); 4] =
     [("evidence_coverage", 0.95), ("golden_recall", 0.80), ("abstention", 0.90), ("manifest_integrity", 1.0)];
 

@@ -85,7 +85,7 @@ fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     Ok(dir)
 }
 
-/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+/// RUN = run id, unique prefix, instance or `latest`.
 fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {
@@ -122,10 +122,10 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
     }
 }
 
-/// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
+/// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
 fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
     finish::ensure_ended(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
-        // What fails is the reading, or the writing of what a killed process could not write itself.
+        // Reading failed, or writing what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
             .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
     })

@@ -52,7 +52,7 @@ pub(super) fn replay(
     let wish = Wish { agent: started.asked.agent.as_deref(), flags: &flags, ..Wish::default() };
     let site = context.block_on(sites::of_run(context, &dir.repo, &base, &wish))??;
     let mut config = site.config.as_ref().clone();
-    // A replay feeds nobody and furnishes nothing.
+    // A replay feeds no sinks and sets up nothing.
     config.record.sinks.clear();
     config.worktree.setup.clear();
     let permission = config.github.min_permission;

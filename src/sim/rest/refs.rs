@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome, Reply};
 use super::shapes::{repository_url, time};
 use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Repository, World};
 
 fn protected(repo: &Repository, branch: &str) -> bool {

@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::call::Call;
 use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
+use crate::sim::call::Call;
 use crate::sim::world::{
     Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, Repository, Role, User,
     World,

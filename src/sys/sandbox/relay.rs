@@ -1,4 +1,5 @@
-//! The way from a sandbox to agentd's proxy: a port of the sandbox's own loopback, carried over a socket that was let in.
+//! The relay from a sandbox to agentd's proxy: a port of the sandbox's own loopback, connected to a socket that was let
+//! in.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,11 +9,13 @@ use std::path::Path;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
+use super::order_format::PROXY_PORT;
+
 /// Listens, and leaves a process behind that carries connections. It is nobody's child that the command would wait for,
 /// and ends with the sandbox.
 #[expect(unsafe_code, reason = "the process has one thread, so that its copy may do anything")]
 pub(super) fn start(socket: &Path) -> io::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, super::PROXY_PORT))?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;
     // SAFETY: no other thread exists yet.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
@@ -42,7 +45,7 @@ fn silence() {
 }
 
 fn carry(listener: &TcpListener, socket: &Path) {
-    // A connection that is never used ends with the proxy, whatever ended that; then there is nothing to carry.
+    // This connection is never used and ends with the proxy. Then there is nothing to carry.
     if let Ok(mut leash) = UnixStream::connect(socket) {
         let end = move || {
             drop(io::copy(&mut leash, &mut io::sink()));
