@@ -1,7 +1,7 @@
 //! The bridge from an agent program to the tools of its run: a socket in a private folder, or pipes if the sandbox
 //! allows no sockets. It is served while the program runs.
 //!
-//! `agentd mcp` is the other end: it passes lines between that and its own standard streams. Only the run's user and
+//! `agentd mcp` is the other end: it passes lines between the bridge and its own standard streams. Only the run's user and
 //! programs in the run's sandbox reach the folder. Nothing else authorises, and the bridge of one launch has the tools
 //! of that launch only.
 

@@ -35,6 +35,7 @@ pub mod report;
 pub mod trace;
 pub mod seal;
 pub mod constraint;
+pub mod verify_command;
 pub mod event;
 pub mod facts;
 pub mod evidence;

@@ -22,7 +22,7 @@ pub(super) fn of(secret: &str, shortest: usize) -> Vec<String> {
             // In the body of a form a blank is a plus.
             all.push(usual.replace("%20", "+"));
             all.push(usual);
-            // Encoders that are more eager than they need to be: all but letters and digits, and everything.
+            // Encoders that encode more than they need: all but letters and digits, or everything.
             all.push(percent_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
             all.push(percent_encoded(&text, upper, |_| false));
         }

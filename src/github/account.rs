@@ -13,8 +13,8 @@ pub struct Actor {
     pub bot: bool,
 }
 
-/// How somebody who wrote something stands to the repository, as the text itself says it: enough to know whom to ask about
-/// first, never enough to be let in. People whose membership is hidden are strangers by it.
+/// How an author is related to the repository, according to the text that they wrote. It decides whom to look up first
+/// and never admits anybody. People with a hidden membership look like strangers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Association {
     /// Owner, member or collaborator.

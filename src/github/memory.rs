@@ -22,8 +22,8 @@ pub(super) struct Memory {
     pub own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
 }
 
-/// What was found of our own comments on an issue, so that the next look reads only what changed since: strangers may
-/// write as many comments as they like.
+/// The known comments of agentd on an issue, so that the next look reads only what changed since. Strangers may write
+/// any number of comments.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnComments {
     /// Everything up to this time was read; `None` = nothing was.
