@@ -1,4 +1,4 @@
-//! What each program is told: its command line, its standard input, and how it finds agentd's own tools.
+//! What each program gets: its command line, its standard input, and the way to agentd's own tools.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ impl CommandLine {
 }
 
 /// The command line of one launch. The prompt goes by standard input wherever the program reads it there: arguments are
-/// short, and every process of the machine can read them. `sandboxed`: it may do in its cage what it likes; `entry` = the way to
+/// short, and every process of the machine can read them. `sandboxed`: it may do in its sandbox what it likes; `entry` = the way to
 /// agentd's tools, where they are served; `known` = the value of a variable that it is given: some programs have to be told of
 /// an endpoint by their own settings.
 pub(super) fn of(
@@ -85,7 +85,7 @@ fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask,
         line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
     }
     match (program.permissions, entry) {
-        // In the cage it may do what it likes.
+        // In the sandbox it may do what it likes.
         (Permissions::Sandbox, _) => line.add(&["--permission-mode", "bypassPermissions"]),
         (Permissions::Policy, Some(_)) => {
             let asked = format!("mcp__{SERVER}__{PERMISSION}");
@@ -134,7 +134,7 @@ fn codex(
         set("tool_timeout_sec", json!(CALL_SECONDS));
         set("default_tools_approval_mode", json!("approve"));
     }
-    // Its own provider takes no other address from a variable; settings that were copied say theirs.
+    // Its own provider reads no other address from a variable. Copied settings have their own.
     if let Some(address) = known("OPENAI_BASE_URL").filter(|_| !has_settings(program, ".codex")) {
         line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
         let mut set = |key: &str, value: &str| {

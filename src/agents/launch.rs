@@ -1,4 +1,5 @@
-//! One launch of a program: started in its own home and session, fed, heard, and ended with everything it started.
+//! One launch of a program: started in its own home and session, given its input, read, and ended with everything that
+//! it started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -40,9 +41,9 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its private home.
     pub home: AbsPath,
-    /// The cage; `None` = the definition turned it off.
+    /// The sandbox; `None` = the definition turned it off.
     pub sandbox: Option<ProcessSandbox>,
-    /// What conversations used so far, by id: some programs count from their conversation's beginning.
+    /// What conversations have used so far, by id. Some programs count from the start of their conversation.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
 }
 
@@ -75,8 +76,8 @@ pub enum AgentError {
 }
 
 impl Launch {
-    /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
-    /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
+    /// Runs the program on a task to its end. Its output goes to the task's progress as it comes. Dropping the future
+    /// ends the program with everything that it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
         let known = |name: &str| self.variable(name);
         let line = command_line::of(&self.program, self.sandbox.is_some(), task, entry, &known);

@@ -11,7 +11,7 @@ macro_rules! template {
     };
 }
 
-/// The agent that `agentd init` writes and every new agent begins as: (path below the agent's folder, text).
+/// The agent that `agentd init` writes and that every new agent starts from: (path below the agent's folder, text).
 pub const RESOLVER: [(&str, &str); 8] = [
     template!("agent.json"),
     template!("steps_registry.json"),

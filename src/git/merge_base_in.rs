@@ -1,4 +1,4 @@
-//! Taking in what happened on another branch: merged into the files of a worktree, committed with the work that follows.
+//! Merges another branch into the files of a worktree. The merge is committed with the work that follows.
 
 use super::error::GitError;
 use super::output;
@@ -24,8 +24,8 @@ pub enum Forward {
 }
 
 impl Worktree {
-    /// Merges a commit into the files, without committing: the next [`Worktree::commit_all`] has both as parents. Lines
-    /// that both sides changed stay between git's markers, for whoever works there. Gives the files that have them.
+    /// Merges a commit into the files without committing. The next [`Worktree::commit_all`] has both as parents. Lines
+    /// that both sides changed stay between git's markers for the agent. Gives the files that have them.
     pub async fn merge_base_in(&self, commit: &CommitId, author: &Identity) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
             self.merge(commit, author).await?;
@@ -35,14 +35,15 @@ impl Worktree {
 
     pub(super) async fn merge(&self, commit: &CommitId, author: &Identity) -> Result<(), GitError> {
         let args = ["merge", "--no-commit", "--no-ff", "--quiet", commit.as_str()];
-        // Before it merges, git looks for changes to keep, also in submodules.
+        // Before a merge git looks for changes, also in submodules.
         let alone = self.submodules_left_alone(commit).await?;
         let exit = self.call(args).await?.config(alone).identity(author, author).exit().await?;
-        // Where both sides changed the same lines git fails, and waits for the merge's commit.
+        // If both sides changed the same lines, git fails and waits for the commit of the merge.
         if exit.success() || self.is_merging() { Ok(()) } else { Err(failure("merge", &exit, None)) }
     }
 
-    /// Takes newer commits into a branch that is only behind; uncommitted changes stay, or it fails without a change.
+    /// Moves a branch that is only behind forward to newer commits. Uncommitted changes stay, or it fails without a
+    /// change.
     pub async fn forward(&self, tip: &CommitId) -> Result<Forward, GitError> {
         let Some(head) = self.head().await? else { return Ok(Forward::Apart) };
         if self.checkout().is_ancestor(tip, &head).await? {
@@ -66,7 +67,7 @@ impl Worktree {
         CommitId::parse(text.lines().next()?).ok()
     }
 
-    /// Files of an unfinished merge in which git's markers are still.
+    /// Files of an unfinished merge that still have git's markers.
     pub(super) async fn unresolved(&self) -> Result<Vec<String>, GitError> {
         if !self.is_merging() {
             return Ok(Vec::new());

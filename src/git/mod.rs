@@ -1,4 +1,4 @@
-//! Git as a careful guest: reading through git2; the hardened git program for network, worktrees, filters, signing.
+//! Git. The library git2 reads; the hardened git program does network, worktrees, filters and signing.
 
 pub mod error;
 pub mod hardening;

@@ -1,5 +1,5 @@
-//! What a branch would bring to a remote: every change of every commit that the remote does not have, seen without opening
-//! what is too large.
+//! What a push would bring to a remote: every change of every commit that the remote does not have. Files that are too
+//! large are not opened.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -17,12 +17,12 @@ use crate::domain::name::CommitId;
 /// Mode of a symbolic link, and of a submodule, in git's trees.
 const LINK: i32 = 0o120_000;
 const SUBMODULE: i32 = 0o160_000;
-/// Bytes at the beginning of a file among which a zero byte makes it binary, as git has it.
+/// How many bytes at the start of a file are searched for a zero byte, which makes the file binary, as in git.
 const BINARY_LOOK: usize = 8_000;
 /// Entries of a folder behind a link that are named.
 const MOST_BEHIND: usize = 200;
 
-/// Looks at lines that were added, with their numbers; says which of them are of note, and as what.
+/// Looks at added lines with their numbers, and says which of them matter and why.
 pub type Inspect = Arc<dyn Fn(&[(u32, &str)]) -> Vec<(u32, String)> + Send + Sync>;
 
 /// One change of one path in one commit.
@@ -53,7 +53,7 @@ pub struct OutgoingChange {
 pub enum OutgoingKind {
     /// A file.
     File,
-    /// A symbolic link, with the paths that stand behind it in the same tree, as they read through it.
+    /// A symbolic link, with the paths behind it in the same tree, as they read through the link.
     Link(Vec<String>),
     /// Another repository's commit.
     Submodule,
@@ -66,13 +66,14 @@ pub enum OutgoingKind {
 pub struct Outgoing {
     /// Changes, commit by commit.
     pub changes: Vec<OutgoingChange>,
-    /// Texts of the commits that bring them, with author and committer.
+    /// The messages of the commits that bring them, with author and committer.
     pub messages: Vec<(CommitId, String)>,
 }
 
 impl Worktree {
-    /// What the commits of `head` bring that are in the history of none of `known`, and with `tree` what a commit of that tree
-    /// on it would. A file that is as in one of `known` is brought by nobody. `most`: bytes that are opened at all.
+    /// What the commits of `head` bring that are in the history of none of `known`; with `tree`, also what a commit of
+    /// that tree would bring. A file that is the same in one of `known` does not count. `most` limits the bytes that
+    /// are opened.
     pub async fn outgoing(
         &self,
         (head, tree): (&CommitId, Option<&str>),
@@ -127,7 +128,7 @@ struct Entry {
     mode: i32,
 }
 
-/// Paths, each with what the parents have there and what stands there now.
+/// Paths, each with what the parents have there and what is there now.
 type Changed = BTreeMap<String, (Vec<Entry>, Option<Entry>)>;
 
 impl Look<'_> {
@@ -172,7 +173,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Paths that differ from what every parent has, with what the parents have there and what stands there now.
+    /// Paths that differ from every parent, with what the parents have there and what is there now.
     fn changed(&self, tree: &Tree<'_>, parents: &[Tree<'_>]) -> Result<Changed, GitError> {
         let mut found = Changed::new();
         let roots: Vec<Option<&Tree<'_>>> =
@@ -268,7 +269,7 @@ impl Look<'_> {
             return Ok(brought);
         };
         brought.binary = bytes.iter().take(BINARY_LOOK).any(|byte| *byte == 0);
-        // Text of two bytes a character reads as what it says without its zero bytes.
+        // Text with two bytes for a character is read without its zero bytes.
         let text = match bytes.contains(&0) {
             true => String::from_utf8_lossy(&bytes).replace('\0', ""),
             false => String::from_utf8_lossy(&bytes).into_owned(),

@@ -1,4 +1,5 @@
-//! Preparing an issue's worktree: made, reused, reattached or repaired; nothing reused blindly, nothing deleted.
+//! Prepares the worktree of an issue: it is made, reused, reattached or repaired. Nothing is reused blindly, and
+//! nothing is deleted.
 
 use std::fs;
 
@@ -15,7 +16,8 @@ use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 use crate::sys::worktree_path::TEMPORARY_PREFIX;
 
-/// Stands in the administrative directory while files are being checked out: found later, the checkout is done again.
+/// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
+/// repeated.
 const PREPARING: &str = "agentd-preparing";
 
 /// What a worktree is to be.
@@ -50,7 +52,7 @@ pub struct PreparedWorktree {
     pub state: WorktreeState,
     /// The commit it stands on.
     pub head: CommitId,
-    /// What people should know: what was repaired, set aside, left out.
+    /// Warnings for people: what was repaired, set aside or left out.
     pub warnings: Vec<String>,
 }
 
@@ -159,7 +161,7 @@ impl From<FileError> for WorktreeError {
 }
 
 impl WorktreeError {
-    /// Whether the place or the branch is taken, in contrast to git failing.
+    /// Whether the place or the branch is taken. Otherwise git failed.
     pub fn is_conflict(&self) -> bool {
         !matches!(self, Self::Git(_))
     }
@@ -176,15 +178,15 @@ struct Attached {
 enum Way {
     /// Nothing is there.
     Create,
-    /// It is there; with a reason where its links have to be written again.
+    /// It exists. Has a reason if its links have to be written again.
     Reuse(Entry, Option<&'static str>),
-    /// Its files are there, git's entry for them is not or is broken.
+    /// Its files exist, but git's entry for them is missing or broken.
     Rebuild,
 }
 
 impl Checkout {
-    /// Makes the worktree of a plan ready, or says what stands in the way. Whoever calls holds the issue's lease.
-    /// Administrative steps wait for their turn across processes; files are checked out outside of it (D57).
+    /// Prepares the worktree of a plan, or says what is in the way. The caller holds the lease of the issue.
+    /// Administrative steps wait for a lock across processes; files are checked out without it (D57).
     pub async fn prepare_worktree(&self, plan: &WorktreePlan) -> Result<PreparedWorktree, WorktreeError> {
         let path = plan.path();
         let remote_tip = match &plan.remote {
@@ -211,8 +213,8 @@ impl Checkout {
         Ok(PreparedWorktree { worktree, state, head, warnings })
     }
 
-    /// Says what would stand in the way of [`Checkout::prepare_worktree`] with the branch at `remote_tip` on the remote,
-    /// and changes nothing. A commit that is not here is compared with nothing.
+    /// Says what would be in the way of [`Checkout::prepare_worktree`] with the branch at `remote_tip` on the remote.
+    /// It changes nothing. A commit that is not here is not compared.
     pub async fn check_worktree(
         &self,
         plan: &WorktreePlan,
@@ -284,7 +286,7 @@ impl Checkout {
         Ok(way)
     }
 
-    /// Directories that git looks into, or keeps its own things in, are no place for worktrees.
+    /// A worktree cannot be in a directory that git reads or writes itself.
     async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
         let refused = |what| Err(WorktreeError::RootInUse { root: root.to_string(), what });
         // The nearest thing that is there, whatever it is.
@@ -348,7 +350,7 @@ impl Checkout {
         }
     }
 
-    /// The last commit of a branch that is gone: the one that its worktree stood on, else what was pushed of it.
+    /// The last commit of a branch that was deleted: the one of its worktree, else the one that was pushed.
     async fn last_known(
         &self,
         plan: &WorktreePlan,
@@ -391,7 +393,8 @@ impl Checkout {
             self.set_entry_aside(entry)?;
         }
         let name = path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // An add that was killed before it wrote where the worktree is to be. Adds of agentd take turns, so it is over.
+        // A `git worktree add` that was killed before it wrote the place. agentd makes worktrees under a lock, so that
+        // one is over.
         for entry in all.iter().filter(|entry| entry.path.is_none() && entry.half_made()) {
             let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
             if id.strip_prefix(name.as_str()).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())) {
@@ -468,7 +471,7 @@ impl Checkout {
         Ok(Attached { git_dir: made.dir, state, warnings })
     }
 
-    /// Brings a branch that is checked out nowhere forward to the remote's commit.
+    /// Moves a branch that is checked out nowhere forward to the commit of the remote.
     async fn forward(
         &self,
         plan: &WorktreePlan,
@@ -481,8 +484,8 @@ impl Checkout {
         Ok(self.update_ref(&plan.branch.full(), Some(local), remote).await?)
     }
 
-    /// Files are there but git's entry for them is not, or is broken: a new entry is made around the files as they
-    /// are, on the branch; with no branch to put them on, they are set aside.
+    /// The files exist, but git's entry for them is missing or broken. A new entry is made around the files, on the
+    /// branch. Without a branch they are set aside.
     async fn rebuild(
         &self,
         plan: &WorktreePlan,
@@ -522,7 +525,7 @@ impl Checkout {
 }
 
 impl Worktree {
-    /// Checks the files out where that was not done, or not finished. Work that is there is never written over.
+    /// Checks the files out if that was not done or not finished. It never overwrites work.
     async fn finish_checkout(
         &self,
         plan: &WorktreePlan,
@@ -595,7 +598,7 @@ fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Attach
     Ok(Attached { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
 }
 
-/// A name as git's exclude file means it: its special characters stand for themselves.
+/// A name for git's exclude file, with its special characters escaped.
 fn as_pattern(name: &str) -> String {
     name.chars()
         .flat_map(|c| matches!(c, '\\' | '*' | '?' | '[' | ']').then_some('\\').into_iter().chain([c]))
@@ -606,7 +609,7 @@ fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
     WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string() }
 }
 
-/// Whether nothing is in a worktree's directory but the link to its repository.
+/// Whether the directory of a worktree has nothing but the link to its repository.
 fn holds_only_link(path: &AbsPath) -> bool {
     fs::read_dir(path.as_path()).is_ok_and(|all| all.flatten().all(|entry| entry.file_name() == ".git"))
 }

@@ -1,4 +1,4 @@
-//! What a checkout needs beyond files of commits: submodules, Git LFS, the operator's filters.
+//! What a checkout needs besides the files of commits: submodules, Git LFS, the operator's filters.
 
 use git2::{TreeWalkMode, TreeWalkResult};
 
@@ -27,7 +27,7 @@ impl Default for Population {
 }
 
 impl Checkout {
-    /// Whether files of the checkout are under Git LFS, by the attributes of what stands in the worktree's index.
+    /// Whether files of the checkout are under Git LFS, by the attributes of the files in the index.
     pub(super) async fn uses_lfs(&self, worktree: &Worktree) -> Result<bool, GitError> {
         let listing = worktree.call(["ls-files", "-z", "--", ":(attr:filter=lfs)"]).await?.bytes().await?;
         Ok(!listing.is_empty())
@@ -54,8 +54,8 @@ impl Checkout {
         .await
     }
 
-    /// Uploads what a commit keeps under Git LFS: the hook that would do it does not run (D91). Without the program no
-    /// such content was made here, and there is nothing to upload.
+    /// Uploads what a commit keeps under Git LFS, because the hook for that does not run (D91). Without the LFS program
+    /// no such content was made here, so there is nothing to upload.
     pub(super) async fn push_lfs(&self, remote: &Remote, commit: &CommitId) -> Result<(), GitError> {
         if !self.commit_uses_lfs(commit).await? || !self.has_lfs().await? {
             return Ok(());
@@ -71,7 +71,7 @@ impl Checkout {
 }
 
 impl Worktree {
-    /// Fills submodules and says what stays incomplete, as warnings for people.
+    /// Fills submodules, and gives a warning for each that stays incomplete.
     pub(super) async fn populate(
         &self,
         wants: &Population,
@@ -103,7 +103,7 @@ impl Worktree {
         Ok(warnings)
     }
 
-    /// Leaves out what is in none of the folders; under the lock, because it writes the shared configuration.
+    /// Leaves out files outside of the folders. It needs the lock, because it writes the shared configuration.
     pub(super) async fn narrow(&self, folders: &[String]) -> Result<(), GitError> {
         if folders.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! A git directory for an agent alone (D73): its commits go there, and the host takes those that continue the branch.
+//! A git directory for one agent (D73). Its commits go there, and the host takes over those that continue the branch.
 //!
-//! The repository's own directory is not in the agent's reach: it reads the objects, nothing else. What it configures,
-//! hooks included, is its own and never runs here.
+//! The agent cannot reach the repository's own directory. It reads the objects and nothing else. Its configuration and
+//! hooks are its own and never run here.
 
 use std::fs;
 
@@ -26,10 +26,10 @@ const MOST_BYTES: usize = 512 << 20;
 /// Where a git directory says whose objects it borrows.
 const ALTERNATES: &str = "objects/info/alternates";
 
-/// Longest of an agent's files that a directory for checks takes over: its index.
+/// The longest file of an agent that a directory for checks takes over: its index.
 const LONGEST_INDEX: u64 = 256 << 20;
 
-/// Where the work of an issue starts from and returns to, as its git directory shows it.
+/// The origin branch of an issue's work, as the agent's git directory shows it.
 #[derive(Debug, Clone)]
 pub struct Base {
     /// The origin branch.
@@ -54,14 +54,14 @@ pub struct SandboxGit {
     link: AbsPath,
 }
 
-/// What became of an agent's commits.
+/// The result for an agent's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// It made none.
     None,
     /// They are on the issue's branch now, up to this one.
     Commits(CommitId),
-    /// They do not continue the branch, or cannot be read; its files are what counts. In a sentence.
+    /// Its commits do not continue the branch, or cannot be read. Only its files count. One sentence.
     Left(String),
 }
 
@@ -76,7 +76,7 @@ impl SandboxGit {
         &self.link
     }
 
-    /// Whether everything below is a plain file or folder: a link could lead anywhere.
+    /// Whether everything below is a plain file or folder. A link could lead anywhere.
     fn is_plain(&self) -> bool {
         let mut folders = vec![self.dir.as_path().to_owned()];
         while let Some(folder) = folders.pop() {
@@ -94,9 +94,9 @@ impl SandboxGit {
 }
 
 impl Worktree {
-    /// Makes an agent's git directory in `folder`, standing where the worktree stands. Beside the issue's branch it shows
-    /// the origin branch, both as they are on the remote, and tags. Gives too what it must be able to read: the
-    /// repository's objects.
+    /// Makes an agent's git directory in `folder`, at the commit of the worktree. It shows the branch of the issue, the
+    /// origin branch, both as they are on the remote, and tags. Also gives the folders that it must be able to read:
+    /// the objects of the repository.
     pub async fn sandbox_git(
         &self,
         folder: &AbsPath,
@@ -138,7 +138,7 @@ impl Worktree {
                     files::copy_with_time(from.as_path(), dir.join(to).as_path())?;
                 }
             }
-            // Nobody who adds everything there adds what nobody wrote.
+            // `git add` of everything there leaves out files that nobody wrote.
             let own = files::read_plain(dir.join("info/exclude").as_path(), u64::MAX).unwrap_or_default();
             write("info/exclude", &format!("{}\n{excluded}", String::from_utf8_lossy(&own)))?;
             if index.as_path().is_file() {
@@ -193,8 +193,8 @@ impl Worktree {
         Ok(dir)
     }
 
-    /// Takes the commits that an agent made in its own directory onto the branch (D13). Nothing of its configuration is
-    /// read; every object is hashed again.
+    /// Takes over the commits that an agent made in its own directory (D13). Its configuration is not read, and every
+    /// object is hashed again.
     pub async fn take_commits(&self, own: &SandboxGit) -> Result<Taken, GitError> {
         let Some(before) = self.head().await? else { return Ok(Taken::None) };
         let Some(after) = plain_head(&own.dir) else {
@@ -241,7 +241,8 @@ impl Worktree {
     }
 }
 
-/// The origin branch at a commit, here and on the remote, and the issue's branch on the remote, where it is there.
+/// The origin branch at a commit, here and on the remote, and the branch of the issue on the remote, if it exists
+/// there.
 fn refs_of(
     base: &Base,
     at: &CommitId,
@@ -286,7 +287,7 @@ fn config(root: &AbsPath, identity: Option<&Identity>, base: &Base, branch: &Bra
     text
 }
 
-/// The folders of objects of a repository, alternates of its own included.
+/// The folders with the objects of a repository, with its alternates.
 fn object_folders(common: &AbsPath) -> Vec<AbsPath> {
     let own = common.join("objects");
     let further = fs::read_to_string(own.join("info/alternates").as_path()).unwrap_or_default();
@@ -300,8 +301,8 @@ fn alternates(common: &AbsPath) -> String {
     object_folders(common).iter().map(|folder| format!("{folder}\n")).collect()
 }
 
-/// Copies what only the agent's directory has. The error is a sentence for people. `borrowed`: where agentd let it borrow
-/// objects from; another repository of this machine would be read with agentd's rights.
+/// Copies what only the agent's directory has. The error is a sentence for people. `borrowed` has the folders from
+/// which agentd let it borrow objects. Any other repository would be read with agentd's rights.
 fn copy_objects(from: &SandboxGit, borrowed: &str, own: &Odb<'_>) -> Result<(), String> {
     if !from.is_plain() {
         return Err("its git directory holds links".to_owned());

@@ -1,4 +1,5 @@
-//! Comparing two trees, after counting how far they are apart: a few objects can hold more paths than there is memory for.
+//! Compares two trees after counting their differences, because a few objects can have more paths than there is memory
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::error::GitError;
 /// Bytes of paths that differ, and what each costs beside.
 const MOST: usize = 64 << 20;
 const EACH: usize = 64;
-/// Mode of a folder, and of everything else that git makes; the library ends its thread at any other.
+/// The modes that git writes. The library ends its thread at any other mode.
 const FOLDER: i32 = 0o040_000;
 const OTHERS: [i32; 5] = [0o100_644, 0o100_664, 0o100_755, 0o120_000, 0o160_000];
 
@@ -30,7 +31,7 @@ pub(super) fn tree_diff<'r>(
             for entry in &repository.find_tree(id)? {
                 let found = (entry.id(), entry.filemode_raw());
                 let name = entry.name_bytes();
-                // Two of one name would count as one here, and not where they are compared.
+                // Two entries of one name would count as one here but not in the comparison.
                 if names.entry(name.to_vec()).or_default()[side].replace(found).is_some() {
                     return Err(GitError::TwoEntries { name: String::from_utf8_lossy(name).into_owned() });
                 }

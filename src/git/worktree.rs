@@ -1,4 +1,4 @@
-//! An issue's worktree: where it stands and what was changed in it.
+//! The worktree of an issue: its place, its commit, and what was changed in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -161,7 +161,7 @@ impl Worktree {
         &self.last_snapshot
     }
 
-    /// The file with the patterns of what is in no commit, once it is written.
+    /// The file with the patterns of excluded files, once it is written.
     pub(super) fn excluded_by(&self) -> &OnceCell<AbsPath> {
         &self.excluded_by
     }
@@ -186,7 +186,7 @@ impl Worktree {
         Ok(self.call(["check-ignore", "--quiet", "--", path]).await?.exit().await?.success())
     }
 
-    /// Keeps a path out of every commit made here, for this repository alone; tracked files are not touched by it.
+    /// Keeps a path out of every commit that is made here, in this repository only. It has no effect on tracked files.
     pub async fn keep_out(&self, path: &str) -> Result<(), GitError> {
         let _turn = self.checkout.turn().await?;
         let exclude = self.checkout.common_dir().join("info").join("exclude");
@@ -201,7 +201,7 @@ impl Worktree {
         Ok(text.trim_end().to_owned())
     }
 
-    /// The commit it stands on; `None` before the branch's first commit.
+    /// Its commit; `None` before the first commit of the branch.
     pub async fn head(&self) -> Result<Option<CommitId>, GitError> {
         let text = self.head_text()?;
         match text.strip_prefix("ref: ") {
@@ -210,7 +210,7 @@ impl Worktree {
         }
     }
 
-    /// What differs from the last commit, untracked files included, ignored ones not.
+    /// What differs from the last commit, with untracked files and without ignored ones.
     pub async fn status(&self) -> Result<Vec<Change>, GitError> {
         match self.head().await? {
             Some(head) => self.changes(&head).await,
@@ -278,9 +278,9 @@ impl Worktree {
             .await
     }
 
-    /// Makes sure that HEAD is on the issue's branch, so that a commit lands there. Commits made elsewhere (detached,
-    /// on a branch of the agent's own) come along if they continue the branch; otherwise it is an error and nothing
-    /// changes. True: HEAD was brought back.
+    /// Makes sure that HEAD is on the branch of the issue. Commits that were made elsewhere (detached, or on another
+    /// branch) are taken over if they continue the branch. Otherwise it is an error and nothing changes. True: HEAD was
+    /// moved back.
     pub async fn return_to_branch(&self) -> Result<bool, GitError> {
         let full = self.branch.full();
         let on = self.head_text()?;
@@ -348,7 +348,7 @@ fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> R
     Ok(found)
 }
 
-/// A comparison that does not open what is too large: such files are shown as binary.
+/// A comparison that does not open files that are too large. They are shown as binary.
 fn bounded() -> DiffOptions {
     let mut options = DiffOptions::new();
     options.max_size(i64::try_from(LARGEST_FILE).unwrap_or(i64::MAX));
@@ -365,7 +365,7 @@ fn has_large(repository: &Repository, diff: &git2::Diff<'_>) -> Result<bool, Git
 }
 
 impl Checkout {
-    /// A file of a tree made by [`Worktree::tree`], or of any tree: its bytes, blob id included.
+    /// A file of a tree: its bytes and its blob id.
     pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
         let (tree, path) = (Oid::from_str(tree)?, PathBuf::from(path));
         self.library(move |repository| {

@@ -1,4 +1,4 @@
-//! What stands where a worktree is to be: read from the files alone, before anything is changed.
+//! The state of the place for a worktree, read from files only, before anything is changed.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ impl Entry {
         self.locked.as_deref() == Some("initializing")
     }
 
-    /// Whether it stands for a worktree that is there, or that a person says will come back.
+    /// Whether its worktree exists, or a person has locked it because it will come back.
     pub(super) fn is_alive(&self) -> bool {
         self.path.as_ref().is_some_and(|path| path.as_path().exists())
             || (self.locked.is_some() && !self.half_made())
@@ -56,7 +56,7 @@ impl Entry {
         self.head == Head::Branch(branch.full())
     }
 
-    /// An operation of git that waits to be finished there, by the name of its state file.
+    /// An unfinished operation of git in the worktree, by the name of its state file.
     pub(super) fn unfinished(&self) -> Option<&'static str> {
         [("rebase-merge", "rebase"), ("rebase-apply", "rebase"), ("BISECT_LOG", "bisect")]
             .into_iter()
@@ -78,7 +78,7 @@ pub(super) enum Found {
     Repository,
     /// A worktree of another repository.
     OtherRepository(String),
-    /// A directory whose `.git` points into this repository, at the entry or at where one was.
+    /// A directory whose `.git` points into this repository, to an entry that exists or that existed.
     Ours(AbsPath),
 }
 
@@ -103,7 +103,7 @@ pub(super) fn found_at(checkout: &Checkout, path: &AbsPath) -> io::Result<Found>
     }
     let text = fs::read_to_string(link.as_path()).unwrap_or_default();
     if text.is_empty() && is_empty_file(&link) {
-        // A git that was killed between making its .git file and writing it: the empty file says nothing.
+        // A git was killed after it made its `.git` file and before it wrote it. The file is empty.
         let alone = fs::read_dir(path.as_path())?.nth(1).is_none();
         return Ok(if alone { Found::Free } else { Found::Foreign });
     }
@@ -152,7 +152,7 @@ fn read(dir: AbsPath) -> Entry {
     let head = match text("HEAD") {
         Some(text) => match text.strip_prefix("ref: ") {
             Some(full) => Head::Branch(full.to_owned()),
-            // What git writes first when it makes a worktree, before it knows better.
+            // What git writes first when it makes a worktree. It is replaced later.
             None if text.bytes().all(|b| b == b'0') => Head::Broken,
             None if text.len() >= 40 && text.bytes().all(|b| b.is_ascii_hexdigit()) => Head::Detached(text),
             None => Head::Broken,

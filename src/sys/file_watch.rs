@@ -1,4 +1,4 @@
-//! Watching files for changes, by the operating system's own means: nothing is asked for again and again.
+//! Watches files for changes with the means of the operating system, without polling.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

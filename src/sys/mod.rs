@@ -1,4 +1,4 @@
-//! The operating system, one file a concern: processes, files, paths, locks, clock, shutdown.
+//! The operating system, one file for each subject: processes, files, paths, locks, clock, shutdown.
 
 pub mod clock;
 pub mod file_watch;

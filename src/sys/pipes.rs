@@ -48,7 +48,7 @@ impl PipeListener {
         Ok(Self { calls: Receiver::from_owned_fd(calls)?, folder, heard: Vec::new() })
     }
 
-    /// The next talk. Rings that lead nowhere are not told about. Dropping the future loses nothing.
+    /// The next connection. Announcements that lead nowhere are ignored. Dropping the future loses nothing.
     pub async fn accept(&mut self) -> io::Result<(Receiver, Sender)> {
         loop {
             if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
@@ -75,7 +75,7 @@ impl PipeListener {
         let open = |end: &str, access| {
             openat(&self.folder, format!("{name}{end}").as_str(), flags(access), Mode::empty()).ok()
         };
-        // Neither waits for the other side, and both refuse what is no pipe.
+        // Neither open waits for the other side, and both refuse anything that is not a pipe.
         let says = Receiver::from_owned_fd(open(SAYS, OFlag::O_RDONLY)?).ok()?;
         let hears = Sender::from_owned_fd(open(HEARS, OFlag::O_WRONLY)?).ok()?;
         for end in [SAYS, HEARS] {

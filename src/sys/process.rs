@@ -1,4 +1,4 @@
-//! The only place that starts processes: exact environment, own session, bounded output, and nothing left behind.
+//! The only file that starts processes: exact environment, own session, limited output, and no process left behind.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ use super::process_tree;
 pub use super::process_spec::ProcessSpec;
 pub use super::process_tree::{LiveChild, kill_strays, live};
 
-/// How long a tree has between being asked to end and being killed.
+/// How long a process tree has between the request to end and the kill.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long output of something that outlived the kill is waited for.
+/// How long to wait for the output of a process that survived the kill.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// How a process ended.
@@ -80,7 +80,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// As text: invalid UTF-8 replaced, and a line that says how much was left out in the middle.
+    /// As text: invalid UTF-8 is replaced, and a line says how much was left out in the middle.
     pub fn text(&self) -> String {
         self.clone().into_text()
     }
@@ -122,8 +122,8 @@ pub enum ProcessError {
     },
 }
 
-/// Runs a process to its end. It has its own session; on timeout, on cancellation and when the future is dropped, all
-/// of its descendants end with it, and after its own end whatever it left running is killed. Needs a tokio runtime.
+/// Runs a process to its end, in its own session. On timeout, on cancellation and when the future is dropped, all its
+/// descendants end with it. After its own end, everything that it left running is killed. Needs a tokio runtime.
 pub async fn run(spec: ProcessSpec, cancel: &CancellationToken) -> Result<Exit, ProcessError> {
     let watch = Stopwatch::start();
     let input = spec.stdin.clone();
@@ -177,8 +177,8 @@ pub async fn spawn_piped(spec: ProcessSpec) -> Result<Piped, ProcessError> {
     start(spec.clone()).await.map_err(failed)
 }
 
-/// Kills every child with its descendants, now. For the second Ctrl-C and the last moment of `main`; blocks for some
-/// milliseconds where there is something to kill.
+/// Kills every child with its descendants now. It is for the second Ctrl-C and the end of `main`. Blocks for some
+/// milliseconds if there is something to kill.
 pub fn kill_all() {
     for child in live() {
         process_tree::kill(child.pid);
@@ -200,7 +200,7 @@ impl ChildGuard {
         self.pid
     }
 
-    /// Waits for its end, then kills what it left running. `None` where the system lost track of it.
+    /// Waits for its end and then kills what it left running. `None` if the system lost track of it.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if let Some(child) = &mut self.child {
             self.status = child.wait().await.ok();
@@ -212,7 +212,7 @@ impl ChildGuard {
         self.status
     }
 
-    /// Asks the tree to end, and kills what has not after half a second.
+    /// Asks the tree to end and kills the rest after half a second.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         if self.child.is_none() {
             return self.status;
@@ -231,8 +231,8 @@ impl Drop for ChildGuard {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let pid = self.pid;
-        // One call for most of it, should the program end before the thread does; the rest takes milliseconds of
-        // /proc reading, too long for a runtime thread.
+        // One call kills most of it, in case the program ends before the thread. The rest needs milliseconds of reading
+        // /proc, which is too long for a runtime thread.
         process_tree::kill_group(pid);
         let end = move || {
             process_tree::kill(pid);
@@ -249,11 +249,11 @@ impl Drop for ChildGuard {
     }
 }
 
-/// The answer is a guard, so that a child that nobody waits for any more is killed, not forgotten.
+/// The result is a guard, so that a child that nobody waits for is killed.
 type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<Piped>>);
 
-/// Starts the child from a thread that lives as long as the process: the kernel's "die with your parent" means the
-/// thread that started it, and runtime threads come and go.
+/// Starts the child from a thread that lives as long as the process. The kernel ends a child with the thread that
+/// started it, and runtime threads come and go.
 async fn start(spec: ProcessSpec) -> io::Result<Piped> {
     static STARTER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
@@ -293,7 +293,7 @@ fn signal_of(_status: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Reads a stream to its end; keeps half of `cap` of its beginning and half of its end.
+/// Reads a stream to its end. Keeps half of `cap` from its start and half from its end.
 async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
     let (head_cap, tail_cap) = (cap - cap / 2, cap / 2);
     // Everything is in the head until there is too much of it.
@@ -323,7 +323,7 @@ async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
     Captured { head, tail, total, sha256: hex::encode(hash.finalize()), truncated }
 }
 
-/// The stream ends with the tree; where something could not be killed, it is not waited for.
+/// The stream ends with the tree. A process that could not be killed is not waited for.
 async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
     let nothing = || Captured {
         head: Vec::new(),
@@ -366,7 +366,7 @@ mod tests {
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(command).collect()
     }
 
-    /// Three ways to get away from a process group, none of which ends by itself.
+    /// Three ways to leave a process group. None of these processes ends by itself.
     fn escapees(mark: &str) -> String {
         format!(
             "setsid sleep {mark} & (sleep {mark} &) ; env -i /bin/sh -c 'trap \"\" TERM; setsid /bin/sleep {mark} & wait' &"

@@ -89,7 +89,7 @@ async fn run_command(
     Ok(ToolOutput { text, exit_code: exit.code, facts: Some(facts) })
 }
 
-/// What command evidence keeps (contracts §3.4); the trees before and after are the caller's to add.
+/// What command evidence keeps; the trees before and after are the caller's to add.
 fn evidence(world: &ToolWorld, argv: &[&str], exit: &Exit, started_at: &str) -> Value {
     let mut names: Vec<_> = world.environment.iter().map(|(name, _)| name.to_string_lossy()).collect();
     names.sort_unstable();
@@ -122,7 +122,7 @@ fn shown(world: &ToolWorld, before: &str, name: &str, stream: Captured) -> Strin
     text
 }
 
-/// the worktree's own place is written as `.`.
+/// The path of the worktree itself is written as `.`.
 fn relative(world: &ToolWorld, text: String) -> String {
     let root = world.root.path().to_string();
     if text.contains(&root) { text.replace(&format!("{root}/"), "./").replace(&root, ".") } else { text }

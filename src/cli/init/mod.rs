@@ -106,7 +106,7 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     tell(context, &root, &found, &done, (kind, &fitting))
 }
 
-/// The kind that is meant: on a terminal a person says it where several fit, else it is the first.
+/// The kind of the project. If several fit, a person chooses on a terminal; otherwise it is the first.
 fn chosen<'a>(context: &Context, fitting: &[&'a Kind]) -> Result<Option<&'a Kind>, CommandError> {
     let Some(first) = fitting.first() else { return Ok(None) };
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !context.output.json();
@@ -158,7 +158,7 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
     Ok(paths)
 }
 
-/// A file of the agent. Where there are verify commands, a run is a success only if they pass.
+/// A file of the agent. With verify commands, a run is a success only if they pass.
 fn agent_file(path: &str, content: &str, found: &Found) -> String {
     let own = "\"agentd\": { \"closes\": true }";
     if path != "agent.json" {
@@ -176,7 +176,7 @@ fn agent_file(path: &str, content: &str, found: &Found) -> String {
     content.replacen(own, &format!("\"agentd\": {{\n      {}\n    }}", keys.join(",\n      ")), 1)
 }
 
-/// Adds what is not ignored yet to the repository's `.gitignore`; what stands there stays.
+/// Adds what is not ignored yet to the repository's `.gitignore`. Existing lines stay.
 fn ignore(root: &Path, lines: &[String], paths: &mut Written) -> Result<(), CommandError> {
     let name = ".gitignore";
     let file = root.join(name);
@@ -312,7 +312,7 @@ fn tell(
     next.iter().try_for_each(|line| output.line(line))
 }
 
-/// What the configuration that is in force here still lacks, with the file to write it into.
+/// What the present configuration still lacks, with the file for it.
 fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> {
     let own =
         if root.join(FILE_NAME).exists() { FILE_NAME.to_owned() } else { format!(".agent/{FILE_NAME}") };
@@ -364,7 +364,7 @@ fn missing_variables(config: &Config) -> Vec<String> {
     found
 }
 
-/// Keeps a file with secrets out of git, for this clone alone, where the repository's own rules do not.
+/// Keeps a file with secrets out of git in this clone, if the repository's own rules do not.
 fn keep_out_of_git(context: &Context, root: &Path, path: &str) -> Result<(), CommandError> {
     let checkout = context.base_path()?;
     let ignored =

@@ -1,4 +1,5 @@
-//! Executing an operation: fields in order, aliases, fragments, conditions, errors with their paths, nulls that travel up.
+//! Executes an operation: fields in order, aliases, fragments, conditions, errors with their paths, and nulls that move
+//! up.
 
 use serde_json::{Map, Value, json};
 

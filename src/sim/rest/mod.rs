@@ -1,4 +1,4 @@
-//! The simulated REST API: who asks, what is left of their limit, which resource answers.
+//! The simulated REST API: the caller, the rest of its limit, and the resource that answers.
 
 pub mod apps;
 mod body;

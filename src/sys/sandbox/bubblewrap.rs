@@ -1,4 +1,4 @@
-//! A sandbox as bubblewrap makes it: what is not named is not there.
+//! The sandbox with bubblewrap. What is not named does not exist inside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use super::order_format::{FILTER_NUMBER, Order, WORD};
 use super::walls::{Network, SYSTEM, Walls, resolver};
 use crate::sys::process::ProcessSpec;
 
-/// Where agentd's own program and the proxy's socket stand inside.
+/// The paths inside of agentd's own program and of the proxy's socket.
 const OWN_PROGRAM: &str = "/run/agentd-sandbox/agentd";
 const OWN_SOCKET: &str = "/run/agentd-sandbox/proxy";
-/// What the kernel lets root write whatever capabilities it has, the root of a user namespace included; bubblewrap itself
-/// leaves out what it takes to be read-only already.
+/// Places that the kernel lets root write without capabilities, also the root of a user namespace. bubblewrap passes
+/// over what it takes to be read-only already.
 const KERNEL_SETTINGS: [&str; 5] = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 /// What a command in it is made of.
@@ -22,7 +22,7 @@ pub(super) struct Command<'a> {
     pub can: Can,
     /// Whether it is handed a filter of system calls.
     pub filter: bool,
-    /// agentd's own program, which sets limits and brings the proxy in.
+    /// agentd's own program, which sets limits and connects the proxy.
     pub own: Option<&'a Path>,
     /// The command itself, found.
     pub program: &'a Path,
@@ -104,7 +104,7 @@ pub(super) fn arguments(
     if let Some(own) = command.own {
         shown.push(("--ro-bind", own.to_owned(), OWN_PROGRAM.into()));
     }
-    // What stands deeper comes later, so that nothing covers it; the rest keeps its order.
+    // Deeper places come later, so that nothing covers them. The others keep their order.
     shown.sort_by_key(|(_, _, there)| there.components().count());
     for (word, here, there) in &shown {
         args.pair(word, here, there);
@@ -112,7 +112,7 @@ pub(super) fn arguments(
     for secret in command.hidden {
         args.hide(secret, command.can);
     }
-    // What holds the places above is in memory as well.
+    // The folders that hold the places above are in memory as well.
     args.words(["--remount-ro", "/dev", "--remount-ro", "/", "--chdir"]);
     args.0.push(spec.cwd.as_path().into());
     args.words(["--"]);
@@ -155,7 +155,7 @@ impl Arguments {
     }
 
     fn hide(&mut self, place: &Path, can: Can) {
-        // A link's target is what would be read; it is hidden where it stands.
+        // Reading a link reads its target, so the target is hidden.
         let Ok(real) = place.canonicalize() else { return };
         if real.is_dir() {
             if can.bound {

@@ -1,5 +1,5 @@
-//! A filter of system calls: no namespaces of a program's own, no mounts, no setuid bits, no kinds of sockets that no
-//! namespace holds back, no keys of the user, no way around it.
+//! A filter of system calls. It forbids new namespaces, mounts, setuid bits, sockets that no namespace isolates, the
+//! user's keys, and ways around the filter.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use nix::libc::{self, sock_filter};
 pub(super) enum Sockets {
     /// Those of the machine and of the internet.
     UnixAndInternet,
-    /// Of the internet: the files of other programs' sockets stay out of reach.
+    /// Internet sockets. The socket files of other programs cannot be reached.
     Internet,
     /// None but pairs.
     None,
@@ -23,9 +23,9 @@ pub(super) enum Sockets {
 pub(super) struct Filter {
     /// Which sockets may be made.
     pub sockets: Sockets,
-    /// Shared memory and queues of System V and POSIX: only where they are the sandbox's own.
+    /// Shared memory and queues of System V and POSIX, only where the sandbox has its own.
     pub own_ipc: bool,
-    /// Limits and priorities of processes by their number: only where there are no others.
+    /// Limits and priorities of processes by id, only where there are no other processes.
     pub own_processes: bool,
 }
 
@@ -45,7 +45,7 @@ const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 /// Numbers from here on are another way of calling.
 const X32: u32 = 0x4000_0000;
-/// The first call that is newer than what this filter was written for (Linux 6.17).
+/// The first system call that is newer than this filter (Linux 6.17).
 const UNKNOWN: u32 = 470;
 
 /// Not every C library's list has them.
@@ -60,14 +60,14 @@ const NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
-/// Only unshare takes it: clone has the signal of the child's end there.
+/// Only `unshare` accepts it. In `clone` these bits are the signal at the end of the child.
 const TIME_NAMESPACE: u32 = 0x80;
-/// A file with one of them runs as its owner or group, outside as well.
+/// A file with one of these bits runs as its owner or group, also outside.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Of open: a mode is given only with one of them.
 const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 
-/// What no program of a sandbox has a use for.
+/// Calls that no program in a sandbox needs.
 const REFUSED: [libc::c_long; 40] = [
     // Namespaces and mounts.
     libc::SYS_setns,
@@ -116,8 +116,8 @@ const REFUSED: [libc::c_long; 40] = [
     libc::SYS_pidfd_getfd,
 ];
 
-/// What is answered as by a kernel that does not have it, so that libraries go another way: their arguments are in
-/// memory, where no filter can look.
+/// Calls that are answered as if the kernel did not have them, so that libraries use others. Their arguments are in
+/// memory, where a filter cannot look.
 const MISSING: [libc::c_long; 3] = [libc::SYS_clone3, libc::SYS_openat2, libc::SYS_io_uring_setup];
 
 /// Shared memory, semaphores and queues that are found by their names.
@@ -154,8 +154,8 @@ const IS_MISSING: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 const NO_FAMILY: u32 = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
-/// Installs it for this process and all that it starts. Where the machine's way of calling is not known, only a filter
-/// that nothing rests on is left out.
+/// Installs it for this process and all that it starts. On an unknown kind of processor only a filter that nothing
+/// depends on is left out.
 pub(super) fn install(filter: Filter) -> io::Result<()> {
     let Some(architecture) = ARCHITECTURE else {
         return if filter == INSIDE_BUBBLEWRAP {
@@ -173,8 +173,8 @@ pub(super) fn install(filter: Filter) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Leaves it at an open file of that number for the program that comes next: bubblewrap installs it for its own first
-/// process as well, through which a program could otherwise call past it.
+/// Writes it to an open file of that number for the next program. bubblewrap installs it for its own first process too;
+/// otherwise a program could get around it through that process.
 pub(super) fn hand_over(number: i32) -> io::Result<()> {
     let Some(architecture) = ARCHITECTURE else {
         return Err(io::Error::other("it is not known for this kind of processor"));
@@ -191,7 +191,7 @@ pub(super) fn hand_over(number: i32) -> io::Result<()> {
     io::Seek::rewind(&mut file)?;
     let file = OwnedFd::from(file);
     #[expect(unsafe_code, reason = "the number is left open on purpose")]
-    // SAFETY: the number is nobody's yet: this process has just begun, and opens little.
+    // SAFETY: the number is not in use, because this process has just begun and opens few files.
     let copied = unsafe { libc::dup2(file.as_raw_fd(), number) };
     if copied == number { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -240,10 +240,10 @@ fn bits_refused(number: u32, bits: u32) -> Vec<sock_filter> {
     vec![load(argument(number)), set(bits, 0, 1), answer(REFUSE), answer(ALLOW)]
 }
 
-/// Refuses what is not about the process itself, which is the number 0; and what is about all of a user's.
+/// Refuses calls about other processes (0 means the process itself) and calls about all processes of a user.
 fn only_itself(number: u32) -> Vec<sock_filter> {
     let mut all = vec![load(argument(number)), unless(0, 1), answer(REFUSE)];
-    // setpriority counts users as 2, ioprio_set as 3; of a limit the first argument is the number itself.
+    // `setpriority` uses 2 for users, `ioprio_set` uses 3. For a limit the first argument is the process id itself.
     all.extend([load(argument(0)), below(2, 1), answer(REFUSE), answer(ALLOW)]);
     all
 }
@@ -266,7 +266,7 @@ fn requests() -> Vec<sock_filter> {
     all
 }
 
-/// Of netlink only what tells interfaces and routes: without it no name is looked up.
+/// Of netlink only interfaces and routes, which name lookup needs.
 fn families(sockets: Sockets) -> Vec<sock_filter> {
     let families: &[libc::c_int] = match sockets {
         Sockets::UnixAndInternet => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
@@ -283,7 +283,7 @@ fn families(sockets: Sockets) -> Vec<sock_filter> {
     all
 }
 
-/// Where the lower half of an argument is; both kinds of processors have it first.
+/// The offset of the lower half of an argument. Both kinds of processors have it first.
 fn argument(number: u32) -> u32 {
     16 + 8 * number
 }
@@ -296,7 +296,7 @@ fn load(offset: u32) -> sock_filter {
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
 }
 
-/// Goes on with the next line where the value is this, else jumps over `over` lines.
+/// Goes on with the next line if the value is equal, else jumps over `over` lines.
 fn equals(value: u32, over: u8) -> sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 0, over)
 }
@@ -311,7 +311,7 @@ fn below(value: u32, over: u8) -> sock_filter {
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, value, 0, over)
 }
 
-/// Jumps over `yes` lines where one of the bits is set, else over `no` lines.
+/// Jumps over `yes` lines if one of the bits is set, else over `no` lines.
 fn set(bits: u32, yes: u8, no: u8) -> sock_filter {
     step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, bits, yes, no)
 }

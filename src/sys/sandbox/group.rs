@@ -1,4 +1,4 @@
-//! A control group of a run's own, where the machine lets agentd make one: it counts processes, also root's.
+//! A control group for one run, if the machine lets agentd make one. It limits the number of processes, also root's.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How its groups are called, before agentd's process id.
 const NAME: &str = "agentd-";
 
-/// A group; removed with its last holder, when nothing of it runs any more.
+/// A group. It is removed with its last holder, when none of its processes runs any more.
 #[derive(Debug, Clone)]
 pub struct Group(Arc<Folder>);
 
@@ -31,7 +31,7 @@ impl Drop for Folder {
 }
 
 impl Group {
-    /// Makes one below agentd's own. `None`: the machine does not let it.
+    /// Makes one below agentd's own. `None`: the machine does not allow it.
     pub fn make(processes: u64) -> Option<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -41,7 +41,7 @@ impl Group {
             let made = place.join(format!("{NAME}{}-{number}", std::process::id()));
             std::fs::create_dir(&made).ok()?;
             let folder = Folder(made);
-            // Of the newer kind: what is above may have to pass the counting on.
+            // For the newer kind the group above may have to enable the limit.
             if !folder.0.join("pids.max").exists() {
                 drop(write(&place.join("cgroup.subtree_control"), "+pids"));
             }
@@ -56,7 +56,7 @@ impl Group {
     }
 }
 
-/// Groups of agentds that were killed: nothing runs in them any more.
+/// Groups of killed agentd processes. Nothing runs in them any more.
 fn remove_orphans(place: &Path) {
     for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -68,7 +68,8 @@ fn remove_orphans(place: &Path) {
     }
 }
 
-/// Where agentd's own groups are, from `/proc/self/cgroup`: the older kind with a tree a controller, and the newer one.
+/// The groups of agentd, from `/proc/self/cgroup`: the older kind with one tree for each controller, and the newer
+/// kind.
 fn places(own: &str) -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let found = own.lines().filter_map(|line| {
@@ -83,7 +84,7 @@ fn places(own: &str) -> Vec<PathBuf> {
     found.filter(|place| place.is_dir()).collect()
 }
 
-/// Puts this process, and with it all that it starts, into a group.
+/// Puts this process, and all that it starts, into a group.
 pub(super) fn join(group: &Path) -> io::Result<()> {
     write(&group.join("cgroup.procs"), "0")
 }

@@ -1,5 +1,5 @@
-//! The last steps before a command: agentd's own program, started inside, sets limits and walls, brings the proxy in,
-//! and becomes the command. It runs on one thread and holds nothing worth reading.
+//! The last steps before a command. agentd's own program starts inside the sandbox, sets limits and restrictions,
+//! connects the proxy, and becomes the command. It has one thread and no secrets.
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Write as _};
@@ -18,13 +18,13 @@ const NOT_FOUND: i32 = 127;
 
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// For the first line of `main`: becomes the command where it was started for that; else remembers where the program
-/// is. A process that never calls this has sandboxes without limits and without a proxy.
+/// For the first line of `main`. It becomes the command if it was started for that; else it remembers the path of the
+/// program. A process that never calls this has sandboxes without limits and without a proxy.
 pub fn enter_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == WORD) {
         let (code, why) = enter(args);
-        // Nothing else is open yet; the reader is whoever started the command.
+        // Nothing else is open yet. Whoever started the command reads this.
         let _ = writeln!(io::stderr(), "agentd: {why}");
         std::process::exit(code);
     }
@@ -38,7 +38,7 @@ pub(super) fn own_program() -> Option<PathBuf> {
     OWN.get().filter(|own| own.is_file()).cloned()
 }
 
-/// Gives only what went wrong: otherwise this process is the command.
+/// Returns only an error. Otherwise this process has become the command.
 fn enter(mut args: impl Iterator<Item = OsString>) -> (i32, String) {
     let order = args.next().and_then(|text| Order::parse(text.to_str()?));
     let (Some(order), Some(program)) = (order, args.next()) else {
@@ -85,7 +85,7 @@ fn prepare(order: &Order) -> Result<(), Failed> {
     }
     limit(&order.limits).map_err(named("limits"))?;
     let filter = match &order.walls {
-        // What bubblewrap cannot hold back where the network is the machine's.
+        // What bubblewrap cannot prevent when the network is the machine's own.
         None => {
             landlock::complete(&order.pipes).map_err(named("Landlock"))?;
             filter::INSIDE_BUBBLEWRAP
@@ -107,7 +107,8 @@ fn limit(limits: &Limits) -> io::Result<()> {
         (Resource::RLIMIT_DATA, limits.memory),
         (Resource::RLIMIT_FSIZE, limits.file_size),
         (Resource::RLIMIT_NOFILE, limits.open_files),
-        // Not 0: that holds no program of the machine back that takes memory images in, and it runs outside; 1 does.
+        // 1 and not 0: with 0 a program of the machine that collects memory images would still run, outside of the
+        // sandbox.
         (Resource::RLIMIT_CORE, 1),
     ];
     for (resource, wanted) in all {

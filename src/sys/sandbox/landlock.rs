@@ -1,5 +1,5 @@
-//! Walls that a process gives itself where bubblewrap cannot: Landlock for files and signals, a network and mounts of its
-//! own where the machine allows namespaces, no capabilities.
+//! Restrictions that a process puts on itself where bubblewrap does not work: Landlock for files and signals, its own
+//! network and mounts if the machine allows namespaces, and no capabilities.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::order_format::Rules;
 
-/// What is needed at least: files that cannot be written cannot be cut off, either (Linux 6.2).
+/// The least version. From here on files that cannot be written cannot be truncated either (Linux 6.2).
 const LEAST: ABI = ABI::V3;
 /// What is used where the kernel has it.
 const MOST: ABI = ABI::V6;
 /// From here on signals stay inside (Linux 6.12).
 pub(super) const SIGNALS: i64 = 6;
-/// From here on files can be moved between folders all the same (Linux 5.19).
+/// From here on files can be moved between folders (Linux 5.19).
 pub(super) const RENAMES: i64 = 2;
 
 /// Which Landlock the kernel has; 0 = none.
@@ -34,9 +34,8 @@ pub(super) fn version() -> i64 {
     version.max(0)
 }
 
-/// Leaves the machine's shared memory and queues for empty ones; where `network` says so, its network for an empty one
-/// with a loopback; and its mounts for the same ones with the files of `shown_as`, `(here, there)`, each in the place of
-/// another.
+/// Changes to empty shared memory and queues; with `network`, to an empty network with a loopback; and to its own copy
+/// of the mounts, with the files of `shown_as`, `(here, there)`, each in the place of another.
 pub(super) fn own_namespaces(network: bool, shown_as: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let mut wanted = CloneFlags::CLONE_NEWIPC;
     if network {
@@ -95,8 +94,8 @@ fn raise_loopback() -> io::Result<()> {
     Ok(())
 }
 
-/// What bubblewrap does not hold back, where the kernel can: sockets without a file are reached that this process and
-/// its own make, and no others; named pipes are made in the given folders only.
+/// What bubblewrap does not restrict and the kernel can: sockets without a file can be reached only if this process or
+/// its children made them, and named pipes can be made only in the given folders.
 pub(super) fn complete(pipes: &[PathBuf]) -> io::Result<()> {
     if version() < RENAMES {
         return Ok(());
@@ -117,7 +116,7 @@ pub(super) fn complete(pipes: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up every capability and closes the walls around this process and all that it starts.
+/// Gives up every capability and applies the restrictions to this process and all that it starts.
 pub(super) fn enclose(rules: &Rules, pipes: &[PathBuf]) -> io::Result<()> {
     drop_capabilities();
     let other = |error: landlock::RulesetError| io::Error::other(error.to_string());
@@ -148,8 +147,8 @@ pub(super) fn enclose(rules: &Rules, pipes: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Allows a place with all below but what is hidden: Landlock only adds, so what is around a hidden place is added
-/// piece by piece. Links count where they lead.
+/// Allows a place and everything below except hidden places. Landlock can only add, so what surrounds a hidden place is
+/// added piece by piece. A link counts as its target.
 fn show(
     ruleset: RulesetCreated,
     place: &Path,
@@ -173,8 +172,8 @@ fn show(
     Ok(ruleset)
 }
 
-/// Without the bounding set no program can have any, not even for root. A user without capabilities has none to give
-/// up, so that a refusal says nothing.
+/// Without the bounding set no program has capabilities, not even as root. A user without capabilities has none to give
+/// up, so a refusal does not matter.
 #[expect(unsafe_code, reason = "system calls that take numbers")]
 fn drop_capabilities() {
     const HIGHEST: libc::c_ulong = 63;

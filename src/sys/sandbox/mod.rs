@@ -1,7 +1,9 @@
-//! The sandbox around programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named is not there.
+//! The sandbox for programs that an agent starts: bubblewrap on Linux, else Landlock. What is not named does not exist
+//! inside.
 //!
-//! Inside there are the system's programs, read-only and without its secrets; the worktree and a private folder, writable;
-//! a home of its own; no other process, and of the network what is allowed. Its end is the end of everything in it.
+//! Inside are the programs of the system, read-only and without its secrets; the worktree and a private folder,
+//! writable; a separate home; no other process; and the allowed part of the network. When it ends, everything in it
+//! ends.
 
 mod bubblewrap;
 pub mod order_format;
@@ -44,12 +46,12 @@ const TOOL_SECRETS: [&str; 3] = ["credentials.toml", "credentials", "settings.to
 #[derive(Debug, Clone)]
 pub struct Mechanism {
     kind: Kind,
-    /// agentd's own program, where it can be started inside: it sets limits and brings the proxy in.
+    /// agentd's own program, if it can be started inside. It sets limits and connects the proxy.
     own: Option<PathBuf>,
     limits: Limits,
     /// What of the system's folders is hidden.
     secrets: Arc<[PathBuf]>,
-    /// Counts the processes of all that is started in it, where the machine lets agentd.
+    /// Limits the number of processes of all that is started in it, if the machine allows it.
     group: Option<Group>,
 }
 
@@ -57,7 +59,7 @@ pub struct Mechanism {
 enum Kind {
     /// The program `bwrap`, and what it can.
     Bubblewrap(PathBuf, Can),
-    /// Landlock; whether namespaces can be had for a network and mounts of its own.
+    /// Landlock, and whether namespaces for its own network and mounts are possible.
     Landlock { namespaces: bool },
 }
 
@@ -74,7 +76,8 @@ pub enum Choice {
 }
 
 impl Mechanism {
-    /// Looks for a sandbox that works here, with the given `PATH`. The error says why there is none, in a sentence.
+    /// Looks for a kind of sandbox that works here, with the given `PATH`. The error says in one sentence why there is
+    /// none.
     pub async fn find(path: &OsStr, choice: Choice) -> Result<Self, String> {
         if !cfg!(target_os = "linux") {
             return Err("the sandbox exists on Linux only".to_owned());
@@ -108,7 +111,7 @@ impl Mechanism {
         };
         let mut tried = with(can).trial(path, &Walls::default()).await.map(|()| can);
         if tried.is_err() && can.refuse_namespaces {
-            // Some machines let root do without user namespaces, and nobody have them.
+            // On some machines root needs no user namespaces, and nobody else may have them.
             let can = Can { refuse_namespaces: false, ..can };
             tried = with(can).trial(path, &Walls::default()).await.map(|()| can);
         }
@@ -123,7 +126,7 @@ impl Mechanism {
         said.map(|exit| Can::parse(&exit.stdout.text())).unwrap_or_default()
     }
 
-    /// What is hidden of the system; looking for it reads many small files.
+    /// What is hidden of the system. The search for it reads many small files.
     async fn secrets() -> Arc<[PathBuf]> {
         tokio::task::spawn_blocking(secrets::find).await.unwrap_or_default().into()
     }
@@ -168,7 +171,7 @@ impl Mechanism {
         }
     }
 
-    /// The same with other limits, its processes counted where the machine lets agentd do that.
+    /// The same with other limits. The number of its processes is limited if the machine allows it.
     pub fn limited(self, limits: Limits) -> Self {
         let group = self.own.is_some().then(|| Group::make(limits.processes)).flatten();
         Self { limits, group, ..self }
@@ -187,13 +190,13 @@ impl Mechanism {
         matches!(self.kind, Kind::Bubblewrap(..) | Kind::Landlock { namespaces: true })
     }
 
-    /// Whether a file that is not inside is refused, where it should rather not be there: programs that look for a file
-    /// in each folder above give up at such a one.
+    /// Whether files outside are refused instead of missing. Programs that look for a file in each parent folder stop
+    /// at a refusal.
     pub fn refuses(&self) -> bool {
         matches!(self.kind, Kind::Landlock { .. })
     }
 
-    /// Whether sockets that are files are there, those that are let in.
+    /// Whether socket files that are let in work inside.
     pub fn has_sockets(&self) -> bool {
         matches!(self.kind, Kind::Bubblewrap(..))
     }
@@ -257,8 +260,8 @@ impl Mechanism {
         lacks
     }
 
-    /// The same process, inside. Its environment is what it was, with the proxy in it; a program that is not found
-    /// stays as it is, so that starting it says so.
+    /// The same process, inside the sandbox. Its environment is the same, with the proxy added. A program that is not
+    /// found stays as it is, so that its start reports the error.
     pub fn wrap(&self, spec: ProcessSpec, walls: &Walls) -> ProcessSpec {
         // The system's configuration of git is hidden, and some versions of git fail on a file that they cannot open.
         let spec = spec.env("GIT_CONFIG_NOSYSTEM", "1");
@@ -350,7 +353,7 @@ impl Mechanism {
         temporary.into_iter().chain(expected).collect()
     }
 
-    /// The walls in Landlock's terms, and the folder for temporary files.
+    /// The restrictions for Landlock, and the folder for temporary files.
     fn rules(
         &self,
         order: Order,
@@ -367,7 +370,7 @@ impl Mechanism {
         let mut writable: Vec<PathBuf> = walls.writable.iter().map(path).collect();
         let (temporary, others): (Vec<_>, Vec<_>) =
             walls.shown_as.iter().partition(|(_, there)| there.as_path() == Path::new("/tmp"));
-        // Much stands below the machine's /tmp, this sandbox's own folders for example: it is not covered.
+        // The machine's /tmp has much in it, such as the folders of this sandbox, so it is not covered.
         let temporary = temporary.first();
         writable.extend(temporary.map(|(here, _)| path(here)));
         let shown_as = others.into_iter().map(|(here, there)| (path(here), path(there))).collect();
@@ -396,7 +399,7 @@ pub struct ProcessSandbox {
     pub walls: Walls,
     /// Variables that differ inside: the home, the folder for temporary files, the proxy.
     pub environment: Vec<(OsString, OsString)>,
-    /// What its programs ask of the network, where that goes through the proxy.
+    /// What its programs ask for on the network, if that goes through the proxy.
     pub asked: Option<Arc<EgressLog>>,
 }
 
@@ -455,8 +458,8 @@ fn is_root() -> bool {
     false
 }
 
-/// Folders outside of the system's that programs of the `PATH` need: the folder itself, and what stands beside it where
-/// it is a tool's own tree (`bin` beside `lib`). Never a home, and never the root.
+/// Folders outside of the system that programs in `PATH` need: the folder itself, and its neighbours if it belongs to
+/// the tree of a tool (`bin` beside `lib`). Never a home and never the root.
 fn tool_folders(spec: &ProcessSpec, path: Option<&OsStr>, program: &Path) -> Vec<PathBuf> {
     let home = variable(spec, "HOME").map(PathBuf::from);
     let system = |folder: &Path| SYSTEM.iter().any(|known| folder.starts_with(known));
@@ -473,7 +476,7 @@ fn tool_folders(spec: &ProcessSpec, path: Option<&OsStr>, program: &Path) -> Vec
     let mut entries: Vec<PathBuf> = path.map(std::env::split_paths).into_iter().flatten().collect();
     for place in [program.to_owned(), program.canonicalize().unwrap_or_else(|_| program.to_owned())] {
         entries.extend(place.parent().map(Path::to_owned));
-        // A package of node's: what it needs stands in the folder of packages around it.
+        // A node package needs the folder of packages around it.
         let packages =
             place.ancestors().find(|folder| folder.file_name() == Some(OsStr::new("node_modules")));
         entries.extend(packages.map(Path::to_owned));

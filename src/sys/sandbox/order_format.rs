@@ -1,4 +1,4 @@
-//! What agentd tells its own program that stands between the sandbox and a command: one argument, in JSON.
+//! What agentd tells its own program that runs between the sandbox and a command: one argument in JSON.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub struct Order {
     /// Control group that is joined first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<PathBuf>,
-    /// Whether what comes is bubblewrap, which is handed the filter of system calls; the rest is done inside.
+    /// Whether the next program is bubblewrap. It gets the filter of system calls; the rest is done inside.
     #[serde(default)]
     pub outside: bool,
     /// Limits that are set.
@@ -46,10 +46,10 @@ pub struct Order {
     /// Socket of the proxy, which is to be reached at [`PROXY_PORT`] of the loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<PathBuf>,
-    /// Folders in which named pipes may be made: never where agentd reads afterwards, which they would hold up.
+    /// Folders in which named pipes may be made. They are not where agentd reads later, because a pipe would block it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pipes: Vec<PathBuf>,
-    /// Walls that the command itself has to be given, where bubblewrap does not.
+    /// Restrictions for the command itself that bubblewrap does not make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walls: Option<Rules>,
 }
@@ -63,7 +63,7 @@ pub struct Rules {
     pub writable: Vec<PathBuf>,
     /// Never shown, though what is around it is.
     pub hidden: Vec<PathBuf>,
-    /// `(here, there)`: a file shown in the place of another, in a file system of its own.
+    /// `(here, there)`: a file that is shown in the place of another, in a separate file system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shown_as: Vec<(PathBuf, PathBuf)>,
     /// What is left of the network.
@@ -74,7 +74,7 @@ pub struct Rules {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// Nothing: a network of its own where the machine allows one, else no sockets.
+    /// No network: its own empty one if the machine allows it, else no sockets.
     #[default]
     None,
     /// A network of its own, or the command does not start.
@@ -84,7 +84,7 @@ pub enum Network {
 }
 
 impl Order {
-    /// As one argument. Paths that are no Unicode text are not to be had in a sandbox.
+    /// As one argument. Paths that are not Unicode text cannot be used in a sandbox.
     pub fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! The way from a sandbox to agentd's proxy: a port of the sandbox's own loopback, carried over a socket that was let in.
+//! The relay from a sandbox to agentd's proxy: a port of the sandbox's own loopback, connected to a socket that was let
+//! in.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -44,7 +45,7 @@ fn silence() {
 }
 
 fn carry(listener: &TcpListener, socket: &Path) {
-    // A connection that is never used ends with the proxy, whatever ended that; then there is nothing to carry.
+    // This connection is never used and ends with the proxy. Then there is nothing to carry.
     if let Ok(mut leash) = UnixStream::connect(socket) {
         let end = move || {
             drop(io::copy(&mut leash, &mut io::sink()));

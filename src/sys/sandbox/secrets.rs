@@ -1,4 +1,4 @@
-//! What of the system's folders holds secrets, and is hidden: by its place, by who may read it, by what stands in it.
+//! Finds secrets in the folders of the system, which are hidden: by place, by who may read them, and by content.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata};
@@ -84,7 +84,7 @@ const PASSED_OVER: [&str; 4] =
     ["/etc/ssl/certs", "/etc/ca-certificates", "/etc/alternatives", "/etc/pki/ca-trust"];
 /// Ends of names of files that are keys.
 const KEYS: [&str; 7] = ["key", "p12", "pfx", "jks", "keytab", "kdbx", "ppk"];
-/// Files and folders of a home's tools that hold credentials, by name.
+/// The names of files and folders in a home in which tools keep credentials.
 const CREDENTIALS: [&str; 20] = [
     ".netrc",
     "_netrc",
@@ -107,9 +107,9 @@ const CREDENTIALS: [&str; 20] = [
     ".aws",
     ".gnupg",
 ];
-/// Folders of packages: what others published, many files, and names that mean something else.
+/// Folders of packages: published by others, with many files and with names that mean something else.
 const PACKAGES: [&str; 5] = ["site-packages", "dist-packages", "node_modules", "gems", "registry"];
-/// Entries that are looked at in all; what lies deeper is left as it is.
+/// The number of entries that are visited. What lies deeper is left as it is.
 const MOST_ENTRIES: usize = 30_000;
 /// Behind the scheme of an address.
 const ADDRESS: &str = "://";
@@ -127,7 +127,8 @@ pub(super) fn find() -> Vec<PathBuf> {
     found
 }
 
-/// Credentials in a folder of tools: by name, keys by their ends, and what git keeps of a remote with a password.
+/// Credentials in a folder of tools: by name, keys by their suffix, and git configurations with a password in the URL
+/// of a remote.
 pub fn credentials_below(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = VecDeque::from([folder.to_owned()]);
@@ -185,8 +186,8 @@ fn look_through(folder: &Path, contents: bool, found: &mut Vec<PathBuf>, left: &
     }
 }
 
-/// Whether every user of the machine may read it: what is not meant for them is not meant for a sandbox. A link counts where
-/// it leads.
+/// Whether every user of the machine may read it. Other files are not for a sandbox either. A link counts as its
+/// target.
 #[cfg(unix)]
 fn is_for_everyone(meta: &Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
@@ -210,7 +211,7 @@ fn is_secret(path: &Path, meta: &Metadata, contents: bool) -> bool {
     is_told(path)
 }
 
-/// A private key, a registry's token, or an address with a password in it; found in one pass, for every run looks.
+/// A private key, the token of a registry, or an address with a password. One pass finds them, because every run looks.
 fn tells_a_secret(text: &[u8]) -> bool {
     static WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
         #[expect(clippy::expect_used, reason = "three short words make no automaton too large")]

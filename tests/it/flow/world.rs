@@ -180,7 +180,7 @@ impl Flow {
 }
 
 impl Ended {
-    /// What holds at the end of every flow (seed 001, AgentResult).
+    /// What holds at the end of every flow.
     fn check_invariants(&self) {
         let reason = self.end.completion_reason.as_deref();
         assert_eq!(
