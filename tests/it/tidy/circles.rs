@@ -8,7 +8,7 @@ use super::{rust_files, source};
 
 /// Modules whose circles are still to be undone: nothing may come to this list.
 const STILL_TO_COME: &[&str] =
-    &["cli", "config", "engine", "git", "github", "http", "mcp", "service", "sim", "sys"];
+    &["cli", "config", "engine", "github", "http", "mcp", "service"];
 
 /// A file of a module, as its path below it: `cage/inside.rs` → cage, inside; `cage/mod.rs` → cage.
 type File = Vec<String>;
@@ -23,7 +23,8 @@ fn file_of(inside: &str) -> File {
 
 /// Every path of a text that begins with `super`, `self` or `crate`, with groups taken apart.
 fn paths(text: &str) -> Vec<Vec<String>> {
-    let code: Vec<char> = parted(text).0.chars().collect();
+    // What is shown to the parent is no import of it.
+    let code: Vec<char> = parted(text).0.replace("pub(super)", "pub").chars().collect();
     let word = |at: usize| code.get(at).is_some_and(|c| c.is_alphanumeric() || *c == '_');
     let mut found = Vec::new();
     for at in 0..code.len() {
@@ -159,7 +160,8 @@ fn the_rule_about_circles_finds_one_of_three_and_lets_two_be() {
     let three = [
         ("a.rs", "use super::{x, b::{B, self}};\n"),
         ("b.rs", "fn f() { crate::m::c::g() } // super::d\n"),
-        ("c/mod.rs", "use super::super::m; use crate::m::a::A;\n"),
+        ("c/mod.rs", "use super::super::m; use crate::m::a::A; use f::f; use self::f::g;\n"),
+        ("c/f.rs", "pub(super) fn f() {}\n"),
         ("d.rs", "use super::a;\n\nmod tests {\n    use super::super::b;\n}\n"),
     ];
     assert_eq!(module(&three), ["a b c"]);
