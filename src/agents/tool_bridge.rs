@@ -86,10 +86,10 @@ impl ToolBridge {
             #[cfg(target_os = "linux")]
             Transport::Pipes => {
                 crate::sys::files::create_private_dir(&place).map_err(io::Error::other)?;
-                let mut bell = crate::sys::pipes::Bell::listen(&place)?;
+                let mut listener = crate::sys::pipes::PipeListener::listen(&place)?;
                 tokio::spawn(async move {
                     let mut talks = Talks { server, under_way: JoinSet::new() };
-                    while let Ok(talk) = bell.accept().await {
+                    while let Ok(talk) = listener.accept().await {
                         talks.begin(talk);
                     }
                 })

@@ -93,7 +93,7 @@ impl Context {
     /// The state directory. agentd trusts its content, so one that others can change is refused.
     pub fn state_dir(&self) -> Result<AbsPath, CommandError> {
         let dir = self.state_place()?;
-        private_place::settle(dir.as_path()).map_err(|fault| {
+        private_place::ensure(dir.as_path()).map_err(|fault| {
             CommandError::invalid(format!("the state directory {dir} {fault}"))
                 .hint(fault.remedy(dir.as_path()))
         })?;

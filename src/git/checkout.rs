@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
+use super::blob::bounded_blob;
 use super::error::GitError;
 use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, Identity, failure};
-use super::worktree::bounded_blob;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use git2::{Repository, TreeWalkMode, TreeWalkResult};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::oid;
 use super::error::GitError;
-use super::worktree::{LARGEST_FILE, Worktree};
+use super::worktree::Worktree;
 use crate::domain::exclude::{BUILT_IN, is_built_in_folder};
 use crate::domain::name::CommitId;
 use crate::sys::files;

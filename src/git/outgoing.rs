@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use git2::{Delta, DiffOptions, ObjectType, Oid, Repository, Tree};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::{commit_id, oid};
 use super::error::GitError;
-use super::tree_diff::compared;
-use super::worktree::{LARGEST_FILE, Worktree};
+use super::tree_diff::tree_diff;
+use super::worktree::Worktree;
 use crate::domain::name::CommitId;
 
 /// Mode of a symbolic link, and of a submodule, in git's trees.
@@ -180,7 +181,7 @@ impl Look<'_> {
         for (at, parent) in roots.iter().enumerate() {
             let mut options = DiffOptions::new();
             options.include_typechange(true).max_size(i64::try_from(LARGEST_FILE).unwrap_or(i64::MAX));
-            let diff = compared(self.repository, *parent, Some(tree), &mut options)?;
+            let diff = tree_diff(self.repository, *parent, Some(tree), &mut options)?;
             let mut here = Changed::new();
             for delta in diff.deltas() {
                 let side = |file: &git2::DiffFile<'_>| Entry { id: file.id(), mode: i32::from(file.mode()) };

@@ -2,10 +2,11 @@
 
 use git2::{TreeWalkMode, TreeWalkResult};
 
+use super::blob::bounded_blob;
 use super::checkout::{Checkout, oid};
 use super::error::GitError;
 use super::remote::Remote;
-use super::worktree::{Worktree, bounded_blob, lfs_driver};
+use super::worktree::{Worktree, lfs_driver};
 use crate::domain::name::CommitId;
 
 /// What to do about it (`worktree.submodules`, `worktree.lfs`).

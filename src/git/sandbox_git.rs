@@ -7,13 +7,14 @@ use std::fs;
 
 use git2::{DiffOptions, ObjectType, Odb, Oid};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::Checkout;
 use super::error::GitError;
 use super::program::Identity;
 use super::remote::Remote;
 use super::submodules::plain_head;
-use super::tree_diff::compared;
-use super::worktree::{LARGEST_FILE, Worktree};
+use super::tree_diff::tree_diff;
+use super::worktree::Worktree;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
@@ -218,7 +219,7 @@ impl Worktree {
                 }
                 // git itself makes an index of all its paths.
                 let (new, old) = (repository.find_commit(new)?.tree()?, repository.find_commit(old)?.tree()?);
-                match compared(repository, Some(&old), Some(&new), &mut DiffOptions::new()) {
+                match tree_diff(repository, Some(&old), Some(&new), &mut DiffOptions::new()) {
                     Err(
                         why @ (GitError::TooManyPaths
                         | GitError::TwoEntries { .. }

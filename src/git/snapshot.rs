@@ -1,16 +1,16 @@
 //! Keeps the present state of a worktree as a tree on refs that are never pushed, and restores it.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
-use super::worktree::{ChangeKind, LARGEST_FILE, Worktree};
+use super::worktree::{ChangeKind, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
@@ -20,21 +20,6 @@ const INDEX: &str = "agentd-index";
 
 /// The mode of a submodule's entry.
 const SUBMODULE: u32 = 0o160_000;
-
-/// The last snapshot of a worktree: a hash of its index, and the tree that was written from it.
-#[derive(Debug, Default)]
-pub(super) struct Snapshots(Mutex<Option<([u8; 32], String)>>);
-
-impl Snapshots {
-    fn tree_of(&self, said: &[u8; 32]) -> Option<String> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|(known, _)| known == said).map(|(_, tree)| tree.clone())
-    }
-
-    fn keep(&self, said: [u8; 32], tree: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((said, tree.to_owned()));
-    }
-}
 
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +122,7 @@ impl Worktree {
         // Most tool calls change nothing. An equal index has the same tree.
         let known: Vec<CommitId> = self.head().await?.into_iter().chain(self.merge_head()).collect();
         let mut said = digest(work, &known).await?;
-        if let Some(tree) = self.snapshots().tree_of(&said) {
+        if let Some(tree) = self.last_snapshot().tree_of(&said) {
             return Ok(tree);
         }
         let dropped = self.drop_excluded(work, known.clone()).await?;
@@ -145,7 +130,7 @@ impl Worktree {
             said = digest(work, &known).await?;
         }
         let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
-        self.snapshots().keep(said, &tree);
+        self.last_snapshot().keep(said, &tree);
         Ok(tree)
     }
 

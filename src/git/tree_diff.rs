@@ -15,7 +15,7 @@ const FOLDER: i32 = 0o040_000;
 const OTHERS: [i32; 5] = [0o100_644, 0o100_664, 0o100_755, 0o120_000, 0o160_000];
 
 /// What differs between two trees.
-pub(super) fn compared<'r>(
+pub(super) fn tree_diff<'r>(
     repository: &'r Repository,
     old: Option<&Tree<'r>>,
     new: Option<&Tree<'r>>,

@@ -8,21 +8,19 @@ use tokio::sync::OnceCell;
 
 use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 
+use super::blob::{LARGEST_FILE, bounded_blob};
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
 use std::sync::Arc;
 
 use super::error::GitError;
+use super::last_snapshot::LastSnapshot;
 use super::program::Call;
-use super::snapshot::Snapshots;
-use super::tree_diff::compared;
+use super::tree_diff::tree_diff;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
-/// The largest file that is read, compared or committed, in bytes. Files that others wrote can have any size.
-pub const LARGEST_FILE: u64 = 64 << 20;
-
-/// A worktree on its branch. Its git files are found from the repository and never through the worktree's `.git`.
+/// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
 #[derive(Debug, Clone)]
 pub struct Worktree {
     checkout: Checkout,
@@ -30,7 +28,7 @@ pub struct Worktree {
     git_dir: AbsPath,
     branch: BranchName,
     lfs: bool,
-    snapshots: Arc<Snapshots>,
+    last_snapshot: Arc<LastSnapshot>,
     excluded_by: Arc<OnceCell<AbsPath>>,
 }
 
@@ -127,7 +125,7 @@ impl Worktree {
             git_dir,
             branch,
             lfs,
-            snapshots: Arc::default(),
+            last_snapshot: Arc::default(),
             excluded_by: Arc::default(),
         }
     }
@@ -159,8 +157,8 @@ impl Worktree {
     }
 
     /// What the last snapshot was.
-    pub(super) fn snapshots(&self) -> &Snapshots {
-        &self.snapshots
+    pub(super) fn last_snapshot(&self) -> &LastSnapshot {
+        &self.last_snapshot
     }
 
     /// The file with the patterns of excluded files, once it is written.
@@ -248,7 +246,7 @@ impl Worktree {
                 if let Some(path) = &path {
                     options.pathspec(path).disable_pathspec_match(true);
                 }
-                let diff = compared(repository, old.as_ref(), Some(&new), &mut options)?;
+                let diff = tree_diff(repository, old.as_ref(), Some(&new), &mut options)?;
                 patch_text(&diff, cap)
             })
             .await
@@ -320,7 +318,7 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
 fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
-    let mut diff = compared(repository, old.as_ref(), Some(&new), &mut bounded())?;
+    let mut diff = tree_diff(repository, old.as_ref(), Some(&new), &mut bounded())?;
     let mut similar = git2::DiffFindOptions::new();
     // To find what is alike, whole files are read.
     similar.exact_match_only(has_large(repository, &diff)?);
@@ -366,20 +364,6 @@ fn has_large(repository: &Repository, diff: &git2::Diff<'_>) -> Result<bool, Git
     Ok(diff.deltas().any(|delta| large(delta.old_file()) || large(delta.new_file())))
 }
 
-/// The bytes of a blob. Its length is checked first. `None` if it is not a blob or does not exist.
-pub(super) fn bounded_blob(
-    repository: &Repository,
-    id: Oid,
-    path: &str,
-) -> Result<Option<Vec<u8>>, GitError> {
-    let Ok((length, git2::ObjectType::Blob)) = repository.odb()?.read_header(id) else { return Ok(None) };
-    if length as u64 > LARGEST_FILE {
-        let (path, bytes) = (path.to_owned(), length as u64);
-        return Err(GitError::TooLarge { path, bytes, limit: LARGEST_FILE });
-    }
-    Ok(repository.find_blob(id).ok().map(|blob| blob.content().to_vec()))
-}
-
 impl Checkout {
     /// A file of a tree: its bytes and its blob id.
     pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
@@ -408,7 +392,7 @@ impl Checkout {
         let (base, head) = (base.clone(), head.clone());
         self.library(move |repository| {
             let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
-            let diff = compared(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
+            let diff = tree_diff(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
             patch_text(&diff, cap)
         })
         .await

@@ -65,9 +65,9 @@ impl Entry {
     }
 }
 
-/// What is at the worktree's path.
+/// What is found at the worktree's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Found {
     /// Nothing, or an empty directory.
     Free,
     /// A file, a link, or another special thing.
@@ -82,22 +82,22 @@ pub(super) enum Place {
     Ours(AbsPath),
 }
 
-pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
+pub(super) fn found_at(checkout: &Checkout, path: &AbsPath) -> io::Result<Found> {
     let meta = match path.as_path().symlink_metadata() {
         Ok(meta) => meta,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Free),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Free),
         Err(error) => return Err(error),
     };
     if !meta.is_dir() {
-        return Ok(Place::NotADirectory);
+        return Ok(Found::NotADirectory);
     }
     let link = path.join(".git");
     match link.as_path().symlink_metadata() {
         Ok(meta) if meta.is_file() => {}
-        Ok(_) => return Ok(Place::Repository),
+        Ok(_) => return Ok(Found::Repository),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let empty = fs::read_dir(path.as_path())?.next().is_none();
-            return Ok(if empty { Place::Free } else { Place::Foreign });
+            return Ok(if empty { Found::Free } else { Found::Foreign });
         }
         Err(error) => return Err(error),
     }
@@ -105,17 +105,17 @@ pub(super) fn place(checkout: &Checkout, path: &AbsPath) -> io::Result<Place> {
     if text.is_empty() && is_empty_file(&link) {
         // A git was killed after it made its `.git` file and before it wrote it. The file is empty.
         let alone = fs::read_dir(path.as_path())?.nth(1).is_none();
-        return Ok(if alone { Place::Free } else { Place::Foreign });
+        return Ok(if alone { Found::Free } else { Found::Foreign });
     }
-    let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Place::Repository) };
+    let Some(target) = text.trim_end().strip_prefix("gitdir: ") else { return Ok(Found::Repository) };
     let target = path.join(target);
     let target = target.canonical().unwrap_or(target);
     let entries = checkout.common_dir().join("worktrees");
     let entries = entries.canonical().unwrap_or(entries);
     if target.parent().is_some_and(|parent| parent == entries) {
-        Ok(Place::Ours(target))
+        Ok(Found::Ours(target))
     } else {
-        Ok(Place::OtherRepository(target.to_string()))
+        Ok(Found::OtherRepository(target.to_string()))
     }
 }
 

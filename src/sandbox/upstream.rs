@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 
 use super::run_sandbox::RunSandbox;
 use crate::engine::workplace;
+use crate::git::blob::LARGEST_FILE;
 use crate::git::sandbox_git::Base;
-use crate::git::worktree::LARGEST_FILE;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 

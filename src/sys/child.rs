@@ -37,7 +37,7 @@ mod os {
     use tokio::signal::unix::{SignalKind, signal};
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
     /// The stack for the first steps of the child, which are three calls deep.
     const STACK: usize = 64 * 1024;
@@ -351,7 +351,7 @@ mod os {
     pub(in crate::sys) use tokio::process::Child;
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
     /// Starts children, one after the other.
     #[derive(Debug)]

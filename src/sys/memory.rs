@@ -14,8 +14,9 @@ pub fn share_one_arena() {
     }
 }
 
-/// Gives back freed memory and the pages of program files. What is used again is read again. It is for the time before
-/// a long wait, after work that needed much memory. It takes milliseconds and works only on Linux with glibc.
+/// Gives back what was freed, and the pages of program files that are in memory: what is used again is read again. For
+/// after work that needed much, before a long wait; takes milliseconds. Measured: between two polls an unoptimized daemon holds 77 MB
+/// without the second half, and 19 to 26 MB with it. Does nothing but on Linux with glibc.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod file_watch;
 pub mod files;
 pub mod process_tree;
+mod process_spec;
 mod child;
 pub mod process;
 pub mod descriptors;

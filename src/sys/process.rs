@@ -1,6 +1,5 @@
 //! The only file that starts processes: exact environment, own session, limited output, and no process left behind.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -15,96 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::{Child, Started, Starter};
 use super::clock::Stopwatch;
-use super::paths::AbsPath;
 use super::process_tree;
 
+pub use super::process_spec::ProcessSpec;
 pub use super::process_tree::{LiveChild, kill_strays, live};
 
 /// How long a process tree has between the request to end and the kill.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long to wait for the output of a process that survived the kill.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
-const DEFAULT_OUTPUT_CAP: usize = 8 * 1024 * 1024;
-
-/// What to start. The environment is exactly what is given here; nothing is inherited.
-#[derive(Debug, Clone)]
-pub struct ProcessSpec {
-    /// A name looked up in the given `PATH`, or a path.
-    pub program: PathBuf,
-    /// Arguments after the program.
-    pub args: Vec<OsString>,
-    /// Working directory.
-    pub cwd: AbsPath,
-    /// The whole environment.
-    pub env: Vec<(OsString, OsString)>,
-    /// Fed to it, then closed. Not used by [`spawn_piped`].
-    pub stdin: Vec<u8>,
-    /// The tree is ended after this. `None`: no limit. Not used by [`spawn_piped`].
-    pub timeout: Option<Duration>,
-    /// How many bytes of each stream are kept. The rest is read, counted and hashed. Not used by [`spawn_piped`].
-    pub output_cap: usize,
-}
-
-impl ProcessSpec {
-    /// A program in a directory, without arguments, environment, input or limit.
-    pub fn new(program: impl Into<PathBuf>, cwd: &AbsPath) -> Self {
-        Self {
-            program: program.into(),
-            args: Vec::new(),
-            cwd: cwd.clone(),
-            env: Vec::new(),
-            stdin: Vec::new(),
-            timeout: None,
-            output_cap: DEFAULT_OUTPUT_CAP,
-        }
-    }
-
-    /// Adds an argument.
-    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
-        self.args.push(arg.as_ref().to_owned());
-        self
-    }
-
-    /// Adds arguments.
-    pub fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds a variable; a later one of the same name wins.
-    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds variables.
-    pub fn envs<N: AsRef<OsStr>, V: AsRef<OsStr>>(
-        mut self,
-        variables: impl IntoIterator<Item = (N, V)>,
-    ) -> Self {
-        let owned = |(name, value): (N, V)| (name.as_ref().to_owned(), value.as_ref().to_owned());
-        self.env.extend(variables.into_iter().map(owned));
-        self
-    }
-
-    /// Sets its input.
-    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.stdin = bytes.into();
-        self
-    }
-
-    /// Limits its time.
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
-    }
-
-    /// Limits what is kept of each stream, in bytes.
-    pub fn output_cap(mut self, bytes: usize) -> Self {
-        self.output_cap = bytes;
-        self
-    }
-}
 
 /// How a process ended.
 #[derive(Debug, Clone)]
@@ -427,6 +345,7 @@ async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use crate::sys::paths::AbsPath;
 
     fn shell(script: &str) -> ProcessSpec {
         let root = AbsPath::new("/").unwrap();

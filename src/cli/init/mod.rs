@@ -15,8 +15,8 @@ use super::output::Tone;
 use super::remote::Remote;
 use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
-use crate::config::{Config, ConfigError, Env, Source};
-use crate::definition::scaffold::RESOLVER;
+use crate::config::{self, Config, ConfigError, Env, Source};
+use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
 use crate::sys::{files, sandbox};
 
 pub(super) mod kinds;
@@ -140,6 +140,8 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
     files.extend(
         RESOLVER.map(|(path, content)| (format!("resolver/{path}"), agent_file(path, content, found))),
     );
+    files.push((schema_path("config"), format!("{:#}\n", config::schema())));
+    files.extend(editor_schemas());
     let mut paths = Written::default();
     for (path, content) in files {
         // A configuration in the root takes precedence: one below .agent/ would not be read.

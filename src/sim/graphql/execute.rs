@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::objects::{Found, Node, Problem};
 use super::schema::Schema;
 use super::syntax::{Directive, Document, Field, Literal, Operation, Selection};
-use crate::sim::rest::call::Call;
+use crate::sim::call::Call;
 use crate::sim::world::World;
 
 struct Run<'a> {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::order_format::Order;
-use super::{FILTER_NUMBER, Network, SYSTEM, Walls};
+use super::order_format::{FILTER_NUMBER, Order, WORD};
+use super::walls::{Network, SYSTEM, Walls, resolver};
 use crate::sys::process::ProcessSpec;
 
 /// The paths inside of agentd's own program and of the proxy's socket.
@@ -117,7 +117,7 @@ pub(super) fn arguments(
     args.0.push(spec.cwd.as_path().into());
     args.words(["--"]);
     if command.own.is_some() {
-        args.0.extend([OWN_PROGRAM.into(), super::WORD.into(), order.text().into()]);
+        args.0.extend([OWN_PROGRAM.into(), WORD.into(), order.text().into()]);
     }
     args.0.push(command.program.into());
     args.0.extend(spec.args.iter().cloned());
@@ -171,7 +171,7 @@ impl Arguments {
 
     /// Names are looked up with files that may stand below /run.
     fn network_files(&mut self) {
-        if let Some(real) = super::resolver() {
+        if let Some(real) = resolver() {
             self.pair("--ro-bind", &real, &real);
         }
     }

@@ -9,11 +9,8 @@ use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::order_format::{Limits, Network, Order};
+use super::order_format::{FILTER_NUMBER, Limits, Network, Order, WORD};
 use super::{filter, group, landlock, relay};
-
-/// The first argument that tells agentd's program that it is inside a sandbox.
-pub(super) const WORD: &str = "__cage";
 
 /// Exit codes by which shells say that a command could not be run.
 const NOT_RUN: i32 = 126;
@@ -67,7 +64,7 @@ fn prepare(order: &Order) -> Result<(), Failed> {
     let named = |what| move |error: io::Error| (what, error);
     if order.outside {
         return if filter::is_known() {
-            filter::hand_over(super::FILTER_NUMBER).map_err(named("the filter of system calls"))
+            filter::hand_over(FILTER_NUMBER).map_err(named("the filter of system calls"))
         } else {
             Ok(())
         };

@@ -17,6 +17,7 @@ mod landlock;
 #[cfg(target_os = "linux")]
 mod relay;
 mod secrets;
+mod walls;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -27,20 +28,15 @@ use tokio_util::sync::CancellationToken;
 
 use self::bubblewrap::Can;
 use self::group::Group;
-use self::order_format::{Limits, Network as Net, Order, Rules};
+pub use self::order_format::PROXY_PORT;
+use self::order_format::{Limits, Network as Net, Order, Rules, WORD};
 pub use self::secrets::credentials_below;
+pub use self::walls::{Network, Walls};
+use self::walls::{SYSTEM, resolver};
 use super::egress_log::EgressLog;
 use super::paths::AbsPath;
 use super::process::{self, ProcessSpec};
 
-/// The port on the sandbox's own loopback that leads to agentd's proxy.
-pub const PROXY_PORT: u16 = 3128;
-
-/// The folders of the system that exist inside, if the machine has them.
-const SYSTEM: [&str; 10] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
-/// The number of the open file with the filter of system calls for bubblewrap.
-const FILTER_NUMBER: i32 = 100;
 /// Variables that name folders of tools.
 const TOOL_FOLDERS: [&str; 2] = ["CARGO_HOME", "RUSTUP_HOME"];
 /// Files of such folders that hold credentials.
@@ -77,37 +73,6 @@ pub enum Choice {
     Bubblewrap,
     /// Landlock or none.
     Landlock,
-}
-
-/// What is inside, beside the system.
-#[derive(Debug, Clone, Default)]
-pub struct Walls {
-    /// May be written. Must exist.
-    pub writable: Vec<AbsPath>,
-    /// May be read. What does not exist is left out.
-    pub readable: Vec<AbsPath>,
-    /// What of all that cannot be read.
-    pub hidden: Vec<AbsPath>,
-    /// `(here, there)`: a file or folder shown at another place, writable.
-    pub shown_as: Vec<(AbsPath, AbsPath)>,
-    /// `(here, there)`: the same, not writable.
-    pub shown_read_only: Vec<(AbsPath, AbsPath)>,
-    /// Where named pipes may be made, besides the folders for temporary files. Readers there expect them.
-    pub pipes: Vec<AbsPath>,
-    /// What is left of the network.
-    pub network: Network,
-}
-
-/// What is left of the network.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Network {
-    /// Nothing.
-    #[default]
-    None,
-    /// The proxy behind this socket.
-    Proxy(AbsPath),
-    /// The whole network, as outside.
-    All,
 }
 
 impl Mechanism {
@@ -459,20 +424,13 @@ pub fn name(sandbox: Option<&ProcessSandbox>) -> &'static str {
     sandbox.map_or("none", |sandbox| sandbox.mechanism.name())
 }
 
-/// The file for name lookup, if it is below /run.
-fn resolver() -> Option<PathBuf> {
-    Path::new("/etc/resolv.conf").canonicalize().ok().filter(|real| real.starts_with("/run"))
-}
-
 #[cfg(target_os = "linux")]
 use self::filter::is_known as has_filter;
 #[cfg(target_os = "linux")]
-use self::inside::{WORD, own_program};
+use self::inside::own_program;
 #[cfg(target_os = "linux")]
 use self::landlock::{RENAMES, SIGNALS, version as landlock_version};
 
-#[cfg(not(target_os = "linux"))]
-const WORD: &str = "";
 #[cfg(not(target_os = "linux"))]
 const SIGNALS: i64 = 0;
 #[cfg(not(target_os = "linux"))]

@@ -4,6 +4,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+/// The first argument by which agentd's program knows that it stands in a sandbox.
+pub(super) const WORD: &str = "__cage";
+/// Port of the sandbox's own loopback at which agentd's proxy is reached.
+pub const PROXY_PORT: u16 = 3128;
+
+/// Number of the open file by which bubblewrap is handed the filter of system calls.
+pub(super) const FILTER_NUMBER: i32 = 100;
 /// Limits of one command and all that it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
@@ -36,7 +43,7 @@ pub struct Order {
     pub outside: bool,
     /// Limits that are set.
     pub limits: Limits,
-    /// The socket of the proxy. It is made available at [`super::PROXY_PORT`] of the loopback.
+    /// Socket of the proxy, which is to be reached at [`PROXY_PORT`] of the loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<PathBuf>,
     /// Folders in which named pipes may be made. They are not where agentd reads later, because a pipe would block it.
