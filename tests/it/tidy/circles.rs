@@ -73,6 +73,9 @@ fn tree(code: &[char], mut at: usize, before: &[String], found: &mut Vec<Vec<Str
             return at;
         }
         let next = code.get(skip(at));
+        if next == Some(&'*') {
+            path.push("*".to_owned());
+        }
         if !next.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '{')) {
             found.push(path);
             return at;
@@ -94,6 +97,8 @@ fn target(path: &[String], here: &File, module: &str, files: &BTreeSet<File>) ->
         }
         rest = &rest[1..];
     }
+    // `pub(super)` and `self` alone name no file.
+    rest.first()?;
     place.extend(rest.iter().cloned());
     let found = (1..=place.len()).rev().map(|length| &place[..length]).find(|part| files.contains(*part))?;
     (found != here.as_slice()).then(|| found.to_vec())
@@ -160,11 +165,12 @@ fn the_rule_about_circles_finds_one_of_three_and_lets_two_be() {
     let three = [
         ("a.rs", "use super::{x, b::{B, self}};\n"),
         ("b.rs", "fn f() { crate::m::c::g() } // super::d\n"),
-        ("c/mod.rs", "use super::super::m; use crate::m::a::A; use f::f; use self::f::g;\n"),
-        ("c/f.rs", "pub(super) fn f() {}\n"),
+        ("c/mod.rs", "use self::{e::E, f::F}; use crate::m::a::A;\n"),
+        ("c/e.rs", "pub(super) fn f(&self) {}\n"),
+        ("c/f.rs", "use super::*;\n"),
         ("d.rs", "use super::a;\n\nmod tests {\n    use super::super::b;\n}\n"),
     ];
-    assert_eq!(module(&three), ["a b c"]);
+    assert_eq!(module(&three), ["a b c c/f"]);
     let two =
         [("a.rs", "use super::b::B;"), ("b.rs", "use super::a::A;"), ("c/e.rs", "use super::super::a::A;")];
     assert!(module(&two).is_empty());
