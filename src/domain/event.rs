@@ -20,7 +20,7 @@ use super::seal::SignedSeal;
 use super::stop::Stop;
 use super::trace::{
     ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
-    RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal,
+    RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal, ToolsChanged,
 };
 pub use super::verify_command::VerifyCommand;
 
@@ -79,6 +79,8 @@ pub enum Event {
     ChecksRun(Box<ChecksRun>),
     /// A session begins.
     SessionOpened(Box<SessionOpened>),
+    /// MCP servers changed their tools between two turns of a session.
+    ToolsChanged(Box<ToolsChanged>),
     /// A turn's prompt (P-026).
     PromptSnapshotTaken(Box<PromptSnapshot>),
     /// A request is about to be sent (A-013, D41).
