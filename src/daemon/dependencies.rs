@@ -12,6 +12,7 @@ use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, CleanUp, Start, UnfinishedRun};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::Client;

@@ -14,9 +14,10 @@ use super::pulls::{Looked, Wanted, issue_of};
 use super::snapshot::IssueRef;
 use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
+use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
-use crate::github::{Client, Error, ErrorKind, Fetched, IssueState, Pull};
+use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
 /// How often reviews and checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, Parked, PendingOutcome};
 use crate::domain::stop::StopDetail;
-use crate::github::{ErrorKind, IssueState};
+use crate::github::ErrorKind;
 
 impl Daemon {
     /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
@@ -192,9 +192,9 @@ impl Daemon {
         } else if let Some(place) =
             self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
         {
-            let others =
-                [&labels.running, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-            let off = |label: &String| !others.iter().any(|other| other.eq_ignore_ascii_case(label));
+            let off = |label: &String| {
+                !labels.others(IssueState::Queued).any(|other| other.eq_ignore_ascii_case(label))
+            };
             place.issue.labels.retain(off);
             if !place.has_label(&labels.queued) {
                 place.issue.labels.push(labels.queued.clone());

@@ -4,7 +4,8 @@ use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
-use crate::github::{Client, Error, ErrorKind, IssueState};
+use crate::domain::issue_state::{IssueState, LabelsTable};
+use crate::github::{Client, Error, ErrorKind};
 use crate::record::rendering;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.

@@ -1,8 +1,8 @@
 //! What follows from the end of a run: labels, a comment, another try, or nothing.
 
+use crate::domain::issue_state::IssueState;
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::github::IssueState;
+use crate::domain::stop::{Stop, StopDetail};
 
 /// What the run pipeline reports about a run, or about a start without a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stop::StopReason;
 
     fn of(detail: StopDetail, started: bool) -> Afterwards {
         let run_id = started.then(|| RunId(uuid::Uuid::nil()));

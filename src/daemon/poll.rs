@@ -13,9 +13,9 @@ use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
 
-use crate::config::config_file::LabelsTable;
 use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
 use crate::sys::files;

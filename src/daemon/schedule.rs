@@ -79,10 +79,10 @@ mod tests {
     use chrono::{DateTime, TimeDelta, Utc};
 
     use super::*;
-    use crate::config::config_file::LabelsTable;
     use crate::daemon::admission::Admission;
     use crate::daemon::snapshot::{Asked, Holder, Limits, Poll, Running, Seen};
     use crate::daemon::state_format::BackOff;
+    use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;
     use crate::github::{Actor, Dependency};
 

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::state_format::{BackOff, Parked};
-use crate::config::config_file::LabelsTable;
 use crate::config::settings::Daemon;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;

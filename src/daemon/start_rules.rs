@@ -395,9 +395,8 @@ fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }
         Selection::Sweep => {
             let labels = &facts.labels;
-            let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-            match ends.into_iter().find(|label| facts.has_label(label)) {
-                Some(label) => Err(Reason::AlreadyHandled(label.clone())),
+            match labels.ends().find(|label| facts.has_label(label)) {
+                Some(label) => Err(Reason::AlreadyHandled(label.to_owned())),
                 None => Ok("a sweep lists it".to_owned()),
             }
         }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::github::{IssueSnapshot, IssueState, PageCache};
+use crate::github::{IssueSnapshot, PageCache};
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_state.v1";

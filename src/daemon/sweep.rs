@@ -13,7 +13,7 @@ use super::snapshot::Selection;
 use crate::config::config_file::{LabelsTable, SweepSelect};
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
+use crate::github::{Client, Error, IssueSnapshot, PageCache};
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
@@ -116,23 +116,21 @@ impl Watch {
     async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
         let (sweep, labels) = (&self.watched.sweep, &who.labels);
         let all = sweep.select == SweepSelect::All;
-        let mut wanted = sweep.labels.clone();
+        let mut wanted: Vec<&str> = sweep.labels.iter().map(String::as_str).collect();
         if !all {
             // A blank label would match everything.
             if labels.trigger.trim().is_empty() {
                 return Ok(Vec::new());
             }
-            wanted.push(labels.trigger.clone());
+            wanted.push(&labels.trigger);
         }
-        let filter = Filter { labels: wanted };
-        let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
-        let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
+        let listing = client.list_open(&self.watched.name, &wanted, &mut PageCache::default()).await?;
         let matches = |issue: &IssueSnapshot| {
             let milestone = sweep.milestone.as_ref().is_none_or(|wanted| {
                 issue.milestone.as_ref().is_some_and(|title| title.trim().eq_ignore_ascii_case(wanted.trim()))
             });
             let handled =
-                ends.iter().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
+                labels.ends().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
             milestone && !handled
         };
         let mut found: Vec<IssueSnapshot> = listing.issues.into_iter().filter(matches).collect();

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::config::Credentials;
-use agentd::config::config_file::{LabelsTable, SweepSelect};
+use agentd::config::config_file::SweepSelect;
 use agentd::config::settings::Sweep;
 use agentd::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Presence, RunSummary,
     Start, StartRequest, Surroundings, Verdict, Watched, explain, gather,
 };
 use agentd::domain::issue::ObjectiveSource;
+use agentd::domain::issue_state::LabelsTable;
 use agentd::domain::name::RepoName;
 use agentd::domain::policy::ActorPermission;
 use agentd::domain::run::{PrincipalSource, RunId};

@@ -14,14 +14,12 @@ const STILL_TO_COME: &[&str] = &[
     "definition",
     "domain",
     "engine",
-    "git",
     "lifecycle",
     "llm",
     "record",
     "repository",
     "sandbox",
     "service",
-    "sys",
 ];
 
 struct Retired {
