@@ -16,7 +16,6 @@ pub mod run;
 pub mod budget_extension;
 pub mod worktree;
 pub mod task;
-pub mod changing_tools;
 pub mod toolbox;
 pub mod instance;
 pub mod polled;
