@@ -88,7 +88,7 @@ pub async fn write(run: &Run<'_>, site: &Site) -> Result<RunOutput, JournalError
     let written = tokio::task::spawn_blocking(move || {
         let output = write_blocking(journal.dir())?;
         seal::seal(&journal, key.as_deref(), &clock)?;
-        Ok(output)
+        Ok::<_, JournalError>(output)
     });
     let output = written.await.map_err(|panic| run.defect(&panic.to_string()))??;
     run.journal().flush().await?;

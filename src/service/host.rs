@@ -201,12 +201,11 @@ impl Service {
     /// Opens the record of one conversation or call of a user. Nobody else's is in reach of it (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
-        let path =
-            self.state.path().join("users").join(user.id.to_string()).join("runs").join(run.to_string());
-        let unopened = |message: String| JournalError { path: path.display().to_string(), message };
+        let folder = self.state.path().join("users").join(user.id.to_string()).join("runs");
+        let unopened = |message: String| JournalError { path: folder.display().to_string(), message };
         // A run directory names a repository; a conversation has none.
         let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;
-        let dir = RunDir { repo, run_id: run, path: path.clone() };
+        let dir = self.state.run_in(&folder, &repo, run);
         let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
         let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
         let file = opened.map_err(|panic| unopened(panic.to_string()))??;

@@ -1,20 +1,23 @@
 //! Where runs live: `<state>/repos/<owner>/<name>/runs/<run_id>/`, and how one is found.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::port::Store;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
-/// The state directory, mode 0700 (interface §3).
+/// The state directory, mode 0700 (interface §3), and the store of what is in it.
 #[derive(Debug, Clone)]
 pub struct StateDir {
-    root: PathBuf,
+    pub(super) root: PathBuf,
+    pub(super) store: Arc<dyn Store>,
 }
 
 /// One run's directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RunDir {
     /// Whose run.
     pub repo: RepoName,
@@ -22,6 +25,7 @@ pub struct RunDir {
     pub run_id: RunId,
     /// Absolute path.
     pub path: PathBuf,
+    state: StateDir,
 }
 
 impl RunDir {
@@ -66,8 +70,13 @@ impl RunDir {
     }
 
     /// The state directory it is in.
-    pub fn state(&self) -> StateDir {
-        StateDir::new(self.path.ancestors().nth(5).unwrap_or(&self.path).to_owned())
+    pub fn state(&self) -> &StateDir {
+        &self.state
+    }
+
+    /// The store of its log and its blobs.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.state.store
     }
 
     fn has_begun(&self) -> bool {
@@ -104,14 +113,14 @@ pub enum FindError {
 }
 
 impl StateDir {
-    /// Takes an absolute path; makes nothing yet.
-    pub fn new(root: PathBuf) -> Self {
-        Self { root }
-    }
-
     /// The path.
     pub fn path(&self) -> &Path {
         &self.root
+    }
+
+    /// The store of what is in it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// Folder of one repository's state.
@@ -121,8 +130,12 @@ impl StateDir {
 
     /// The directory of a run, whether it exists or not.
     pub fn run(&self, repo: &RepoName, run_id: RunId) -> RunDir {
-        let path = self.repo(repo).join("runs").join(run_id.to_string());
-        RunDir { repo: repo.clone(), run_id, path }
+        self.run_in(&self.repo(repo).join("runs"), repo, run_id)
+    }
+
+    /// The same, among the runs in `folder`.
+    pub fn run_in(&self, folder: &Path, repo: &RepoName, run_id: RunId) -> RunDir {
+        RunDir { repo: repo.clone(), run_id, path: folder.join(run_id.to_string()), state: self.clone() }
     }
 
     /// All runs, newest first (run ids sort by time), of one repository or of all. A run is there once its journal has an

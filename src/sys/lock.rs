@@ -145,6 +145,12 @@ pub fn peek(path: &Path) -> Option<LeaseRecord> {
     read_record(&mut File::open(path).ok()?).ok().flatten()
 }
 
+/// What a lease file says, found without taking it or changing anything: its holder, where somebody has it, and the record.
+pub fn look(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<LeaseRecord> {
+    let content = peek(path)?;
+    Some(LeaseRecord { holder: holder(path, host, now), ..content })
+}
+
 /// Who has the lease in the file `path`, found without taking it or changing anything; `None` = nobody that is known.
 pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
     let named = peek(path)?.holder?;
