@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::output::{Output, harmless};
 use crate::domain::event::Event;
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::lifecycle::page;
 use crate::lifecycle::watch::Lines;
 use crate::store::journal_file;

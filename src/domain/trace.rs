@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::artifact::Artifact;
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
-use super::record::Artifact;
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
 use super::stop::Stop;

@@ -8,8 +8,8 @@ use super::lease::mapping_of;
 use super::report::facts_of;
 use super::site::Site;
 use super::telling;
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
 use crate::domain::facts::RunFacts;
-use crate::domain::grant::{GRANT_SCHEMA, Grant};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
@@ -81,7 +81,7 @@ impl NotApproved {
 
 /// Who approves what.
 #[derive(Debug, Clone)]
-pub struct Approval {
+pub struct NewApproval {
     /// The hash of the proposal, or its first digits.
     pub proposal: String,
     /// Who approves.
@@ -95,9 +95,9 @@ pub fn grant(
     state: &StateDir,
     dir: &RunDir,
     facts: &RunFacts,
-    approval: &Approval,
+    approval: &NewApproval,
     now: DateTime<Utc>,
-) -> Result<(Grant, SuspendedProposal), NotApproved> {
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
     let asked = approval.proposal.trim().to_ascii_lowercase();
     let pending = telling::pending(facts);
     let waiting = || {
@@ -117,8 +117,8 @@ pub fn grant(
         _ => return Err(unknown()),
     };
     let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
-    let grant = Grant {
-        schema_version: GRANT_SCHEMA.to_owned(),
+    let grant = Approval {
+        schema_version: APPROVAL_SCHEMA.to_owned(),
         proposal_hash: proposal.proposal_hash.clone(),
         resource: proposal.resource.clone(),
         repo: dir.repo.clone(),
@@ -136,9 +136,9 @@ pub fn grant(
 /// The same for the newest run of an issue, as somebody asks who knows the issue only.
 pub async fn grant_of_issue(
     key: &IssueKey,
-    approval: Approval,
+    approval: NewApproval,
     site: &Site,
-) -> Result<(Grant, SuspendedProposal), NotApproved> {
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
     let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
     let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
     let work = tokio::task::spawn_blocking(move || {

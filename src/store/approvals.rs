@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::run_dir::StateDir;
-use crate::domain::grant::{GRANT_SCHEMA, Grant};
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
 use crate::domain::name::RepoName;
 use crate::sys::files::{self, FileError};
 
@@ -23,20 +23,20 @@ impl Approvals {
     }
 
     /// Keeps a grant; one for the same proposal is replaced. Blocks.
-    pub fn put(&self, grant: &Grant) -> Result<(), FileError> {
+    pub fn put(&self, grant: &Approval) -> Result<(), FileError> {
         files::create_private_dir(&self.folder)?;
         let json = serde_json::to_vec_pretty(grant).unwrap_or_default();
         files::write_private(&self.file(&grant.proposal_hash), &json)
     }
 
     /// The grant for a proposal, still there. Blocks.
-    pub fn find(&self, proposal_hash: &str) -> Option<Grant> {
+    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
         read(&self.file(proposal_hash))
     }
 
     /// Takes the grant for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
     /// thrown away; someone else's stays. Blocks.
-    pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Grant> {
+    pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
         let path = self.file(proposal_hash);
         let grant = read(&path)?;
         if !grant.holds(principal, now) {
@@ -53,7 +53,7 @@ impl Approvals {
     }
 
     /// Keeps a grant that was taken and not used, unless there is a newer one. Blocks.
-    pub fn give_back(&self, grant: &Grant) -> Result<(), FileError> {
+    pub fn give_back(&self, grant: &Approval) -> Result<(), FileError> {
         match self.find(&grant.proposal_hash) {
             Some(_) => Ok(()),
             None => self.put(grant),
@@ -67,7 +67,7 @@ impl Approvals {
     }
 }
 
-fn read(path: &Path) -> Option<Grant> {
-    let grant: Grant = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (grant.schema_version == GRANT_SCHEMA).then_some(grant)
+fn read(path: &Path) -> Option<Approval> {
+    let grant: Approval = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (grant.schema_version == APPROVAL_SCHEMA).then_some(grant)
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::run_dir::RunDir;
 use crate::domain::name::RepoName;
-use crate::domain::record::Artifact;
+use crate::domain::artifact::Artifact;
 use crate::domain::run::RunId;
 use crate::sys::files::FileError;
 use crate::sys::holder_format::{Holder, LeaseRecord};

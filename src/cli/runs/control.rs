@@ -14,7 +14,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
-use crate::lifecycle::approval::{self, Approval, NotApproved};
+use crate::lifecycle::approval::{self, NewApproval, NotApproved};
 use crate::lifecycle::control::{self, Wish};
 use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::request::{IssueRef, RunRequest};
@@ -178,7 +178,7 @@ pub(super) fn approve(
     }
     let (facts, _) = settled(dir)?;
     let approver = run_command::operator(&Host::current());
-    let approval = Approval { proposal: asked.to_owned(), approver, holds };
+    let approval = NewApproval { proposal: asked.to_owned(), approver, holds };
     let granted = approval::grant(&super::state_dir(context)?, dir, &facts, &approval, Clock::system().now());
     let (grant, proposal) = granted.map_err(|refused| {
         let error = match &refused {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::domain::canonical::sha256_hex;
-use crate::domain::record::Artifact;
+use crate::domain::artifact::Artifact;
 use crate::store::port::{Blobs, StoreError};
 use crate::sys::files::{self, FileError};
 
