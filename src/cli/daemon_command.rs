@@ -144,14 +144,14 @@ fn daemon_front(
 pub(super) fn unopened(error: DaemonError) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
-        DaemonError::File(_) => told.hint("--state-dir names a directory that agentd can write to"),
+        DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
         DaemonError::Busy(_) | DaemonError::State(_) => told,
     }
 }
 
 /// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.
 pub fn status(context: &Context) -> Result<(), CommandError> {
-    let files = DaemonFiles::of(context.state_dir()?.as_path());
+    let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = daemon_lives(&files);
     let others = in_foreground(context, status.as_ref(), &Host::current())?;
@@ -183,8 +183,11 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
 }
 
 fn daemon_lives(files: &DaemonFiles) -> bool {
-    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
-    holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
+    files.holder().is_some_and(|holder| holder.host == Host::current().name)
+}
+
+fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
+    Ok(DaemonFiles::of(&StateDir::new(context.state_dir()?.as_path().to_owned())))
 }
 
 /// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
@@ -266,7 +269,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
         let now = site.clock.now();
-        let files = DaemonFiles::of(context.state_dir()?.as_path());
+        let files = daemon_files(context)?;
         // What a daemon that is gone said last is not so any more.
         let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
         let here = |pid| {
@@ -460,7 +463,7 @@ async fn parts_of(
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
-        state_dir: context.state_dir()?.as_path().to_owned(),
+        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),

@@ -81,8 +81,8 @@ impl Daemon {
         if summary.run_id.is_none() || summary.settled || !wrote_nothing {
             return false;
         }
-        let state_dir = self.parts.state_dir.clone();
-        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(&state_dir));
+        let state = self.parts.state.clone();
+        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(state.path()));
         disk.is_some_and(|(free, needs)| free < needs)
     }
 

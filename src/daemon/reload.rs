@@ -99,7 +99,7 @@ impl Daemon {
             }
         }
         self.parts.shutdown = old.shutdown;
-        self.parts.state_dir = old.state_dir;
+        self.parts.state = old.state;
         self.parts.listen = old.listen;
         self.parts.reload = old.reload;
         self.parts.open_again = old.open_again;

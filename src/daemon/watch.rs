@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -26,9 +26,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched, IssueState};
-use crate::sys::files::FileError;
-use crate::sys::holder_format::Holder;
-use crate::sys::lock::{Lock, LockError};
+use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::memory;
 
 /// Repositories polled at the same time.
@@ -48,9 +46,9 @@ pub enum DaemonError {
         "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
     )]
     Busy(String),
-    /// The lock cannot be used.
+    /// The lease cannot be taken.
     #[error(transparent)]
-    File(#[from] FileError),
+    Store(#[from] StoreError),
     /// The state cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -92,7 +90,7 @@ pub struct Daemon {
     /// Rings when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
-    lock: Option<Lock>,
+    lease: Option<Box<dyn Held>>,
 }
 
 async fn until(time: Option<Instant>) {
@@ -126,27 +124,23 @@ impl std::fmt::Debug for Daemon {
 impl Daemon {
     /// Takes the state directory for itself and reads what an earlier daemon left.
     pub fn open(parts: Parts) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&parts.state_dir);
-        files.create()?;
-        let now = parts.clock.now();
-        let holder = Holder::here(&parts.host, "daemon", now, now + TimeDelta::minutes(10));
-        let lock =
-            Lock::try_acquire(&files.lock(), holder, &parts.host, now).map_err(|error| match error {
-                LockError::Busy(holder) => DaemonError::Busy(
-                    holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
-                ),
-                LockError::File(error) => error.into(),
-            })?;
-        Self::with(parts, files, Some(lock))
+        let files = DaemonFiles::of(&parts.state);
+        let lease = files.take().map_err(|error| match error {
+            NotTaken::Busy(holder) => DaemonError::Busy(
+                holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
+            ),
+            NotTaken::Store(error) => error.into(),
+        })?;
+        Self::with(parts, files, Some(lease))
     }
 
     /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
     pub(super) fn beside(parts: Parts) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&parts.state_dir);
+        let files = DaemonFiles::of(&parts.state);
         Self::with(parts, files, None)
     }
 
-    fn with(parts: Parts, files: DaemonFiles, lock: Option<Lock>) -> Result<Self, DaemonError> {
+    fn with(parts: Parts, files: DaemonFiles, lease: Option<Box<dyn Held>>) -> Result<Self, DaemonError> {
         let saved = files.load()?;
         let watches = parts.repositories.iter().map(|watched| {
             let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
@@ -168,7 +162,7 @@ impl Daemon {
             saved,
             wake: Arc::default(),
             over: Arc::default(),
-            lock,
+            lease,
             parts,
         })
     }
@@ -416,7 +410,7 @@ impl Daemon {
         let frame = Frame {
             labels: &self.parts.labels,
             min_permission: self.parts.min_permission,
-            state_dir: &self.parts.state_dir,
+            state_dir: self.parts.state.path(),
             now: self.parts.clock.now(),
         };
         let issues = self.supervisor.issues();
@@ -531,7 +525,7 @@ impl Daemon {
     pub(super) fn save(&mut self) {
         let status = Arc::new(self.status());
         self.published.send_replace(Some(Arc::clone(&status)));
-        if self.lock.is_none() {
+        if self.lease.is_none() {
             return;
         }
         let mut state = DaemonState::default();

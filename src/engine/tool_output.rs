@@ -11,9 +11,9 @@ use uuid::Uuid;
 use super::abort::Abort;
 use super::journal::Journal;
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::domain::artifact::Artifact;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
-use crate::domain::artifact::Artifact;
 
 /// Name of the protocol tool.
 pub const TOOL_OUTPUT: &str = "tool_output";

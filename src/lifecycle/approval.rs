@@ -15,8 +15,8 @@ use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
 use crate::domain::trace::SuspendedProposal;
 use crate::store::approvals::Approvals;
+use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
-use crate::sys::files::FileError;
 use crate::sys::lock;
 
 /// How long an approval holds that says nothing else.
@@ -64,7 +64,7 @@ pub enum NotApproved {
     Unreadable(String),
     /// It cannot be kept.
     #[error(transparent)]
-    File(#[from] FileError),
+    Store(#[from] StoreError),
 }
 
 impl NotApproved {

@@ -63,7 +63,7 @@ pub async fn walk(request: RunRequest, site: &Site, watch: &Watch) -> Walked {
             never = control::listen(lease.journal.dir(), watch.stop()) => match never {},
             never = guidance::listen(&run, site) => match never {},
         };
-        control::forget(lease.journal.dir());
+        control::forget(lease.journal.dir()).await;
         let settled = run.facts().outcome(Effect::Labels).is_some();
         Walked { output, refusal: None, settled }
     }

@@ -16,8 +16,8 @@ use futures::stream::BoxStream;
 use serde_json::Value;
 
 use super::run_dir::RunDir;
-use crate::domain::name::RepoName;
 use crate::domain::artifact::Artifact;
+use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::files::FileError;
 use crate::sys::holder_format::{Holder, LeaseRecord};
@@ -74,7 +74,7 @@ pub trait Blobs: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell {
     /// A person's approval of one proposal.
-    Grant {
+    Approval {
         /// The repository.
         repo: RepoName,
         /// Which proposal.

@@ -59,14 +59,9 @@ impl RunDir {
         self.path.join("evidence.jsonl")
     }
 
-    /// Where somebody asks this run to stop: outside of its directory, whose files are sealed.
-    pub fn stop_file(&self) -> PathBuf {
-        self.of_repository(&format!("stops/{}", self.run_id))
-    }
-
     /// The lock for ending dead runs of this repository, one at a time.
     pub fn ending_lock(&self) -> PathBuf {
-        self.of_repository("ending.lock")
+        self.state.repo(&self.repo).join("ending.lock")
     }
 
     /// The state directory it is in.
@@ -81,10 +76,6 @@ impl RunDir {
 
     fn has_begun(&self) -> bool {
         std::fs::metadata(self.events()).is_ok_and(|events| events.len() > 0) || self.result().exists()
-    }
-
-    fn of_repository(&self, relative: &str) -> PathBuf {
-        self.path.ancestors().nth(2).unwrap_or(&self.path).join(relative)
     }
 }
 

@@ -113,7 +113,7 @@ impl Yard {
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
-            state_dir: self.home.path().to_owned(),
+            state: agentd::store::run_dir::StateDir::new(self.home.path().to_owned()),
             clock: self.clock.clone(),
             host: Host::current(),
             shutdown: self.shutdown.clone(),

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use crate::domain::canonical::sha256_hex;
 use crate::domain::artifact::Artifact;
+use crate::domain::canonical::sha256_hex;
 use crate::store::port::{Blobs, StoreError};
 use crate::sys::files::{self, FileError};
 

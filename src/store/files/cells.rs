@@ -124,7 +124,7 @@ impl Cells for FileStore {
             self.root.join("repos").join(repo.owner()).join(repo.name())
         };
         match cell {
-            Cell::Grant { repo, proposal_hash } => {
+            Cell::Approval { repo, proposal_hash } => {
                 // A hash is hexadecimal; anything else names no file of ours.
                 let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
                 of(repo).join("approvals").join(format!("{name}.json"))
