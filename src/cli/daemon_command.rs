@@ -22,25 +22,22 @@ use crate::daemon::{
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
-use crate::domain::mapping::worktree_of;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::Stop;
 use crate::http::{self, Chat, Front, Listening};
-use crate::lifecycle::lease;
 use crate::lifecycle::plan::check_definitions;
-use crate::lifecycle::recovery;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::record::{finish, run_facts};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
-use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
-use crate::sys::lock;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
@@ -111,7 +108,8 @@ async fn front(context: &Context) -> Result<Option<(Listening, Secrets)>, Comman
     Ok(Some((listening, Secrets { webhook: secret, token })))
 }
 
-/// The chat endpoint's service, where somebody may use it. A required MCP server that fails ends the start (exit 3).
+/// The chat endpoint's service, if there are users for it. A required MCP server that fails ends the start (exit code
+/// 3).
 async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
     let users = context.config()?.chat_users()?;
     if users.is_empty() {
@@ -149,12 +147,12 @@ pub(super) fn unopened(error: DaemonError) -> CommandError {
     }
 }
 
-/// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.
+/// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
     let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = daemon_lives(&files);
-    let others = in_foreground(context, status.as_ref(), &Host::current())?;
+    let others = in_foreground(context, status.as_ref())?;
     if context.output.json() {
         let others: Vec<_> = others
             .iter()
@@ -190,11 +188,10 @@ fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
     Ok(DaemonFiles::of(&StateDir::new(context.state_dir()?.as_path().to_owned())))
 }
 
-/// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
+/// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
 fn in_foreground(
     context: &Context,
     status: Option<&Status>,
-    host: &Host,
 ) -> Result<Vec<(RepoName, LeaseTaken)>, CommandError> {
     let state = StateDir::new(context.state_dir()?.as_path().to_owned());
     let runs =
@@ -203,8 +200,7 @@ fn in_foreground(
         let running = status.into_iter().flat_map(|status| &status.running);
         running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
     };
-    let clock = Clock::system();
-    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), recovery::living(dir, &clock, host)?)));
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir)?)));
     Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
 }
 
@@ -258,7 +254,7 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
+/// `agentd why N`: the state of the issue, then every rule with its answer. Gives the exit code.
 pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
     let (context, number) = (&issue.context(context)?, issue.number);
     context.block_on(async {
@@ -267,7 +263,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         issue.check_host(&site)?;
         let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
-        let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
+        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
         let now = site.clock.now();
         let files = daemon_files(context)?;
         // What a daemon that is gone said last is not so any more.
@@ -278,9 +274,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
                 status.pid == pid && status.running.iter().any(is)
             })
         };
-        let holder = lock::peek(path.as_path())
-            .and_then(|record| record.holder)
-            .filter(|holder| holder.liveness(&site.host, now) != Liveness::Dead)
+        let holder = lease
+            .as_ref()
+            .and_then(|lease| lease.holder.as_ref())
             .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
         let around = Surroundings {
             watched: watched(&site).await,
@@ -301,7 +297,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let verdicts = explain(&facts, all, own, daemon);
         let outlook = outlook(&facts, all, own, daemon);
         let code = u8::from(exit_status && outlook.todo().is_some());
-        let last = last_run(&site, path.as_path());
+        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
         if context.output.json() {
             let rules: Vec<_> = verdicts
                 .iter()
@@ -331,9 +327,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &Site, lease_file: &Path) -> Option<(RunId, Stop)> {
-    let mapping = lease::mapping_of(&lock::peek(lease_file)?.record?)?;
-    let facts = recovery::facts(&site.state.run(&site.repo, mapping.run_id)).ok()?;
+fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<(RunId, Stop)> {
+    let mapping = mapping_of(recorded?)?;
+    let facts = run_facts::read(&site.state.run(&site.repo, mapping.run_id)).ok()?;
     facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
 }
 
@@ -346,7 +342,7 @@ pub(super) fn listen() -> Result<Shutdown, CommandError> {
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
-/// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
+/// Opens every repository that the configuration names; without any entry, the checkout of the working directory.
 pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
@@ -407,15 +403,16 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
 }
 
 /// Whether definitions and policies can be used.
-async fn usable(sites: &[Site]) -> Result<(), String> {
+async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
     for site in sites {
         check_definitions(site).await.map_err(|refusal| format!("{}: {refusal}", site.repo))?;
     }
     Ok(())
 }
 
-/// Listens for changes of configuration files, definitions and policies. Without it the daemon works on; it is said.
-fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<FileWatch> {
+/// Listens for changes of configuration files, definitions and policies. If that fails, the daemon goes on and reports
+/// it.
+fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) -> Option<FileWatch> {
     let mut places = BTreeSet::new();
     let mut files = BTreeSet::new();
     for site in sites.iter().filter(|site| !site.managed) {
@@ -481,7 +478,7 @@ async fn parts_of(
                     Some(number) => {
                         progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title)
                     }
-                    None => Watch::silent(),
+                    None => RunObserver::silent(),
                 }
             }
         }),
@@ -489,7 +486,7 @@ async fn parts_of(
     })
 }
 
-async fn watched(site: &Site) -> Watched {
+async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
     Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
 }

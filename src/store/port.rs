@@ -217,7 +217,7 @@ pub trait Holders {
 }
 
 /// A held lease. Dropping it gives it back.
-pub trait Held: Debug + Send {
+pub trait Held: Debug + Send + Sync {
     /// This holder.
     fn holder(&self) -> Option<&Holder>;
 

@@ -9,7 +9,7 @@ use super::port::Store;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
-/// The state directory, mode 0700 (interface §3), and the store of what is in it.
+/// The state directory, mode 0700, and the store of what is in it.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     pub(super) root: PathBuf,
@@ -57,6 +57,11 @@ impl RunDir {
     /// The evidence ledger.
     pub fn evidence(&self) -> PathBuf {
         self.path.join("evidence.jsonl")
+    }
+
+    /// The private folder of the run's programs; gone when the run has ended.
+    pub fn sandbox(&self) -> PathBuf {
+        self.path.join("cage")
     }
 
     /// The lock for ending dead runs of this repository, one at a time.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use agentd::domain::name::RepoName;
 use agentd::domain::run::RunId;
 use agentd::store::Store;
-use agentd::store::port::{Appended, Cell, Change, Committed, LeaseKey, Log, MOST_CHANGES, NotTaken, Revision};
+use agentd::store::port::{
+    Appended, Cell, Change, Committed, LeaseKey, Log, MOST_CHANGES, NotTaken, Revision,
+};
 use agentd::store::run_dir::{RunDir, StateDir};
 use futures::StreamExt as _;
 use uuid::Uuid;
@@ -215,11 +217,13 @@ fn a_commit_of_several_cells_is_all_or_nothing<P: Place>(_: &str) {
     assert_eq!(refused, Committed::Overtaken);
     assert_eq!(said(store, &cell(1)).as_deref(), Some("before"), "the first of the two stays, too");
     let (two, _) = store.get(&cell(2)).unwrap();
-    let changes = [change(1, one, None), change(2, two, Some("after")), change(3, Revision::ABSENT, Some("after"))];
+    let changes =
+        [change(1, one, None), change(2, two, Some("after")), change(3, Revision::ABSENT, Some("after"))];
     assert_eq!(store.commit(&changes).unwrap(), Committed::Done);
     let now = [1, 2, 3].map(|number| said(store, &cell(number)));
     assert_eq!(now, [None, Some("after".to_owned()), Some("after".to_owned())]);
-    let many: Vec<Change> = (1..=MOST_CHANGES as u32 + 1).map(|n| change(n, Revision::ABSENT, Some("x"))).collect();
+    let many: Vec<Change> =
+        (1..=MOST_CHANGES as u32 + 1).map(|n| change(n, Revision::ABSENT, Some("x"))).collect();
     assert!(store.commit(&many).is_err(), "that is more than any store has to take");
     assert_eq!(said(store, &cell(9)), None);
 }
@@ -299,7 +303,8 @@ fn a_lease_has_one_holder_and_what_is_recorded_outlives_it<P: Place>(_: &str) {
     assert_eq!(second.record(), Some(&serde_json::json!({ "origin": "main" })));
     assert_eq!(second.holder().unwrap().instance, "second");
     drop(second);
-    let known = state.store().leases(&RepoName::parse("o/n").unwrap(), std::path::Path::new(&place.address()));
+    let known =
+        state.store().leases(&RepoName::parse("o/n").unwrap(), std::path::Path::new(&place.address()));
     assert_eq!(known, [key]);
 }
 
