@@ -33,7 +33,6 @@ use crate::record::{finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
-use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
@@ -132,7 +131,7 @@ fn daemon_front(
         hosts: context.config()?.daemon.hosts.clone(),
         status: daemon.statuses(),
         progress: daemon.progress(),
-        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
+        state: context.state()?,
         bell: daemon.waker(),
         webhook_secret: secrets.webhook,
         chat,
@@ -185,7 +184,7 @@ fn daemon_lives(files: &DaemonFiles) -> bool {
 }
 
 fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
-    Ok(DaemonFiles::of(&StateDir::new(context.state_dir()?.as_path().to_owned())))
+    Ok(DaemonFiles::of(&context.state()?))
 }
 
 /// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
@@ -193,7 +192,7 @@ fn in_foreground(
     context: &Context,
     status: Option<&Status>,
 ) -> Result<Vec<(RepoName, LeaseTaken)>, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let state = context.state()?;
     let runs =
         state.runs(context.global.repo.as_ref()).map_err(|error| CommandError::failed(error.to_string()))?;
     let known = |repo: &RepoName, issue: &IssueKey| {
@@ -460,7 +459,7 @@ async fn parts_of(
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
-        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
+        state: context.state()?,
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),

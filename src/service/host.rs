@@ -48,7 +48,7 @@ pub struct Setup {
     /// Where relative paths start and stdio servers run.
     pub base: AbsPath,
     /// The state directory; records of conversations are kept below it, by user.
-    pub state: AbsPath,
+    pub state: StateDir,
     /// What children may inherit is taken from here.
     pub env: Env,
     /// Wall time.
@@ -80,6 +80,7 @@ impl Setup {
         let config = Arc::new(Config::load(request)?);
         let state = env.state_dir(None).ok_or_else(|| invalid("There is no state directory.".to_owned()))?;
         let state = AbsPath::new(state).map_err(|error| invalid(error.to_string()))?;
+        let state = StateDir::new(state.as_path().to_owned());
         Ok(Self { config, base, state, env, clock: Clock::system(), model: None })
     }
 }
@@ -138,7 +139,6 @@ impl Service {
             .await
             .map_err(|error| refused(toolbox::stop_of(&error)))?;
         let tools = servers.tools().iter().cloned().chain(rest).collect();
-        let state = StateDir::new(state.as_path().to_owned());
         let (stop, signal) = StopHandle::new();
         Ok(Self {
             redactor: Arc::new(redactor),

@@ -15,7 +15,7 @@ use chrono::NaiveDate;
 use futures::stream::BoxStream;
 use serde_json::Value;
 
-use super::run_dir::RunDir;
+use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -24,6 +24,9 @@ use crate::sys::holder_format::{Holder, LeaseRecord};
 
 /// Where agentd's state is kept.
 pub trait Store: Cells + Holders + Debug + Send + Sync {
+    /// The runs whose log has a line, of one repository or of all.
+    fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError>;
+
     /// The log of a run, for its one writer; made where it is missing.
     fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError>;
 

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::port::Store;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -78,10 +76,6 @@ impl RunDir {
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.state.store
     }
-
-    fn has_begun(&self) -> bool {
-        std::fs::metadata(self.events()).is_ok_and(|events| events.len() > 0) || self.result().exists()
-    }
 }
 
 /// A run that could not be found.
@@ -137,45 +131,8 @@ impl StateDir {
     /// All runs, newest first (run ids sort by time), of one repository or of all. A run is there once its journal has an
     /// entry: a start that was cut off before left nothing to look at.
     pub fn runs(&self, only: Option<&RepoName>) -> Result<Vec<RunDir>, FindError> {
-        let mut found = Vec::new();
-        for repo in self.repositories()? {
-            if only.is_some_and(|only| *only != repo) {
-                continue;
-            }
-            for name in entries(&self.repo(&repo).join("runs"))? {
-                if let Ok(id) = Uuid::parse_str(&name) {
-                    found.extend(Some(self.run(&repo, RunId(id))).filter(RunDir::has_begun));
-                }
-            }
-        }
-        found.sort_by_key(|run| std::cmp::Reverse(run.run_id));
-        Ok(found)
+        let mut found = self.store.runs(only)?;
+        found.sort_by_key(|(_, run_id)| std::cmp::Reverse(*run_id));
+        Ok(found.into_iter().map(|(repo, run_id)| self.run(&repo, run_id)).collect())
     }
-
-    fn repositories(&self) -> Result<Vec<RepoName>, FindError> {
-        let root = self.root.join("repos");
-        let mut names = Vec::new();
-        for owner in entries(&root)? {
-            for name in entries(&root.join(&owner))? {
-                names.extend(RepoName::parse(&format!("{owner}/{name}")));
-            }
-        }
-        Ok(names)
-    }
-}
-
-/// Names in a folder; a folder that is not there is empty.
-fn entries(path: &Path) -> Result<Vec<String>, FindError> {
-    let unreadable = |source| FindError::Unreadable { path: path.to_owned(), source };
-    let read = match std::fs::read_dir(path) {
-        Ok(read) => read,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut names = Vec::new();
-    for entry in read {
-        names.extend(entry.map_err(unreadable)?.file_name().into_string());
-    }
-    names.sort();
-    Ok(names)
 }

@@ -66,7 +66,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
 }
 
 fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
-    Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
+    context.state()
 }
 
 fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {

@@ -120,17 +120,14 @@ impl Cells for FileStore {
     }
 
     fn place(&self, cell: &Cell) -> PathBuf {
-        let of = |repo: &crate::domain::name::RepoName| {
-            self.root.join("repos").join(repo.owner()).join(repo.name())
-        };
         match cell {
             Cell::Approval { repo, proposal_hash } => {
                 // A hash is hexadecimal; anything else names no file of ours.
                 let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
-                of(repo).join("approvals").join(format!("{name}.json"))
+                self.repo(repo).join("approvals").join(format!("{name}.json"))
             }
             Cell::Spend(day) => self.root.join("spend").join(format!("{day}.json")),
-            Cell::Stop { repo, run_id } => of(repo).join("stops").join(run_id.to_string()),
+            Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),
         }

@@ -5,6 +5,7 @@ mod cells;
 mod holders;
 mod log;
 mod redo_format;
+mod runs;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::sync::Arc;
 use self::blobs::FileBlobs;
 use self::log::FileLog;
 use super::port::{Blobs, Log, Store, StoreError};
-use super::run_dir::{RunDir, StateDir};
+use super::run_dir::{FindError, RunDir, StateDir};
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::sys::clock::Clock;
 use crate::sys::files;
 use crate::sys::host::Host;
@@ -30,6 +33,11 @@ impl FileStore {
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), host: Host::current(), clock: Clock::system() }
     }
+
+    /// The folder of a repository's state.
+    fn repo(&self, repo: &RepoName) -> PathBuf {
+        self.root.join("repos").join(repo.owner()).join(repo.name())
+    }
 }
 
 impl StateDir {
@@ -41,6 +49,10 @@ impl StateDir {
 }
 
 impl Store for FileStore {
+    fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
+        self.list(only)
+    }
+
     fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError> {
         files::create_private_dir(&run.path)?;
         Ok(Arc::new(FileLog::open(run.events())?))
