@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, Approve, Retire, RunControl, RunRequest, Start, Unfinished};
+use super::snapshot;
+use super::supervise::{Abandon, Approve, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -26,20 +26,17 @@ use crate::repository::clean_up;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 
-/// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
-pub fn walks(
-    sites: Vec<RepositoryContext>,
-    watch: impl Fn(&RunRequest) -> RunObserver + Send + Sync + 'static,
-) -> Start {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
+/// Starts runs in these repositories; `watch` makes the observer of each (progress, logs).
+pub fn starts(sites: Vec<Site>, watch: impl Fn(&StartRequest) -> Watch + Send + Sync + 'static) -> Start {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
-    Arc::new(move |request: RunRequest| {
+    Arc::new(move |request: StartRequest| {
         let site = sites.get(&request.issue.issue.repo).cloned();
         let watch = watch(&request).with_extender(&request.control.extender);
         async move {
             let repo = &request.issue.issue.repo;
             match (site, request.issue.issue.key.number()) {
-                (Some(site), Some(number)) => walk_one(&request, number, &site, &watch).await,
+                (Some(site), Some(number)) => run_one(&request, number, &site, &watch).await,
                 _ => {
                     let message = format!("{repo} is not among the configured repositories.");
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
@@ -51,11 +48,11 @@ pub fn walks(
     })
 }
 
-/// Finishes killed runs in these repositories.
-pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
+/// Finalises killed runs in these repositories.
+pub fn abandons(sites: &[Site]) -> Abandon {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef| {
+    Arc::new(move |issue: snapshot::IssueRef| {
         let site = sites.get(&issue.repo).cloned();
         async move {
             match site {
@@ -68,10 +65,10 @@ pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
 }
 
 /// Approves proposals of runs in these repositories.
-pub fn approves(sites: &[RepositoryContext]) -> Approve {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
+pub fn approves(sites: &[Site]) -> Approve {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef, asked: NewApproval| {
+    Arc::new(move |issue: snapshot::IssueRef, asked: NewApproval| {
         let site = sites.get(&issue.repo).cloned();
         async move {
             let Some(site) = site else {
@@ -108,9 +105,9 @@ fn refusal(refused: &NotApproved) -> String {
     text
 }
 
-/// Cleans up merged worktrees in these repositories after the retention time.
-pub fn retires(sites: &[RepositoryContext]) -> Retire {
-    let sites: Arc<[RepositoryContext]> = sites.to_vec().into();
+/// Cleans up merged worktrees in these repositories after the time that the configuration keeps them.
+pub fn clean_ups(sites: &[Site]) -> CleanUp {
+    let sites: Arc<[Site]> = sites.to_vec().into();
     Arc::new(move || {
         let sites = Arc::clone(&sites);
         async move {
@@ -143,13 +140,13 @@ fn told(site: &RepositoryContext, pruned: &[Pruned]) {
     }
 }
 
-/// What dead processes left in these repositories. It is looked at once, before the daemon starts.
-pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
+/// What dead processes left in these repositories; looked at once, before the daemon starts.
+pub async fn unfinished(sites: &[Site]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
     for site in sites {
         recovery::clear_left(site).await;
-        let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
-            issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
+        let left = recovery::tidy(site).await.into_iter().map(|left| UnfinishedRun {
+            issue: snapshot::IssueRef { repo: site.repo.clone(), number: left.number },
             begun: left.begun,
         });
         found.extend(left);
@@ -157,12 +154,7 @@ pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
     found
 }
 
-async fn walk_one(
-    asked: &RunRequest,
-    number: u64,
-    site: &RepositoryContext,
-    watch: &RunObserver,
-) -> RunSummary {
+async fn run_one(asked: &StartRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {
     let request = request::RunRequest {
         issue: IssueRef::Number(number),
         source: asked.source,
@@ -193,8 +185,8 @@ async fn walk_one(
     }
 }
 
-/// Passes the daemon's stop requests on to the run, the weaker one first.
-async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
+/// Hands the daemon's stop requests to the run, the weaker first.
+async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();
     stop.ask(Stop::new(why, reason(why)));
@@ -230,6 +222,6 @@ fn summary(walked: Finished) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
-        settled: walked.written_back,
+        labels_written: walked.settled,
     }
 }

@@ -58,6 +58,7 @@ pub struct RecordedRun {
     checkpoints: BTreeMap<u32, CommitId>,
     verified: Vec<VerifyCommand>,
     offered: Option<OfferedTools>,
+    changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
@@ -77,7 +78,31 @@ struct RecordedSession {
 
 type Recorded = Result<ToolOutput, ToolError>;
 
-impl RecordedRun {
+/// A change of the servers' tools, as the record has it.
+struct RecordedChange {
+    /// Number of the session.
+    session: usize,
+    turn: u32,
+    file: String,
+    problems: Vec<String>,
+    offered: OfferedTools,
+}
+
+/// What the tools of the servers were from a place of the run on.
+pub struct ToolsAt {
+    /// Number of the session, in the order in which they began.
+    pub session: usize,
+    /// The turn; 0 = before the session began.
+    pub turn: u32,
+    /// File of the recorded run's directory.
+    pub file: String,
+    /// What of the change could not be used.
+    pub problems: Vec<String>,
+    /// The tools of servers that are not there.
+    pub tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Recording {
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
         let checkpoints = facts.checkpoints.iter().cloned().collect();
@@ -106,6 +131,7 @@ impl RecordedRun {
             checkpoints,
             verified: facts.verification.clone(),
             offered: offered(dir)?,
+            changed: changed(dir, facts)?,
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
@@ -184,8 +210,18 @@ impl RecordedRun {
         if self.mode != ReplayMode::Strict {
             return None;
         }
-        let offered = self.offered.iter().flat_map(|offered| &offered.tools);
-        Some(offered.map(|tool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>).collect())
+        Some(self.offered.as_ref().map(absent).unwrap_or_default())
+    }
+
+    /// How servers changed their tools while the run went on.
+    pub fn tool_changes(&self) -> impl Iterator<Item = ToolsAt> {
+        self.changed.iter().map(|change| ToolsAt {
+            session: change.session,
+            turn: change.turn,
+            file: change.file.clone(),
+            problems: change.problems.clone(),
+            tools: absent(&change.offered),
+        })
     }
 
     /// The record is at its end. If the run was ended from outside here, the replay ends too, and this never returns.
@@ -251,13 +287,39 @@ fn from_outside(detail: StopDetail) -> bool {
 }
 
 fn offered(dir: &RunDir) -> Result<Option<OfferedTools>, String> {
-    match std::fs::read(dir.path.join(OFFERED_TOOLS)) {
-        Ok(bytes) => {
-            OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{OFFERED_TOOLS}: {error}")),
+    if !dir.path.join(OFFERED_TOOLS).exists() {
+        return Ok(None);
     }
+    let bytes = kept(dir, OFFERED_TOOLS)?;
+    OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
+}
+
+fn changed(dir: &RunDir, facts: &RunFacts) -> Result<Vec<RecordedChange>, String> {
+    let mut sessions: Vec<uuid::Uuid> = Vec::new();
+    let mut changed = Vec::new();
+    for (_, event) in &facts.other {
+        let (session, turn, file, problems) = match event {
+            Event::SessionOpened(opened) => {
+                sessions.push(opened.session);
+                (opened.session, 0, &opened.tools_file, Vec::new())
+            }
+            Event::ToolsChanged(changed) => {
+                (changed.session, changed.turn, &changed.tools_file, changed.problems.clone())
+            }
+            _ => continue,
+        };
+        let at = sessions.iter().position(|known| *known == session);
+        let (Some(session), Some(file)) = (at, file) else { continue };
+        let bytes = kept(dir, file)?;
+        let offered = OfferedTools::read(&bytes).map_err(|error| format!("{file}: {error}"))?;
+        changed.push(RecordedChange { session, turn, file: file.clone(), problems, offered });
+    }
+    Ok(changed)
+}
+
+fn absent(offered: &OfferedTools) -> Vec<Arc<dyn Tool>> {
+    let absent = |tool: &OfferedTool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>;
+    offered.tools.iter().map(absent).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

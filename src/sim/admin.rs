@@ -26,7 +26,7 @@ pub async fn answer(shared: &Arc<Shared>, request: Request) -> Response<Body> {
         .split('/')
         .filter(|part| !part.is_empty())
         .skip(1)
-        .map(|part| decode(part, false))
+        .map(|part| decode(part))
         .collect();
     let query = parse_query(parts.uri.query().unwrap_or_default());
     let method = parts.method.as_str().to_owned();

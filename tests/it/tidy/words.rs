@@ -15,7 +15,6 @@ const STILL_TO_COME: &[&str] = &[
     "definition",
     "domain",
     "engine",
-    "git",
     "http",
     "lifecycle",
     "llm",
@@ -24,7 +23,6 @@ const STILL_TO_COME: &[&str] = &[
     "repository",
     "sandbox",
     "service",
-    "sys",
 ];
 
 struct Retired {
