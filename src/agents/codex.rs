@@ -33,7 +33,7 @@ impl Program for Codex {
             set("tool_timeout_sec", json!(CALL_SECONDS));
             set("default_tools_approval_mode", json!("approve"));
         }
-        // Its own provider takes no other address from a variable; settings that were copied say theirs.
+        // Its own provider reads no other address from a variable. Copied settings have their own.
         if let Some(address) = variable("OPENAI_BASE_URL").filter(|_| !context.has_settings(".codex")) {
             line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
             let mut set = |key: &str, value: &str| {

@@ -59,7 +59,7 @@ impl Program for OpenCode {
     }
 }
 
-/// Reads its events. Each step tells its own tokens and money; the program ends by itself.
+/// Reads its events. Each step reports its own tokens and money; the program ends by itself.
 #[derive(Debug, Default)]
 struct Reader {
     used: TokenUsage,

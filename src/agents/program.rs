@@ -45,7 +45,7 @@ pub(super) trait Reader: Send {
     fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal;
 }
 
-/// Reads one line. What is no JSON object is a program's chatter and says nothing.
+/// Reads one line. A line that is not a JSON object is ignored.
 pub(super) fn read_line(reader: &mut dyn Reader, line: &str, progress: &AgentProgress) -> Signal {
     match serde_json::from_str(line) {
         Ok(event @ Value::Object(_)) => reader.event(&event, progress),

@@ -100,7 +100,7 @@ impl Asked {
     }
 }
 
-/// Commands first of those who are known to belong to the repository, else in the order in which they were written.
+/// Commands of known members of the repository come first; otherwise the order of writing counts.
 fn by_trust(mut received: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
     received.sort_by_key(|(_, comment)| comment.association);
     received

@@ -102,9 +102,9 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-async fn told(bell: Option<Arc<Notify>>) {
-    match bell {
-        Some(bell) => bell.notified().await,
+async fn told(changed: Option<Arc<Notify>>) {
+    match changed {
+        Some(changed) => changed.notified().await,
         None => std::future::pending().await,
     }
 }

@@ -10,7 +10,7 @@ use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
 
 impl Daemon {
-    /// Takes in a run's end; what follows is in the state before anything is written to GitHub.
+    /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
     pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
@@ -45,7 +45,7 @@ impl Daemon {
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
                 }
-                // Not written again: whoever puts the trigger on from now on asks for the next run.
+                // Not written again, because a new trigger label asks for the next run.
                 if summary.labels_written {
                     self.outcome_is_written(&issue);
                 }

@@ -24,7 +24,7 @@ impl Daemon {
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
-                Ok(fresh) if fresh.issue.open && begun == Begun::Settling => {
+                Ok(fresh) if fresh.issue.open && begun == Begun::WritingLabels => {
                     tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
                     watch.recover(fresh);
                 }

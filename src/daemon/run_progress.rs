@@ -46,8 +46,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// An observer for the run of an issue.
-    pub fn watch(&self, issue: IssueRef, title: &str) -> Watch {
+    /// A listener for the run of an issue.
+    pub fn watch(&self, issue: IssueRef, title: &str) -> RunObserver {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };
         self.runs().insert(issue.clone(), begun);

@@ -21,7 +21,7 @@ pub struct BackendFacts {
     pub asks: Option<Asks>,
     /// Who answers then, if the definition does not say.
     pub permissions: Permissions,
-    /// Whether a visit may go on where an earlier one of the same program ended.
+    /// Whether a visit may continue the conversation of an earlier visit of the same program.
     pub resumes: bool,
     /// Whether it tells of its work as it goes, rather than at its end alone.
     pub tells: bool,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::message::TokenUsage;
 
-/// More tokens than any request uses: a service's figures are not to be trusted with a sum.
+/// More tokens than any request uses. Larger figures of a service would overflow sums.
 const MOST_TOKENS: u64 = 1 << 40;
 
 /// What is known of a wire.

@@ -9,10 +9,10 @@ pub struct VerifyCommand {
     pub argv: Vec<String>,
     /// `None`: it did not end by itself.
     pub exit_code: Option<i32>,
-    /// Word for the end without exit code: `timeout`, `signal 9`, `not found`.
+    /// The word for an end without exit code: `timeout`, `signal 9`, `not found`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// Whether not even its program could be started; `end` says why.
+    /// Whether its program could not be started; `end` says why.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_started: bool,
     /// Whether it does not pass on the origin's commit either; absent = it passed, or it could not be tried there.
@@ -43,7 +43,7 @@ pub struct VerifyCommand {
     pub tree_after: String,
 }
 
-/// Journals written before there was a sandbox.
+/// Journals from before there was a sandbox.
 fn unsandboxed() -> String {
     "none".to_owned()
 }
@@ -54,7 +54,7 @@ impl VerifyCommand {
         self.exit_code == Some(0)
     }
 
-    /// Whether it ran at all: a shell says with exit codes 126 and 127 that there is no such program, or none to be run.
+    /// Whether it ran at all. A shell gives exit codes 126 and 127 for a program that does not exist or cannot be run.
     pub fn could_run(&self) -> bool {
         !self.not_started && !matches!(self.exit_code, Some(126 | 127))
     }
@@ -68,7 +68,7 @@ impl VerifyCommand {
         }
     }
 
-    /// What came of it, for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
+    /// The result for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
     pub fn outcome(&self) -> String {
         match (self.passed(), self.could_run()) {
             (true, _) => "passed".to_owned(),

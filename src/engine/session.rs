@@ -76,7 +76,7 @@ pub struct SessionRequest {
     pub report: ReportShape,
     /// Limits and targets.
     pub settings: SessionSettings,
-    /// Tools on offer, in a fixed order; the protocol tools are added behind them.
+    /// The tools that are offered, in a fixed order. The protocol tools are added after them.
     pub tools: ToolProvider,
     /// Hashes of the prompt, for the snapshots.
     pub prompt: PromptIdentity,

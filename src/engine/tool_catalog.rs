@@ -65,7 +65,7 @@ impl SessionTools {
 pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
 
 struct Kept {
-    /// Their places in memory are not used again as long as these are here.
+    /// Their addresses are not reused as long as these are kept.
     first: Vec<Weak<dyn Tool>>,
     later: Vec<Weak<dyn Tool>>,
     page_lines: u32,

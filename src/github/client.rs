@@ -137,7 +137,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
     }
 
-    /// Learns places of this machine: from now on every text that is written tells them in other words.
+    /// Takes paths of this machine. From now on every text that is written replaces them.
     pub fn conceal_paths(&self, paths: &HostPaths) {
         self.shared.concealed.lock().unwrap_or_else(PoisonError::into_inner).learn(paths);
     }

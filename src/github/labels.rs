@@ -77,8 +77,8 @@ impl Client {
     }
 }
 
-/// What has to come off and go on so that an issue with `current` labels says `state`. The trigger comes off first of all:
-/// should the rest fail, the issue is not started again by mistake.
+/// Which labels must be removed and added so that an issue with `current` labels shows `state`. The trigger is removed
+/// first, so that the issue is not started again if the rest fails.
 fn change<'a>(
     labels: &'a LabelsTable,
     current: &[String],
@@ -107,7 +107,8 @@ impl Client {
             self.remove_label(repo, number, name).await?;
         }
         if let Some(name) = on {
-            // For its look alone: GitHub makes a label that is put on an issue, too, and who may label may not always make.
+            // Only for its look. GitHub also makes a label that is put on an issue, and who may label may not be
+            // allowed to make one.
             if let Some(spec) = labels.all().map(|(_, spec)| spec).find(|spec| spec.name == name)
                 && let Err(error) = self.ensure_label(repo, spec).await
                 && !(error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }))

@@ -34,7 +34,7 @@ impl Access {
         Self { address, hosts, token, clock: Clock::system() }
     }
 
-    /// Whether a request is for the front by its own name. A page that has its own name lead here is not (DNS rebinding).
+    /// Whether a request uses one of the front's own names. A page whose own name leads here does not (DNS rebinding).
     pub fn is_own(&self, request: &Request) -> bool {
         let mut said = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (said.next(), said.next()) else { return false };
@@ -116,7 +116,7 @@ impl Access {
             return status_page::login(StatusCode::UNAUTHORIZED, true);
         };
         let secure = text(headers, HeaderName::from_static("x-forwarded-proto")) == Some("https");
-        // Not a redirect: a browser that another site led here would leave the new cookie out once more.
+        // Not a redirect, because a browser that comes from another site would leave the new cookie out again.
         let mut response = status_page::logged_in();
         let cookie = self.cookie(token, secure).and_then(|cookie| HeaderValue::from_str(&cookie).ok());
         if let Some(cookie) = cookie {

@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The service for those who have a token.
 pub struct Chat {
     pub(super) service: Arc<Service>,
-    /// Who a token is, by its hash: comparing hashes tells nothing about the token.
+    /// The user of a token, by its hash. Comparing hashes shows nothing about the token.
     users: BTreeMap<String, Principal>,
     /// Requests under way; they end in their conversation even if the client is gone.
     pub(super) under_way: TaskTracker,
@@ -47,7 +47,8 @@ impl Chat {
         self.service.close().await;
     }
 
-    /// Takes nothing new and closes the service when what is under way has ended: another one is in its place.
+    /// Accepts nothing new and closes the service when running requests have ended. Another service has taken its
+    /// place.
     pub async fn close_when_idle(&self) {
         self.under_way.close();
         self.under_way.wait().await;

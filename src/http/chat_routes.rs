@@ -18,7 +18,7 @@ use super::shared::Shared;
 use crate::domain::run::Principal;
 use crate::service::{ConversationError, Conversations, ErrorClass, LONGEST_MESSAGE, Unanswered, converse};
 
-/// What is read of a body: far more than fits, so that who sends too much is told so and not cut off.
+/// How much of a body is read: far more than fits, so that a client that sends too much gets an answer.
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
 
 type Of = State<Arc<Shared>>;

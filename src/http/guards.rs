@@ -15,7 +15,7 @@ use super::{body, status_page};
 
 /// Largest login that is read, in bytes.
 const LARGEST_LOGIN: usize = 4096;
-/// By which a browser says that another site asks.
+/// The header with which a browser says that another site makes the request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Under its own name only, or one that the operator gave it.

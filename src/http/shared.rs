@@ -14,7 +14,7 @@ use crate::daemon::{Hints, IssueRef, Progress};
 use crate::domain::money::Money;
 use crate::store::run_dir::StateDir;
 
-/// What the front shows and may touch: nothing of the daemon but its hints.
+/// What the front shows and may change: it can only give the daemon a hint.
 #[derive(Clone)]
 pub struct Front {
     /// What the daemon says of itself.

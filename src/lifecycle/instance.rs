@@ -98,8 +98,8 @@ pub async fn start(
         Err(stop) => return Ok(Err(stop)),
     };
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let model = match &site.replay {
-        Some(recording) => recording.model(providers),
+    let model = match &context.replay {
+        Some(recorded_run) => recorded_run.model(providers),
         None => providers,
     };
     let world = FlowWorld(SessionWorld {
@@ -129,8 +129,8 @@ pub async fn start(
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
         tools: toolbox.tools.clone(),
-        verify_commands: site.config.verify.commands.clone(),
-        include_prompt_text: site.config.record.include_prompt_text,
+        verify_commands: context.config.verify.commands.clone(),
+        include_prompt_text: context.config.record.include_prompt_text,
         scope: Scope {
             principal: PolicyPrincipal::new(&plan.request.principal, plan.request.permission),
             repo: context.repo.to_string(),

@@ -135,8 +135,8 @@ async fn ask_chain(
     Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
 }
 
-/// The warning of [`project_field`], found out before any run with an open issue of the repository; `None` where it can be
-/// read, or nobody knows.
+/// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
+/// be read or this is not known.
 pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
     let listing = github.list_open(&context.repo, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::changing_tools::{self, LiveTools, RecordedTools};
 use super::run::Run;
 use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
@@ -14,6 +13,8 @@ use crate::engine::tool::{BoundParameter, Tool};
 use crate::engine::tool_list::{ToolList, ToolProvider};
 use crate::git;
 use crate::mcp::{CurrentTools, McpError, McpServers, ServerConfig, ServerTransport};
+use crate::replay::changing_tools::{self, LiveTools, RecordedTools};
+use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 use crate::tools::rest::{RestError, rest_tools};
 use crate::tools::{self, ToolWorld};
@@ -64,23 +65,23 @@ impl Toolbox {
             run.journal.warn("mcp_server_missing", warning.message.clone());
         }
         let servers = Arc::new(servers);
-        let tools = match (&site.replay, recorded) {
-            (Some(recording), Some(offered)) => {
+        let tools = match (&context.replay, recorded) {
+            (Some(recorded_run), Some(offered)) => {
                 keep(run, &offered).await?;
                 let first = all.into_iter().chain(offered.iter().cloned()).chain(rest).collect();
                 let list = ToolList { first, served: offered, ..ToolList::default() };
-                let list = changing_tools::recorded(Some(recording), list);
-                let tools =
-                    RecordedTools::open(list, recording, run.journal().as_ref(), &run.plan.redactor).await;
+                let list = changing_tools::recorded(Some(recorded_run), list);
+                let journal = run.journal.file().as_ref();
+                let tools = RecordedTools::open(list, recorded_run, journal, &run.plan.redactor).await;
                 ToolProvider::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
             }
-            (recording, _) => {
+            (recorded_run, _) => {
                 keep(run, servers.tools()).await?;
                 ToolProvider::Changing(Arc::new(LiveTools::new(
                     CurrentTools::new(all, Arc::clone(&servers), rest),
-                    Arc::clone(run.journal()) as Arc<dyn Journal>,
+                    Arc::clone(run.journal.file()) as Arc<dyn Journal>,
                     Arc::clone(&run.plan.redactor),
-                    recording.clone(),
+                    recorded_run.clone(),
                 )))
             }
         };
@@ -99,7 +100,7 @@ async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
     if offered.is_empty() {
         return Ok(());
     }
-    changing_tools::keep_first(offered, run.journal().as_ref(), &run.plan.redactor)
+    changing_tools::keep_first(offered, run.journal.file().as_ref(), &run.plan.redactor)
         .await
         .map_err(|error| unwritten(&error))
 }

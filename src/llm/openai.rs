@@ -229,7 +229,7 @@ impl Fold {
         }
     }
 
-    /// Pieces of a call belong together by index; servers that leave it out, or repeat it, tell calls apart by id.
+    /// Pieces of a call have the same index. Servers that omit or repeat the index use ids.
     fn call(&mut self, piece: ReplyCall) {
         let id = match piece.id {
             Some(Value::String(id)) if !id.is_empty() => Some(id),

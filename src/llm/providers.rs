@@ -187,7 +187,7 @@ impl Provider {
     }
 }
 
-/// Reads a provider's reply; by itself for those who try it with what no provider sends.
+/// Reads a provider's reply. For tests with replies that no provider sends.
 ///
 /// # Errors
 /// It is not what the wire promises.

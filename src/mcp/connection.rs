@@ -136,9 +136,9 @@ impl Connection {
         })
     }
 
-    /// Calls a tool, once: a call is never repeated, whatever happens to it (C-14), but where a server answers that it no longer
-    /// knows the session, and so did nothing. A server that is gone is started
-    /// again first, no sooner than its back-off allows; all of it within `limit`. Dropping the future tells the server.
+    /// Calls a tool once. A call is never repeated (C-14), except when the server answers that it does not know the
+    /// session, and so did nothing. A server that ended is started again first, after its back-off. All of it happens
+    /// within `limit`. Dropping the future cancels the call at the server.
     pub(super) async fn call(
         &self,
         tool: &str,

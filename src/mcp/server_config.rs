@@ -18,7 +18,7 @@ pub struct ServerConfig {
     pub allow: Vec<String>,
     /// Globs on the tools' bare names; these win over `allow`.
     pub deny: Vec<String>,
-    /// Parameters that agentd sets where a tool declares them or is given them (D79).
+    /// Parameters that agentd sets if a tool declares them or gets them (D79).
     pub bind: Vec<BoundParameter>,
     /// Take the parameters that agentd sets out of what models see (C-18).
     pub hide_bound_params: bool,
@@ -69,7 +69,7 @@ pub enum ServerTransport {
 }
 
 impl ServerTransport {
-    /// What must not stand in a message: variables, headers, and what of a URL may be a secret.
+    /// What a message must not have: variables, headers, and parts of a URL that may be secret.
     pub(super) fn secrets(&self) -> Vec<String> {
         let (values, url) = match self {
             Self::Stdio { env, .. } => (env.values(), None),

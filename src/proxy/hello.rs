@@ -35,7 +35,7 @@ pub(super) enum Opening {
     Other,
 }
 
-/// Reads what comes first, as far as it has to. What was read is to be sent on.
+/// Reads the first bytes, as many as needed. The caller sends them on.
 pub(super) async fn read_opening(
     from: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,

@@ -102,7 +102,7 @@ pub struct ToolsAt {
     pub tools: Vec<Arc<dyn Tool>>,
 }
 
-impl Recording {
+impl RecordedRun {
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
         let checkpoints = facts.checkpoints.iter().cloned().collect();
@@ -186,7 +186,7 @@ impl Recording {
 
     /// The record as a model; `live` answers what the mode leaves to it.
     pub fn model(self: &Arc<Self>, live: Arc<dyn Model>) -> Arc<dyn Model> {
-        Arc::new(RecordedModel { recording: Arc::clone(self), live })
+        Arc::new(RecordedModel { recorded_run: Arc::clone(self), live })
     }
 
     /// The caps that the run had, whatever an issue or a configuration says now.
@@ -236,7 +236,7 @@ impl Recording {
     /// The record as tools, in the order and with the words of the real ones.
     pub fn tools(self: &Arc<Self>, real: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
         let recorded = |real: &Arc<dyn Tool>| {
-            Arc::new(RecordedTool { recording: Arc::clone(self), real: Arc::clone(real) }) as Arc<dyn Tool>
+            Arc::new(RecordedTool { recorded_run: Arc::clone(self), real: Arc::clone(real) }) as Arc<dyn Tool>
         };
         real.iter().map(recorded).collect()
     }
@@ -437,25 +437,26 @@ fn ran(
 }
 
 struct RecordedModel {
-    recording: Arc<RecordedRun>,
+    recorded_run: Arc<RecordedRun>,
     live: Arc<dyn Model>,
 }
 
 impl Model for RecordedModel {
     fn complete<'a>(&'a self, request: &'a ModelRequest) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         async move {
-            let mode = self.recording.mode;
+            let mode = self.recorded_run.mode;
             if mode != ReplayMode::Live
-                && let Some(answer) = self.recording.next_answer(request)
+                && let Some(answer) = self.recorded_run.next_answer(request)
             {
                 return answer;
             }
-            self.recording.end_as_recorded().await;
+            self.recorded_run.end_as_recorded().await;
             if mode == ReplayMode::Strict {
-                let message = self.recording.lacks("the record has no further reply of the model".to_owned());
+                let message =
+                    self.recorded_run.lacks("the record has no further reply of the model".to_owned());
                 return Err(ModelError { class: ModelErrorClass::BadRequest, message, status: None });
             }
-            self.recording.models_asked.fetch_add(1, Ordering::Relaxed);
+            self.recorded_run.models_asked.fetch_add(1, Ordering::Relaxed);
             self.live.complete(request).await
         }
         .boxed()
@@ -463,7 +464,7 @@ impl Model for RecordedModel {
 }
 
 struct RecordedTool {
-    recording: Arc<RecordedRun>,
+    recorded_run: Arc<RecordedRun>,
     real: Arc<dyn Tool>,
 }
 
@@ -499,7 +500,7 @@ impl Tool for RecordedTool {
         limits: CallLimits,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         async move {
-            let (mode, name) = (self.recording.mode, &self.spec().name);
+            let (mode, name) = (self.recorded_run.mode, &self.spec().name);
             // The host sets bound parameters. The record has the arguments as the model wrote them.
             let mut asked = arguments.clone();
             if let Some(members) = asked.as_object_mut() {
@@ -510,16 +511,16 @@ impl Tool for RecordedTool {
             let key = (name.clone(), hash(&asked));
             if mode != ReplayMode::Live
                 && let Some(recorded) =
-                    lock(&self.recording.answers).get_mut(&key).and_then(VecDeque::pop_front)
+                    lock(&self.recorded_run.answers).get_mut(&key).and_then(VecDeque::pop_front)
             {
                 return recorded;
             }
-            self.recording.end_as_recorded().await;
+            self.recorded_run.end_as_recorded().await;
             if mode == ReplayMode::Strict {
                 let what = format!("the record has no further answer of {name} to arguments {}", key.1);
-                return Err(ToolError::Fatal(self.recording.lacks(what)));
+                return Err(ToolError::Fatal(self.recorded_run.lacks(what)));
             }
-            self.recording.tools_run.fetch_add(1, Ordering::Relaxed);
+            self.recorded_run.tools_run.fetch_add(1, Ordering::Relaxed);
             self.real.call(permit, arguments, limits).await
         }
         .boxed()

@@ -22,7 +22,6 @@ use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
 use crate::engine::tool_list::{ToolProvider, ToolSource};
-use crate::lifecycle::refusal::Refusal;
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.

@@ -33,6 +33,7 @@ use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
 use crate::lifecycle::toolbox;
 use crate::mcp::{CurrentTools, McpServers};
+use crate::repository::resources;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;

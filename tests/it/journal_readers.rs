@@ -14,7 +14,7 @@ const FILES: &[(&str, &str)] = &[
     ("RecordedRun", "replay/recorded_run.rs"),
     ("RecordedModel", "replay/recorded_model.rs"),
     ("Progress", "cli/progress.rs"),
-    ("DaemonProgress", "daemon/progress.rs"),
+    ("DaemonProgress", "daemon/run_progress.rs"),
     ("HostLog", "service/event_log.rs"),
 ];
 

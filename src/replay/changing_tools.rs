@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use uuid::Uuid;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
-use super::recording::Recording;
+use super::recorded_run::RecordedRun;
 use crate::domain::redaction::Redactor;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::tool::Tool;
@@ -22,7 +22,7 @@ pub struct LiveTools {
     journal: Arc<dyn Journal>,
     redactor: Arc<Redactor>,
     /// Answers of a recorded run stand for the tools' own, where it has them.
-    recording: Option<Arc<Recording>>,
+    recorded_run: Option<Arc<RecordedRun>>,
     offered: tokio::sync::Mutex<Offered>,
 }
 
@@ -41,12 +41,12 @@ impl LiveTools {
         current: CurrentTools,
         journal: Arc<dyn Journal>,
         redactor: Arc<Redactor>,
-        recording: Option<Arc<Recording>>,
+        recorded_run: Option<Arc<RecordedRun>>,
     ) -> Self {
         let known = current.known();
-        let list = Arc::new(recorded(recording.as_ref(), ToolList::clone(&known)));
+        let list = Arc::new(recorded(recorded_run.as_ref(), ToolList::clone(&known)));
         let offered = tokio::sync::Mutex::new(Offered { current: known, list, changes: 0 });
-        Self { current, journal, redactor, recording, offered }
+        Self { current, journal, redactor, recorded_run, offered }
     }
 }
 
@@ -60,7 +60,7 @@ impl ToolSource for LiveTools {
                 let path = format!("artifacts/mcp-tools-{}.json", offered.changes);
                 let file = keep(&path, &current.served, self.journal.as_ref(), &self.redactor).await?;
                 let list = ToolList { file: file.then_some(path), ..ToolList::clone(&current) };
-                offered.list = Arc::new(recorded(self.recording.as_ref(), list));
+                offered.list = Arc::new(recorded(self.recorded_run.as_ref(), list));
                 offered.current = current;
             }
             Ok(Arc::clone(&offered.list))
@@ -92,12 +92,12 @@ pub async fn keep_first(
 }
 
 /// The list with the record's answers in place of the tools' own.
-pub fn recorded(recording: Option<&Arc<Recording>>, list: ToolList) -> ToolList {
-    let Some(recording) = recording else { return list };
+pub fn recorded(recorded_run: Option<&Arc<RecordedRun>>, list: ToolList) -> ToolList {
+    let Some(recorded_run) = recorded_run else { return list };
     ToolList {
-        first: recording.tools(&list.first),
-        later: recording.tools(&list.later),
-        served: recording.tools(&list.served),
+        first: recorded_run.tools(&list.first),
+        later: recorded_run.tools(&list.later),
+        served: recorded_run.tools(&list.served),
         ..list
     }
 }
@@ -111,17 +111,17 @@ pub struct RecordedTools {
 }
 
 impl RecordedTools {
-    /// The lists of `recording` after `first`, which is what the recorded run began with. They are kept as the run kept them.
+    /// The lists of `recorded_run` after `first`, which is what the recorded run began with. They are kept as the run kept them.
     pub async fn open(
         first: ToolList,
-        recording: &Arc<Recording>,
+        recorded_run: &Arc<RecordedRun>,
         journal: &dyn Journal,
         redactor: &Redactor,
     ) -> Result<Self, JournalError> {
         let mut changes = BTreeMap::new();
         let mut last = first.clone();
-        for change in recording.tool_changes() {
-            let served = recorded(Some(recording), ToolList::fixed(change.tools)).first;
+        for change in recorded_run.tool_changes() {
+            let served = recorded(Some(recorded_run), ToolList::fixed(change.tools)).first;
             keep(&change.file, &served, journal, redactor).await?;
             let (file, problems) = (Some(change.file), change.problems);
             last = ToolList { file, problems, ..last.with_served(served) };
