@@ -69,13 +69,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
             _ => refused(),
         };
     }
-    match (summary.stop.detail, summary.stop.reason()) {
-        (StopDetail::Shutdown, _) => Afterwards::Leave,
-        (_, StopReason::ObjectiveAchieved) => write(IssueState::Done, None),
-        (_, StopReason::NoEvidence) => write(IssueState::NoEvidence, None),
-        (_, StopReason::HumanRequested) => write(IssueState::Attention, None),
-        (_, StopReason::BudgetExceeded | StopReason::SystemError) => write(IssueState::Failed, None),
-    }
+    IssueState::after(summary.stop.detail).map_or(Afterwards::Leave, |state| write(state, None))
 }
 
 #[cfg(test)]
