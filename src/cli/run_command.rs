@@ -21,8 +21,9 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::issue::reference::IssueRef;
 use crate::lifecycle::pipeline::{self, Finished};
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
 use crate::record::{report, run_facts};
@@ -221,10 +222,17 @@ async fn dry_run(
     request: RunRequest,
     site: &RepositoryContext,
 ) -> Result<u8, CommandError> {
-    let (plan, resolved) = match pipeline::prepare(request.clone(), site).await {
-        Ok(prepared) => prepared,
-        Err(refusal) => return tell(context, pipeline::refused(&request, None, site, refusal), site),
+    let resolved = match pipeline::prepare(request.clone(), site).await {
+        Ok(resolved) => resolved,
+        Err(refusal) => {
+            return tell(
+                context,
+                pipeline::refused(&request, request.objective(&site.repo), site, refusal),
+                site,
+            );
+        }
     };
+    let plan = &resolved.plan;
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,

@@ -1,7 +1,7 @@
 //! What follows from the end of a run: labels, a comment, another try, or nothing.
 
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueState;
 
 /// What the run pipeline reports about a run, or about a start without a run.
@@ -69,18 +69,13 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
             _ => refused(),
         };
     }
-    match (summary.stop.detail, summary.stop.reason()) {
-        (StopDetail::Shutdown, _) => Afterwards::Leave,
-        (_, StopReason::ObjectiveAchieved) => settle(IssueState::Done, None),
-        (_, StopReason::NoEvidence) => settle(IssueState::NoEvidence, None),
-        (_, StopReason::HumanRequested) => settle(IssueState::Attention, None),
-        (_, StopReason::BudgetExceeded | StopReason::SystemError) => settle(IssueState::Failed, None),
-    }
+    IssueState::after(&summary.stop).map_or(Afterwards::Leave, |state| settle(state, None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stop::StopReason;
 
     fn of(detail: StopDetail, started: bool) -> Afterwards {
         let run_id = started.then(|| RunId(uuid::Uuid::nil()));

@@ -7,7 +7,7 @@ use super::supervise::Unfinished;
 use super::watch::Daemon;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::{ErrorKind, IssueState};
-use crate::lifecycle::recovery::Begun;
+use crate::lifecycle::lease::recovery::Begun;
 
 impl Daemon {
     /// Looks at each unfinished run when GitHub gives the state of its issue. If GitHub cannot be asked now, it is

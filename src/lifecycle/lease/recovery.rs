@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::shown_lease;
 use crate::domain::budget::Spend;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -13,6 +12,7 @@ use crate::domain::name::RepoName;
 use crate::domain::run::{Carried, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
+use crate::issue::shown_lease;
 use crate::record::finish;
 use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;

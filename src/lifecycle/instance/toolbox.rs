@@ -1,0 +1,84 @@
+//! The tools of a run, in their fixed order: files and commands, git, MCP servers, REST.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::tool::Tool;
+use crate::git;
+use crate::lifecycle::run::Run;
+use crate::lifecycle::stage::Workspace;
+use crate::mcp::McpServers;
+use crate::replay::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
+use crate::repository::tool_servers::{servers, stop_of, unfit};
+use crate::sys::worktree_path::WorktreeRoot;
+use crate::tools::rest::rest_tools;
+use crate::tools::{self, ToolWorld};
+use tokio_util::sync::CancellationToken;
+
+/// The tools, and what has to be ended with the run.
+pub struct Toolbox {
+    /// In the order they are offered.
+    pub tools: Vec<Arc<dyn Tool>>,
+    servers: McpServers,
+    /// Ends commands that still run.
+    cancel: CancellationToken,
+}
+
+impl Toolbox {
+    /// Collects the tools and starts the configured MCP servers in the worktree (D25). A required server that fails
+    /// ends the run before any model is asked.
+    pub async fn open(run: &Run<'_>, workspace: &Workspace, root: &WorktreeRoot) -> Result<Self, Stop> {
+        let worktree = &workspace.worktree;
+        let cancel = CancellationToken::new();
+        let page_lines = run.context.config.page_lines();
+        let mut all = tools::worktree_tools(ToolWorld {
+            root: root.clone(),
+            environment: run.child_environment(),
+            clock: run.context.clock.clone(),
+            cancel: cancel.clone(),
+            sandbox: workspace.of_commands(run).cloned(),
+            page_lines,
+        });
+        all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
+        let rest = rest_tools(&run.context.config.rest_tools).map_err(|error| unfit(&error))?;
+        // A strict replay starts no server, because the record has the tools that they offered (P-040).
+        let recorded = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.offered());
+        let mut configs = match &recorded {
+            Some(_) => BTreeMap::new(),
+            None => servers(&run.context.config)
+                .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
+        };
+        for server in configs.values_mut() {
+            server.start_timeout = server.start_timeout.min(run.wall_time_left());
+        }
+        let servers = McpServers::connect(configs, worktree.path(), &run.child_environment())
+            .await
+            .map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))?;
+        for warning in servers.warnings() {
+            run.journal.warn("mcp_server_missing", warning.message.clone());
+        }
+        let offered = recorded.unwrap_or_else(|| servers.tools().to_vec());
+        if !offered.is_empty() {
+            keep(run, &offered).await?;
+        }
+        all.extend(offered);
+        all.extend(rest);
+        Ok(Self { tools: all, servers, cancel })
+    }
+
+    /// Ends servers and commands, and waits for it.
+    pub async fn close(&self) {
+        self.cancel.cancel();
+        self.servers.close().await;
+    }
+}
+
+/// What the servers offer, for a replay without them.
+async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
+    let tools = serde_json::to_value(OfferedTools::of(offered)).unwrap_or_default();
+    // If it cannot be redacted it is not kept (P-032). A strict replay then lacks the tools and says so.
+    let Ok(clean) = run.plan.redactor.redact_json(&tools) else { return Ok(()) };
+    let kept = run.journal.keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
+    kept.map(|_| ()).map_err(|error| Stop::new(StopDetail::OutputWriteFailed, format!("{error}.")))
+}
