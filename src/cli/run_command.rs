@@ -21,7 +21,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::issue::reference::IssueRef;
+use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
@@ -65,7 +65,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         let wish = Wish {
             agent: args.agent.as_deref(),
             flags: &flags,
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
             github: None,
             cancel: shutdown.abort_token().clone(),
@@ -103,7 +103,7 @@ pub(super) fn resume(
         let agent = request.agent.clone();
         let wish = Wish {
             agent: agent.as_deref(),
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
             cancel: shutdown.abort_token().clone(),
             ..Wish::default()
@@ -277,8 +277,8 @@ pub fn operator(host: &Host) -> Principal {
 
 fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     let issue = match (args.issue(), &args.issue_file) {
-        (Some(issue), _) => IssueRef::Number(issue.number),
-        (None, Some(path)) => IssueRef::File(path.clone()),
+        (Some(issue), _) => IssueSource::Number(issue.number),
+        (None, Some(path)) => IssueSource::File(path.clone()),
         (None, None) => {
             return Err(
                 CommandError::invalid("an issue is missing").hint("agentd run N, or --issue-file FILE.md")

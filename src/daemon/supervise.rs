@@ -7,46 +7,44 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use tokio::task::{Id, JoinSet};
 
-use super::board::IssueRef;
 use super::outcome::RunSummary;
+use super::snapshot::IssueRef;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
 use crate::issue::approval::NewApproval;
+use crate::issue::cut_off_runs::BegunBy;
 use crate::issue::reference::Asked;
 use crate::lifecycle::extender::Extender;
-use crate::lifecycle::lease::recovery::Begun;
 use crate::sys::shutdown::Shutdown;
 
-/// Starts a run. The command line provides it.
-pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
+/// Starts a run.
+pub type Start = Arc<dyn Fn(StartRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
 
-/// Finishes the killed run of an issue that is not continued; false = there is none. The command line provides it.
+/// Finalises the killed run of an issue that is not to be gone on with; false = there is none.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Approves a proposal of an issue's newest run. Gives the answer for people, and whether it was approved. The command
-/// line provides it.
+/// Approves a proposal of an issue's newest run; gives what is to be told, and whether it was approved.
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Cleans up the worktrees of every repository whose work is merged and whose retention is over. The command line
-/// provides it.
-pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+/// Cleans up the worktrees of every repository whose work is merged and whose time is over.
+pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A run of an earlier daemon that it did not bring to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedRun {
     /// Its issue.
     pub issue: IssueRef,
     /// What people want, according to the trigger label.
-    pub begun: Begun,
+    pub begun: BegunBy,
 }
 
 /// A run to be made.
 #[derive(Debug, Clone)]
-pub struct RunRequest {
+pub struct StartRequest {
     /// The issue, read just now.
     pub issue: IssueSnapshot,
     /// What became of its pull request, fenced; `None` = it is no follow-up.
@@ -62,12 +60,12 @@ pub struct RunRequest {
     /// How and when they asked.
     pub asked: Asked,
     /// How it is told to stop.
-    pub control: RunControl,
+    pub control: RunHandle,
 }
 
 /// What the daemon can do to a run: tell it to stop, by the two levels of [`Shutdown`], and why; and give it more.
 #[derive(Debug, Clone)]
-pub struct RunControl {
+pub struct RunHandle {
     /// Stop and abort; hears the daemon's own.
     pub shutdown: Shutdown,
     /// Gives the run more.
@@ -75,7 +73,7 @@ pub struct RunControl {
     why: Arc<OnceLock<StopDetail>>,
 }
 
-impl RunControl {
+impl RunHandle {
     /// A handle below the daemon's.
     pub fn below(parent: &Shutdown) -> Self {
         Self { shutdown: parent.child(), extender: Extender::default(), why: Arc::default() }
@@ -103,7 +101,7 @@ pub(super) struct Supervisor {
 
 #[derive(Debug)]
 pub(super) struct Live {
-    pub control: RunControl,
+    pub control: RunHandle,
     pub since: DateTime<Utc>,
     /// Started without the trigger label: by a sweep, or to end what a killed run had begun.
     pub unlabelled: bool,
@@ -119,7 +117,7 @@ impl Supervisor {
     pub fn spawn(
         &mut self,
         issue: IssueRef,
-        control: RunControl,
+        control: RunHandle,
         since: DateTime<Utc>,
         unlabelled: bool,
         run: impl Future<Output = RunSummary> + Send + 'static,

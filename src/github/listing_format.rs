@@ -6,7 +6,6 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::issue::Issue;
-use crate::domain::stop::{Stop, StopDetail, StopReason};
 
 /// An issue with what the tracker says around it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,54 +59,4 @@ pub(super) struct Page {
     pub etag: String,
     pub next: Option<String>,
     pub issues: Vec<IssueSnapshot>,
-}
-
-/// Where an issue stands, as its labels say it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IssueState {
-    /// Waits for a slot.
-    Queued,
-    /// A run works on it.
-    Running,
-    /// The last run succeeded.
-    Done,
-    /// The last run failed.
-    Failed,
-    /// A person is needed.
-    Attention,
-    /// The last run ended without evidence.
-    NoEvidence,
-}
-
-impl IssueState {
-    /// What the labels say after a run that ended so; `None` = they stay, since the run is to be continued (D6).
-    pub fn after(stop: &Stop) -> Option<Self> {
-        if stop.detail == StopDetail::Shutdown {
-            return None;
-        }
-        Some(match stop.reason() {
-            StopReason::ObjectiveAchieved => Self::Done,
-            StopReason::NoEvidence => Self::NoEvidence,
-            StopReason::HumanRequested => Self::Attention,
-            StopReason::BudgetExceeded | StopReason::SystemError => Self::Failed,
-        })
-    }
-
-    /// The word for it in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Attention => "attention",
-            Self::NoEvidence => "no_evidence",
-        }
-    }
-
-    /// Whether the state is an end: then the trigger label comes off, so that putting it on again starts the next run (D6).
-    pub fn is_end(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running)
-    }
 }

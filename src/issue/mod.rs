@@ -4,4 +4,5 @@ pub mod reference;
 pub mod file;
 pub mod text;
 pub mod shown_lease;
+pub mod cut_off_runs;
 pub mod approval;

@@ -20,7 +20,7 @@ pub struct Asked {
 
 /// Which issue a run is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IssueRef {
+pub enum IssueSource {
     /// A number of the repository's tracker.
     Number(u64),
     /// A Markdown file (D30).
@@ -29,7 +29,7 @@ pub enum IssueRef {
     Recorded(Box<Issue>),
 }
 
-impl IssueRef {
+impl IssueSource {
     /// Its number in the tracker, where it is in one.
     pub fn tracked(&self) -> Option<u64> {
         match self {

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::commit::{self, given_up};
-use super::lease::{self, recovery};
+use super::lease;
 use super::origin::{self, Resolved};
 use super::request::RunRequest;
 use super::run::Run;
@@ -25,6 +25,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
+use crate::issue::cut_off_runs;
 use crate::record::report;
 use crate::repository::context::RepositoryContext;
 
@@ -41,7 +42,7 @@ pub struct Finished {
 /// Takes one issue to its end.
 pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &RunObserver) -> Finished {
     if request.source == ObjectiveSource::Cli {
-        recovery::clear_left(context).await;
+        cut_off_runs::clear_left(context).await;
     }
     let resolved = match prepare(request.clone(), context).await {
         Ok(resolved) => resolved,

@@ -11,13 +11,13 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::run_output::Objective;
-use crate::issue::reference::{Asked, IssueRef};
+use crate::issue::reference::{Asked, IssueSource};
 
 /// One run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Which issue.
-    pub issue: IssueRef,
+    pub issue: IssueSource,
     /// What asked.
     pub source: ObjectiveSource,
     /// On whose behalf.
@@ -53,9 +53,9 @@ impl RunRequest {
     /// What the run is to reach, as far as is known before its issue was read.
     pub fn objective(&self, repo: &RepoName) -> Objective {
         let title = match &self.issue {
-            IssueRef::Number(number) => format!("Issue {number} of {repo}"),
-            IssueRef::File(path) => path.display().to_string(),
-            IssueRef::Recorded(issue) => issue.title.clone(),
+            IssueSource::Number(number) => format!("Issue {number} of {repo}"),
+            IssueSource::File(path) => path.display().to_string(),
+            IssueSource::Recorded(issue) => issue.title.clone(),
         };
         Objective { title, body: String::new(), source: self.source, issue: None }
     }

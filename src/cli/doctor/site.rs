@@ -22,7 +22,7 @@ use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
-use crate::lifecycle::lease::recovery::{Left, clear_left};
+use crate::issue::cut_off_runs::{Left, clear_left};
 use crate::lifecycle::plan::step_executors_here;
 use crate::llm::Providers;
 use crate::llm::availability::Availability;

@@ -105,9 +105,9 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     })?;
     let toolbox = Toolbox::open(run, workspace, &root).await?;
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let (model, tools) = match &run.context.replay {
-        Some(recorded_run) => (recorded_run.model(providers), recorded_run.tools(&toolbox.tools)),
-        None => (providers, toolbox.tools.clone()),
+    let model = match &run.context.replay {
+        Some(recorded_run) => recorded_run.model(providers),
+        None => providers,
     };
     let world = FlowWorld(SessionWorld {
         model,
@@ -135,7 +135,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
-        tools,
+        tools: toolbox.tools.clone(),
         verify_commands: run.context.config.verify.commands.clone(),
         include_prompt_text: run.context.config.record.include_prompt_text,
         scope: Scope {

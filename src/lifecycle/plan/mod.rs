@@ -32,7 +32,7 @@ use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
-use crate::issue::reference::IssueRef;
+use crate::issue::reference::IssueSource;
 use crate::issue::{file as issue_file, text as issue_text};
 use crate::llm::Providers;
 use crate::prompt::template::Values;
@@ -87,7 +87,7 @@ pub struct Plan {
 impl Plan {
     /// What the run is to reach.
     pub fn objective(&self) -> Objective {
-        let tracked = matches!(self.request.issue, IssueRef::Number(_));
+        let tracked = matches!(self.request.issue, IssueSource::Number(_));
         report::objective(&self.issue, self.request.source, tracked)
     }
 
@@ -283,13 +283,13 @@ async fn issue(
     context: &RepositoryContext,
 ) -> Result<(Issue, Option<IssueSnapshot>, Option<TextRevision>), Refusal> {
     let number = match &request.issue {
-        IssueRef::File(path) => {
+        IssueSource::File(path) => {
             let (path, repo) = (path.clone(), context.repo.clone());
             let issue = blocking(move || issue_file::read(&path, &repo)).await??;
             return Ok((issue, None, None));
         }
-        IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
-        IssueRef::Number(number) => *number,
+        IssueSource::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
+        IssueSource::Number(number) => *number,
     };
     let Some(github) = &context.github else {
         return Err(Refusal::new(StopDetail::ConfigInvalid, "There are no credentials for GitHub.")
@@ -494,7 +494,7 @@ async fn publish(
 ) -> Result<Publish, Refusal> {
     let wanted = request.publish.unwrap_or(context.repository.publish);
     let has_remote = context.remote.is_some();
-    if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_))
+    if issue.key.number().is_some() && matches!(request.issue, IssueSource::Number(_))
         || request.publish.is_some()
     {
         if !has_remote && wanted != Publish::None {
