@@ -247,9 +247,11 @@ async fn metrics() {
     while http.get(&url).send().await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    (1..=LABELS).for_each(|issue| {
-        (0..2).for_each(|n| sim.add_label(&format!("bench/repo-{n}"), issue, "agentd", "bench"))
-    });
+    for issue in 1..=LABELS {
+        for n in 0..2 {
+            sim.add_label(&format!("bench/repo-{n}"), issue, "agentd", "bench");
+        }
+    }
     until(|| !sim.model_requests().is_empty()).await;
     let before = sim.model_requests().len();
     let asking = (0..8).map(|_| {

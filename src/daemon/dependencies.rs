@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, CleanUp, Start, UnfinishedRun};
-use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
@@ -20,7 +19,8 @@ use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::shutdown::Shutdown;
 
-/// Reads the configuration again and makes new dependencies of it, or says what is wrong with it.
+/// Reads the configuration again and makes new dependencies from it, or says what is wrong with it. The command line
+/// provides it.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Dependencies, String>> + Send + Sync>;
 
 /// A repository to be watched.
@@ -82,7 +82,7 @@ pub struct Dependencies {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
-    /// How merged worktrees are cleaned up, in the background (I5); `None` = they are not.
+    /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
     pub clean_up: Option<CleanUp>,
     /// Follow-up runs of one pull request; 0 = none.
     pub max_follow_ups: u32,

@@ -198,7 +198,7 @@ async fn run_one(
     }
 }
 
-/// Hands the daemon's stop requests to the run, the weaker first.
+/// Passes the daemon's stop requests on to the run, the weaker one first.
 async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();

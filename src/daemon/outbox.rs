@@ -6,6 +6,7 @@ use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
 use super::state_format::{BackOff, Parked, PendingOutcome};
+use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
 

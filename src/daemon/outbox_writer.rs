@@ -1,8 +1,7 @@
-//! Empties the outbox: what a run's end or a refusal leaves on the issue, written once, and again after a crash until it is there.
+//! Writes the outcome of a run or a refusal to the issue, once, and after a crash again until it is there.
 
 use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
-use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};

@@ -5,6 +5,7 @@
 use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::supervise::UnfinishedRun;
+use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::ErrorKind;
 use crate::issue::cut_off_runs::BegunBy;

@@ -20,17 +20,19 @@ use crate::issue::reference::Asked;
 use crate::lifecycle::extender::Extender;
 use crate::sys::shutdown::Shutdown;
 
-/// Starts a run.
+/// Starts a run. The command line provides it.
 pub type Start = Arc<dyn Fn(StartRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
 
-/// Finalises the killed run of an issue that is not to be gone on with; false = there is none.
+/// Finishes the killed run of an issue that is not continued; false = there is none. The command line provides it.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Approves a proposal of an issue's newest run; gives what is to be told, and whether it was approved.
+/// Approves a proposal of an issue's newest run. Gives the answer for people, and whether it was approved. The command
+/// line provides it.
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Cleans up the worktrees of every repository whose work is merged and whose time is over.
+/// Cleans up the worktrees of every repository whose work is merged and whose retention is over. The command line
+/// provides it.
 pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A run of an earlier daemon that it did not bring to its end.

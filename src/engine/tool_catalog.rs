@@ -92,7 +92,8 @@ impl Kept {
 
 impl ToolCatalogs {
     /// The lists of a session with these tools. `report` is the tool for its report, `None` in a chat. `page_lines` is
-    /// the length of a page that is read back (D77). The protocol tools come after the others.
+    /// the length of a page that is read back (D77). The protocol tools come after the others, and tools that were added
+    /// later come after these.
     pub fn of(
         &self,
         tools: &ToolList,

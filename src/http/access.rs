@@ -1,4 +1,4 @@
-//! Access to the HTTP front: its own host names, pages of other sites, the token, and the login of a browser.
+//! Access to the HTTP front: its own host names, the token, and the login of a browser.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

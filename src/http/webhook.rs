@@ -34,8 +34,8 @@ const WORTH_A_LOOK: [&str; 9] = [
     "push",
 ];
 
-/// Checks the signature over the body as it comes, keeping a bounded part of it, then hints once for each delivery,
-/// for the repository that it names.
+/// Checks the signature over the body as it comes and keeps a limited part of it. Then gives the daemon one hint for
+/// each delivery, for the repository that it names.
 pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
     let Some(secret) = &shared.front.webhook_secret else {
         return failure(StatusCode::NOT_FOUND, "not_configured", "set daemon.webhook_secret to use webhooks");

@@ -669,8 +669,9 @@ async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
         tokio::time::pause();
         for delivery in 0..120 {
             hints.look_at(Some(&names[delivery % names.len()]));
-            tokio::time::advance(Duration::from_millis(500)).await;
+            tokio::time::advance(Duration::from_millis(10)).await;
             at_rest(asked).await;
+            tokio::time::advance(Duration::from_millis(490)).await;
         }
         tokio::time::resume();
         yard.shutdown.request_stop();
