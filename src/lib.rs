@@ -34,6 +34,8 @@ pub mod replay;
 pub mod record;
 // The repository that a run works for: checkout, managed clone, worktrees.
 pub mod repository;
+// An issue: where its text is from, which text counts, and what is told on it.
+pub mod issue;
 // What a program of a run may see: files, processes, network, credentials.
 pub mod sandbox;
 // One issue: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal.

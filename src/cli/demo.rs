@@ -13,8 +13,9 @@ use super::run_command::operator;
 use super::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
+use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline;
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
@@ -221,7 +222,7 @@ async fn site(
 async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Finished {
     step(context, "the daemon's walk: origin → lease → worktree → instance → steps → report → publish\n");
     let request = RunRequest {
-        issue: IssueRef::Number(ISSUE),
+        issue: IssueSource::Number(ISSUE),
         source: ObjectiveSource::Issue,
         principal: operator(&Host::current()),
         permission: None,

@@ -31,9 +31,9 @@ use crate::engine::session_trace::SessionIds;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
-use crate::lifecycle::toolbox;
 use crate::mcp::{CurrentTools, McpServers};
 use crate::repository::resources;
+use crate::repository::tool_servers;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
@@ -132,12 +132,12 @@ impl Service {
         let children = resources::child_environment(&env);
         let policy = resources::policy(&config, &base, children.clone()).await?;
         let redactor = resources::redactor(&config, Vec::new())?;
-        let rest = rest_tools(&config.rest_tools).map_err(|error| refused(toolbox::unfit(&error)))?;
+        let rest = rest_tools(&config.rest_tools).map_err(|error| refused(tool_servers::unfit(&error)))?;
         let models = models(&config, &clock, model);
-        let configs = toolbox::servers(&config)?;
+        let configs = tool_servers::servers(&config)?;
         let servers = McpServers::connect(configs, &base, &children)
             .await
-            .map_err(|error| refused(toolbox::stop_of(&error)))?;
+            .map_err(|error| refused(tool_servers::stop_of(&error)))?;
         let servers = Arc::new(servers);
         let tools = Arc::new(CurrentTools::new(Vec::new(), Arc::clone(&servers), rest));
         let (stop, signal) = StopHandle::new();

@@ -1,4 +1,9 @@
-//! Room 2, lease: the issue is ours, in one file that only one process can hold, with a journal from here on.
+//! Stage lease: the issue is ours, in one file that only one process can hold, with a journal from here on.
+//!
+//! Takes a plan with its origin. Leaves the lease and the first event of the run. After a crash behind it the next run
+//! finds a dead holder, ends that run, and takes its finished visits over.
+
+pub mod recovery;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,19 +11,20 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
+use self::recovery::Predecessor;
 use super::origin::Resolved;
 use super::plan::Plan;
-use super::recovery::{self, Predecessor};
-use super::shown_lease;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
+use crate::domain::origin::Origin;
 use crate::domain::refusal::Refusal;
-use crate::domain::run::RunId;
+use crate::domain::run::{RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
 use crate::engine::session_trace::WITHHELD;
+use crate::issue::shown_lease::{self, Tracked};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
 use crate::repository::resources::RUN_MARK;
@@ -73,7 +79,7 @@ impl Lease {
             held.holder().cloned()
         };
         if let Some(holder) = holder {
-            shown_lease::renew(plan, context, &holder).await;
+            shown_lease::renew(tracked(plan), context, &holder).await;
         }
     }
 }
@@ -86,8 +92,24 @@ pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refus
     }
 }
 
+/// A planned run that holds its lease.
+pub struct Leased {
+    /// What was planned.
+    pub plan: Plan,
+    /// The held lease.
+    pub lease: Lease,
+    /// What is to be said about the origin.
+    pub warnings: Vec<Warning>,
+}
+
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
-pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext) -> Result<Lease, Refusal> {
+pub async fn take(resolved: Resolved, context: &RepositoryContext) -> Result<Leased, Refusal> {
+    let Resolved { plan, origin, warnings } = resolved;
+    let lease = take_for(&plan, origin, context).await?;
+    Ok(Leased { plan, lease, warnings })
+}
+
+async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> Result<Lease, Refusal> {
     let now = context.clock.now();
     let instance = next_instance(plan, now);
     let lasts = plan.budgets.max_wall_time.saturating_add(GRACE);
@@ -121,7 +143,7 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
     let mapping = MappingRecord {
         schema_version: MAPPING_SCHEMA.to_owned(),
         branch: branch_of(&plan.issue.key),
-        origin: resolved.origin.clone(),
+        origin,
         run_id,
         instance: instance.clone(),
         successors,
@@ -144,10 +166,14 @@ pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext)
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
 }
 
+fn tracked(plan: &Plan) -> Tracked<'_> {
+    Tracked { key: &plan.issue.key, number: plan.request.issue.tracked() }
+}
+
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
-async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Held) -> Option<Refusal> {
-    match shown_lease::show(plan, context, held.holder()?).await {
-        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
+    match shown_lease::show(tracked(plan), context, lock.holder()?).await {
+        Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
         Err(error) => Some(error.into()),
     }
 }
