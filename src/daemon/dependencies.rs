@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, CleanUp, Start, UnfinishedRun};
-use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;

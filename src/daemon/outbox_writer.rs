@@ -2,7 +2,6 @@
 
 use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
-use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};

@@ -7,7 +7,7 @@ use super::dependencies::Watched;
 use super::loading::{DaemonFiles, StateError};
 use super::poll::{HEADROOM, asking_label, seen};
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
-use crate::config::config_file::LabelsTable;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, ErrorKind};
 use crate::sys::files;
