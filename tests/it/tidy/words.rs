@@ -13,7 +13,6 @@ const STILL_TO_COME: &[&str] = &[
     "definition",
     "domain",
     "engine",
-    "git",
     "lifecycle",
     "llm",
     "record",
