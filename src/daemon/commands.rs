@@ -15,7 +15,7 @@ use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
-use crate::lifecycle::approval::{self, NewApproval};
+use crate::issue::approval::{self, NewApproval};
 use crate::record::rendering;
 
 /// The commands, for people who wrote another one.

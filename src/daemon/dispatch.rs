@@ -15,11 +15,12 @@ use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::lifecycle::approval::{self, NewApproval, NotApproved};
+use crate::issue::approval::{self, NewApproval, NotApproved};
+use crate::issue::cut_off_runs;
+use crate::issue::reference::IssueSource;
 use crate::lifecycle::lease;
 use crate::lifecycle::pipeline::{self, Finished};
-use crate::lifecycle::recovery;
-use crate::lifecycle::request::{self, IssueRef};
+use crate::lifecycle::request;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::summary_text;
 use crate::repository::clean_up;
@@ -151,8 +152,8 @@ fn told(repository: &RepositoryContext, pruned: &[Pruned]) {
 pub async fn unfinished(repositories: &[RepositoryContext]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
     for repository in repositories {
-        recovery::clear_left(repository).await;
-        let left = recovery::tidy(repository).await.into_iter().map(|left| UnfinishedRun {
+        cut_off_runs::clear_left(repository).await;
+        let left = cut_off_runs::end_dead_runs(repository).await.into_iter().map(|left| UnfinishedRun {
             issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
             begun: left.begun,
         });
@@ -168,7 +169,7 @@ async fn run_one(
     watch: &RunObserver,
 ) -> RunSummary {
     let request = request::RunRequest {
-        issue: IssueRef::Number(number),
+        issue: IssueSource::Number(number),
         source: asked.source,
         principal: asked.principal.clone(),
         permission: Some(asked.permission),

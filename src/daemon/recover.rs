@@ -8,7 +8,7 @@ use super::supervise::UnfinishedRun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::ErrorKind;
-use crate::lifecycle::recovery::Begun;
+use crate::issue::cut_off_runs::BegunBy;
 
 impl Daemon {
     /// Looks at each unfinished run when GitHub gives the state of its issue. If GitHub cannot be asked now, it is
@@ -25,15 +25,15 @@ impl Daemon {
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
-                Ok(fresh) if fresh.issue.open && begun == Begun::WritingLabels => {
+                Ok(fresh) if fresh.issue.open && begun == BegunBy::WritingLabels => {
                     tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
                     watch.recover(fresh);
                 }
-                Ok(fresh) if fresh.issue.open && begun == Begun::Swept => {
+                Ok(fresh) if fresh.issue.open && begun == BegunBy::Swept => {
                     tracing::info!(%issue, "a run of a sweep was cut off; it is gone on with");
                     watch.go_on_sweeping(fresh);
                 }
-                Ok(fresh) if fresh.issue.open && begun == Begun::FollowUp => self.look_anew(&issue),
+                Ok(fresh) if fresh.issue.open && begun == BegunBy::FollowUp => self.look_anew(&issue),
                 Err(error) if !error.is_absent() && error.kind != ErrorKind::Moved => {
                     if self.troubles.again(format!("run of {issue}"), &error.to_string()) {
                         tracing::warn!(%issue, %error, "the issue of a run that was cut off could not be read yet; it is tried again");

@@ -114,7 +114,7 @@ mod tests {
                 actor: Some(actor),
                 permission: ActorPermission::Write,
                 labelled: None,
-                asked: crate::lifecycle::request::Asked {
+                asked: crate::issue::reference::Asked {
                     by: Some("ann".into()),
                     how: crate::domain::event::AskedHow::Label,
                     at: now(),

@@ -14,10 +14,10 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
-use crate::lifecycle::approval::NewApproval;
+use crate::issue::approval::NewApproval;
+use crate::issue::cut_off_runs::BegunBy;
+use crate::issue::reference::Asked;
 use crate::lifecycle::extender::Extender;
-use crate::lifecycle::recovery::Begun;
-use crate::lifecycle::request::Asked;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run. The command line provides it.
@@ -41,7 +41,7 @@ pub struct UnfinishedRun {
     /// Its issue.
     pub issue: IssueRef,
     /// What people want, according to the trigger label.
-    pub begun: Begun,
+    pub begun: BegunBy,
 }
 
 /// A run to be made.

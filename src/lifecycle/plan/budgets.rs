@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::request::RunRequest;
 use crate::config::duration::Span;
 use crate::config::source_format::Source;
 use crate::domain::budget::{BudgetKind, BudgetWishes, Budgets};
@@ -12,6 +11,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
 use crate::github::{FieldValue, IssueSnapshot};
+use crate::lifecycle::request::RunRequest;
 use crate::repository::context::RepositoryContext;
 
 /// Whose issues may raise a budget.

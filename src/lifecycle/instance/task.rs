@@ -1,15 +1,14 @@
 //! The end of every visit's prompt: the issue as fenced data, and the facts of the day (D67).
 
-use super::run::Run;
 use crate::domain::run_output::FailureRecord;
 use crate::domain::untrusted::{FENCE_NOTE, LONGEST_INCOMING, fence, incoming, incoming_line};
-use crate::repository::context::RepositoryContext;
+use crate::lifecycle::run::Run;
 
 /// Longest title shown to a model, in characters.
 pub const LONGEST_TITLE: usize = 500;
 
 /// The text. Nothing in the issue is expanded. Its hidden characters and HTML comments are removed (S-050).
-pub fn text(run: &Run<'_>, context: &RepositoryContext, prior_failures: &[FailureRecord]) -> String {
+pub fn text(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
     let issue = &run.plan.issue;
     let title = incoming_line(&issue.title, LONGEST_TITLE);
     let body = incoming(&issue.body, LONGEST_INCOMING);
@@ -18,14 +17,14 @@ pub fn text(run: &Run<'_>, context: &RepositoryContext, prior_failures: &[Failur
         "---\n{FENCE_NOTE}\n\n{}\n\n{}\n\nFacts:\n- Date: {}\n- Repository: {}, branch {}, made from {} at {}\n",
         fence("issue title", &title),
         fence("issue body", &body),
-        context.clock.now().format("%Y-%m-%d (%A)"),
-        context.repo,
+        run.context.clock.now().format("%Y-%m-%d (%A)"),
+        run.context.repo,
         run.lease.mapping.branch,
         origin.branch,
         origin.commit.short(),
     );
     let commands: Vec<String> =
-        context.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
+        run.context.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
     if !commands.is_empty() {
         text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::request::Asked;
+use super::reference::Asked;
 use crate::domain::event::{AskedHow, TextChange, TextRevision};
 use crate::domain::issue::Issue;
 use crate::domain::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::repository::context::RepositoryContext;
 
 /// Sets title and body to the revision that counts, and says which one it is. If nobody asked on GitHub, the operator
 /// asks now and the present text counts.
-pub async fn settle(
+pub async fn as_asked(
     issue: &mut Issue,
     asked: Option<&Asked>,
     github: &Client,

@@ -4,33 +4,41 @@
 //! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
 //! lease.
 
-use super::plan::Plan;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
 use crate::github::{self, Change, Client, Comment};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
-use crate::sys::holder_format::{Holder, Liveness};
+use crate::sys::holder_format::Holder;
 
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
+
+/// An issue, and its number where it is in the tracker.
+#[derive(Debug, Clone, Copy)]
+pub struct Tracked<'a> {
+    /// Its key.
+    pub key: &'a IssueKey,
+    /// Its number; `None` = it is from a file.
+    pub number: Option<u64>,
+}
 
 /// Shows on the issue that `mine` holds it. Gives another holder, if there is one: another host whose lease has not
 /// expired, or a living process of this host with another checkout. A comment that cannot be written does not stop the
 /// run.
 pub async fn show(
-    plan: &Plan,
+    issue: Tracked<'_>,
     context: &RepositoryContext,
     mine: &Holder,
 ) -> Result<Option<Holder>, github::Error> {
-    let Some((client, number)) = tracked(plan, context) else { return Ok(None) };
-    let marker = rendering::marker(&plan.issue.key);
+    let Some((client, number)) = tracked(issue, context) else { return Ok(None) };
+    let marker = rendering::marker(issue.key);
     let found = client.find_comment(&context.repo, number, &marker).await?;
     if let Some(other) = other_holder(found.as_ref(), context, mine) {
         return Ok(Some(other));
     }
-    let written = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await;
+    let written = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await;
     let (comment, change) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -49,10 +57,10 @@ pub async fn show(
 }
 
 /// Shows the longer time of a lease that is held already.
-pub async fn renew(plan: &Plan, context: &RepositoryContext, mine: &Holder) {
-    let Some((client, number)) = tracked(plan, context) else { return };
-    let marker = rendering::marker(&plan.issue.key);
-    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await {
+pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder) {
+    let Some((client, number)) = tracked(issue, context) else { return };
+    let marker = rendering::marker(issue.key);
+    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
 }
@@ -90,13 +98,13 @@ pub async fn clear(
     Ok(true)
 }
 
-fn tracked<'s>(plan: &Plan, context: &'s RepositoryContext) -> Option<(&'s Client, u64)> {
-    Some((context.github.as_ref()?, plan.request.issue.tracked()?))
+fn tracked<'s>(issue: Tracked<'_>, context: &'s RepositoryContext) -> Option<(&'s Client, u64)> {
+    Some((context.github.as_ref()?, issue.number?))
 }
 
-fn text(plan: &Plan, mine: &Holder) -> String {
+fn text(key: &IssueKey, mine: &Holder) -> String {
     let line = serde_json::to_string(mine).unwrap_or_default();
-    let branch = branch_of(&plan.issue.key);
+    let branch = branch_of(key);
     let since = mine.since.format("%Y-%m-%d %H:%M");
     format!(
         "{BEGIN}{line}{END}\n**agentd is working on this issue.**\n\nSince {since} UTC, on the branch `{branch}`, as `{}`. \
@@ -108,8 +116,7 @@ fn text(plan: &Plan, mine: &Holder) -> String {
 fn other_holder(comment: Option<&Comment>, context: &RepositoryContext, mine: &Holder) -> Option<Holder> {
     let holder = holder_of(&comment?.body)?;
     let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
-    let dead = holder.liveness(&context.host, context.clock.now()) == Liveness::Dead;
-    (!own_process && !dead).then_some(holder)
+    (!own_process && context.state.store().lives(&holder)).then_some(holder)
 }
 
 /// Who a status comment names, if it names anybody.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::run::Run;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::event::Event;
 use crate::domain::exclude::names;
@@ -14,11 +13,11 @@ use crate::domain::report::FinalReport;
 use crate::domain::trace::Item;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
+use crate::lifecycle::run::Run;
 use crate::record::rendering::amount_of_bytes;
 use crate::record::report;
 use crate::record::run_facts;
 use crate::record::summary_text::{counted, plain};
-use crate::repository::context::RepositoryContext;
 use crate::sys::files;
 
 /// Tools that only look, and the one whose files are those of a command.
@@ -37,10 +36,10 @@ pub struct Words {
 
 impl Words {
     /// Reads the calls and reports of this run and of the runs that it continues.
-    pub async fn of(run: &Run<'_>, context: &RepositoryContext) -> Self {
+    pub async fn of(run: &Run<'_>) -> Self {
         let facts = run_facts::with_predecessors(
-            &context.state,
-            &context.repo,
+            &run.context.state,
+            &run.context.repo,
             Arc::unwrap_or_clone(run.journal.facts()),
         )
         .await;
@@ -117,7 +116,6 @@ pub fn kept_on(worktree: &Worktree) -> String {
 /// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.
 pub async fn sort(
     run: &Run<'_>,
-    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<BTreeSet<String>, GitError> {
     let (mut made, mut left) = (BTreeSet::new(), Vec::new());
@@ -127,7 +125,7 @@ pub async fn sort(
         }
         let file = worktree.path().join(&change.path);
         let bytes = file.as_path().symlink_metadata().map_or(0, |meta| meta.len());
-        let special = change.binary || bytes > context.config.commit.max_file;
+        let special = change.binary || bytes > run.context.config.commit.max_file;
         if special && !words.report_names(&change.path) {
             left.push((change.path, bytes));
         } else if !words.opaque {

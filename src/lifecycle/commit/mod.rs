@@ -1,11 +1,18 @@
-//! Keeps the work: one commit of what the flow left in the worktree.
+//! Stage commit: one commit of what the flow left in the worktree.
+//!
+//! Takes a run whose work is over. Leaves its commit on the issue's branch, within the policy, the size caps and the scan
+//! for secrets. After a crash in it the next run finds the commit, or makes it.
+
+pub mod given_up;
+pub mod new_files;
+pub mod review;
 
 use std::collections::BTreeSet;
 
+use self::new_files::Words;
 use super::closure;
-use super::new_files::{self, Words};
-use super::review;
 use super::run::Run;
+use super::stage::{StageError, Worked};
 use crate::domain::event::{Change, Event, FileChange};
 use crate::domain::outgoing::{commit_text, plain_line};
 use crate::domain::stop::{Stop, StopDetail};
@@ -13,39 +20,46 @@ use crate::engine::journal::JournalError;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
-use crate::repository::context::RepositoryContext;
+use crate::record::report;
 
 /// Longest subject line of a commit, in characters.
 const LONGEST_SUBJECT: usize = 72;
 
-/// Commits what the flow left (D13, D66) and says what the branch changes. `Err` inside: git refused; nothing is lost.
-pub async fn commit(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    summary: &str,
-) -> Result<Result<Change, Stop>, JournalError> {
-    let Some(worktree) = run.worktree() else { return Ok(Ok(Change::default())) };
-    let words = Words::of(run, context).await;
-    let made = match new_files::sort(run, context, (worktree, &words)).await {
-        Ok(made) => made,
-        Err(error) => return Ok(Err(not_committed(worktree, &error))),
+/// A run whose work is kept, as far as it can be.
+pub struct Committed<'a> {
+    /// The run.
+    pub worked: Worked<'a>,
+    /// Whether there is a tree of its own to verify and to judge.
+    pub is_done: bool,
+}
+
+/// Commits what the flow left. What may not leave, or what git refuses, ends the run; the edits stay in the worktree.
+pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
+    let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, is_done: false }) };
+    let run = worked.run;
+    let summary = report::summary(&run.journal.facts(), &worked.stop);
+    let refused = match keep(run, &workspace.worktree, &summary).await {
+        Ok(()) => return Ok(Committed { worked, is_done: true }),
+        Err(error) => error.stop()?,
     };
-    match review::of_worktree(run, context, (worktree, &words)).await {
-        Ok(None) => {}
-        Ok(Some(refused)) => return Ok(Err(refused)),
-        Err(error) => return Ok(Err(not_committed(worktree, &error))),
+    let end = run.end_whatever_comes(&worked.stop).unwrap_or_else(|| refused.clone());
+    if end != refused {
+        run.journal.warn("not_committed", refused.message);
     }
-    match committed(run, context, (worktree, &made), summary).await {
-        Ok(event) => {
-            let Event::Committed { change, .. } = &event else {
-                return Err(run.journal.defect("not a commit"));
-            };
-            let change = change.clone();
-            run.journal.record(event)?;
-            Ok(Ok(change))
-        }
-        Err(error) => Ok(Err(not_committed(worktree, &error))),
+    worked.stop = end;
+    Ok(Committed { worked, is_done: false })
+}
+
+/// Makes one commit of the worktree (D13, D66) and records what the branch changes.
+pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> Result<(), StageError> {
+    let failed = |error: GitError| not_committed(worktree, &error);
+    let words = Words::of(run).await;
+    let made = new_files::sort(run, (worktree, &words)).await.map_err(failed)?;
+    if let Some(refused) = review::of_worktree(run, (worktree, &words)).await.map_err(failed)? {
+        return Err(refused.into());
     }
+    let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;
+    Ok(run.journal.record(event)?)
 }
 
 fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
@@ -55,14 +69,13 @@ fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
 
 async fn committed(
     run: &Run<'_>,
-    context: &RepositoryContext,
     (worktree, made): (&Worktree, &BTreeSet<String>),
     summary: &str,
 ) -> Result<Event, GitError> {
-    let commit = worktree.commit_all(&message(run, context, summary), &context.identity().await?).await?;
+    let commit = worktree.commit_all(&message(run, summary), &run.context.identity().await?).await?;
     let base = &run.lease.mapping.origin.commit;
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
-    let tree = context.checkout.tree_of_commit(&head).await?;
+    let tree = run.context.checkout.tree_of_commit(&head).await?;
     let files = worktree.changes(base).await?;
     let commits = worktree.commits(base).await?.len();
     let files = files
@@ -78,9 +91,9 @@ async fn committed(
     Ok(Event::Committed { head, tree, made: commit.is_some(), change })
 }
 
-fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitMessage {
+fn message(run: &Run<'_>, summary: &str) -> CommitMessage {
     let issue = &run.plan.issue;
-    let places = context.host_paths();
+    let places = run.context.host_paths();
     let told = |text: &str| places.told(text).into_owned();
     let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.journal.facts()));
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
@@ -88,7 +101,7 @@ fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitM
     // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
     let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
-    trailers.extend(context.config.commit.trailers.iter().filter_map(|line| {
+    trailers.extend(run.context.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         Some((key.trim().to_owned(), value.trim().to_owned()))
     }));

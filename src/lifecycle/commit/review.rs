@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::new_files::Words;
-use super::run::Run;
 use crate::config::config_file::CommitTable;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -23,8 +22,8 @@ use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
 use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
 use crate::git::worktree::Worktree;
+use crate::lifecycle::run::Run;
 use crate::record::run_facts;
-use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// The tool whose rules speak of changed files, whatever changed them.
@@ -37,7 +36,6 @@ const LONGEST_LIST: usize = 20;
 /// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 pub async fn of_worktree(
     run: &Run<'_>,
-    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<Option<Stop>, GitError> {
     let left_out = worktree.left_out().await?;
@@ -45,12 +43,12 @@ pub async fn of_worktree(
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
     let mut known = vec![run.lease.mapping.origin.commit.clone()];
-    known.extend(context.last_seen(worktree.branch()).await?);
+    known.extend(run.context.last_seen(worktree.branch()).await?);
     let Some(head) = worktree.head().await? else {
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
-    let bringing = bringing(run, context, worktree, ((&head, Some(&tree)), &known)).await?;
-    problems.extend(self::problems(run, context, (worktree, words), &bringing).await?);
+    let bringing = bringing(run, worktree, ((&head, Some(&tree)), &known)).await?;
+    problems.extend(self::problems(run, (worktree, words), &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
             "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
@@ -63,23 +61,19 @@ pub async fn of_worktree(
 
 /// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
 pub async fn of_push(
-    run: &Run<'_>,
-    context: &RepositoryContext,
+    (run, worktree): (&Run<'_>, &Worktree),
     (head, there): (&CommitId, Option<&CommitId>),
 ) -> Result<Option<Stop>, GitError> {
-    let missing = || GitError::Lost("there is no worktree to look at".to_owned());
-    let worktree = run.worktree().ok_or_else(missing)?;
     let known: Vec<CommitId> =
         [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
-    let bringing = bringing(run, context, worktree, ((head, None), &known)).await?;
-    let words = Words::of(run, context).await;
-    let problems = problems(run, context, (worktree, &words), &bringing).await?;
+    let bringing = bringing(run, worktree, ((head, None), &known)).await?;
+    let words = Words::of(run).await;
+    let problems = problems(run, (worktree, &words), &bringing).await?;
     Ok(stop(run, worktree, problems, "pushed"))
 }
 
 async fn bringing(
     run: &Run<'_>,
-    context: &RepositoryContext,
     worktree: &Worktree,
     (what, known): ((&CommitId, Option<&str>), &[CommitId]),
 ) -> Result<Outgoing, GitError> {
@@ -92,7 +86,7 @@ async fn bringing(
         scan.lines(lines).into_iter().map(|(line, rule, certainty)| (line, marked(certainty, rule))).collect()
     });
     // What is over the cap is refused unseen.
-    let most = context.config.commit.max_bytes.saturating_add(LARGEST_FILE);
+    let most = run.context.config.commit.max_bytes.saturating_add(LARGEST_FILE);
     worktree.outgoing(what, known, (most, inspect)).await
 }
 
@@ -107,7 +101,6 @@ struct Problem {
 
 async fn problems(
     run: &Run<'_>,
-    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
     bringing: &Outgoing,
 ) -> Result<Vec<Problem>, GitError> {
@@ -119,7 +112,7 @@ async fn problems(
             of: commit.map(|commit| commit.short().to_owned()),
         });
     };
-    let commit = &context.config.commit;
+    let commit = &run.context.config.commit;
     let allowed = Globs::paths(&commit.secrets_allowed).ok();
     for change in &bringing.changes {
         let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
@@ -141,7 +134,7 @@ async fn problems(
             && change.kind == OutgoingKind::File
             && change.bytes <= LARGEST_FILE
         {
-            for why in context.checkout.refused_submodules(&change.blob).await? {
+            for why in run.context.checkout.refused_submodules(&change.blob).await? {
                 note(told(why));
             }
         }
@@ -168,7 +161,7 @@ async fn problems(
     for why in over_the_caps(&bringing.changes, commit) {
         problem("all changes together", None, why);
     }
-    found.extend(denied(run, context, worktree, &bringing.changes).await?);
+    found.extend(denied(run, worktree, &bringing.changes).await?);
     Ok(found)
 }
 
@@ -208,7 +201,6 @@ fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> 
 /// let the command run. What a person approved in this run is allowed.
 async fn denied(
     run: &Run<'_>,
-    context: &RepositoryContext,
     worktree: &Worktree,
     changes: &[OutgoingChange],
 ) -> Result<Vec<Problem>, GitError> {
@@ -216,8 +208,8 @@ async fn denied(
     let policy = run.plan.policy.clone().in_worktree(root);
     let approved = approved(
         &run_facts::with_predecessors(
-            &context.state,
-            &context.repo,
+            &run.context.state,
+            &run.context.repo,
             Arc::unwrap_or_clone(run.journal.facts()),
         )
         .await,
@@ -227,7 +219,7 @@ async fn denied(
     for change in changes.iter().filter(|change| !approved.contains(&change.path)) {
         for path in asked_about(change) {
             if !verdicts.contains_key(&path) {
-                let verdict = verdict(run, context, &policy, &path).await?;
+                let verdict = verdict(run, &policy, &path).await?;
                 verdicts.insert(path.clone(), verdict);
             }
             if let Some(Some(why)) = verdicts.get(&path) {
@@ -265,17 +257,12 @@ fn asked_about(change: &OutgoingChange) -> Vec<String> {
 }
 
 /// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
-async fn verdict(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    policy: &Policy,
-    path: &str,
-) -> Result<Option<String>, GitError> {
+async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<String>, GitError> {
     let proposal = ProposalContext {
         agent: run.plan.loaded.definition.name.clone(),
         step: String::new(),
         principal: PolicyPrincipal::new(&run.plan.request.principal, run.plan.request.permission),
-        repo: context.repo.to_string(),
+        repo: run.context.repo.to_string(),
         issue: run.plan.issue.key.clone(),
         branch: run.lease.mapping.branch.to_string(),
     };

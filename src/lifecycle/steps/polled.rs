@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use super::run::Run;
 use crate::domain::completion::Completion;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::{ErrorKind, Fetched};
-use crate::repository::context::RepositoryContext;
+use crate::lifecycle::run::Run;
 
 /// How long a look may take; the next visit looks again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,12 +19,13 @@ pub struct Polled {
 
 impl Polled {
     /// Looks at the issue. `Err`: it is closed, so the run ends here. An issue that cannot be read changes nothing.
-    pub async fn look(&mut self, run: &Run<'_>, context: &RepositoryContext) -> Result<(), Stop> {
+    pub async fn look(&mut self, run: &Run<'_>) -> Result<(), Stop> {
         let watches = run.plan.loaded.definition.completion == Completion::ExternalState;
-        let (true, Some(github), Some(number)) = (watches, &context.github, run.tracked_issue()) else {
+        let (true, Some(github), Some(number)) = (watches, &run.context.github, run.tracked_issue()) else {
             return Ok(());
         };
-        match github.patient(PATIENCE).issue_if_changed(&context.repo, number, self.etag.as_deref()).await {
+        match github.patient(PATIENCE).issue_if_changed(&run.context.repo, number, self.etag.as_deref()).await
+        {
             Ok(Fetched::Unchanged) => Ok(()),
             Ok(Fetched::Fresh(issue, etag)) if issue.issue.open => {
                 self.etag = etag;

@@ -1,12 +1,15 @@
-//! The plan: everything that can be refused is refused here, before anything is made.
+//! Stage plan: everything that can be refused is refused here, while nothing has been made.
+//!
+//! Takes a request. Leaves issue, definition, policy, models and budgets, read and checked. Nothing is made in it, so a
+//! crash leaves nothing.
+
+pub mod budgets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::budgets::{self, Effective};
-use super::issue_file;
-use super::issue_text;
-use super::request::{IssueRef, RunRequest};
+use self::budgets::Effective;
+use super::request::RunRequest;
 use crate::config::config_file::Publish;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
@@ -24,20 +27,22 @@ use crate::domain::policy::{
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
+use crate::domain::run_output::Objective;
 use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::StopDetail;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
+use crate::issue::reference::IssueSource;
+use crate::issue::{file as issue_file, text as issue_text};
 use crate::llm::Providers;
 use crate::prompt::template::Values;
-use crate::record::seal;
+use crate::record::{report, seal};
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::repository::resources::{self, blocking};
 use crate::sandbox::egress_proxy;
 use crate::sandbox::run_sandbox;
-use crate::sys::lock;
 use crate::sys::paths::AbsPath;
 
 /// A run that may start: read, checked and frozen (D1).
@@ -79,6 +84,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What the run is to reach.
+    pub fn objective(&self) -> Objective {
+        let tracked = matches!(self.request.issue, IssueSource::Number(_));
+        report::objective(&self.issue, self.request.source, tracked)
+    }
+
     /// The worktree's path for people and records: relative to the main checkout where it is below it.
     pub fn worktree_shown(&self, context: &RepositoryContext) -> String {
         let path = context.worktree_root().join(worktree_of(&self.issue.key));
@@ -271,13 +282,13 @@ async fn issue(
     context: &RepositoryContext,
 ) -> Result<(Issue, Option<IssueSnapshot>, Option<TextRevision>), Refusal> {
     let number = match &request.issue {
-        IssueRef::File(path) => {
+        IssueSource::File(path) => {
             let (path, repo) = (path.clone(), context.repo.clone());
             let issue = blocking(move || issue_file::read(&path, &repo)).await??;
             return Ok((issue, None, None));
         }
-        IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
-        IssueRef::Number(number) => *number,
+        IssueSource::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
+        IssueSource::Number(number) => *number,
     };
     let Some(github) = &context.github else {
         return Err(Refusal::new(StopDetail::ConfigInvalid, "There are no credentials for GitHub.")
@@ -292,7 +303,7 @@ async fn issue(
         )
         .hint("reopen it, or name another issue"));
     }
-    let text = issue_text::settle(&mut snapshot.issue, request.asked.as_ref(), github, context).await?;
+    let text = issue_text::as_asked(&mut snapshot.issue, request.asked.as_ref(), github, context).await?;
     if plain_line(&snapshot.issue.title, 1).is_empty() {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
@@ -306,9 +317,8 @@ async fn issue(
 }
 
 async fn last_mapping(issue: &Issue, context: &RepositoryContext) -> Option<MappingRecord> {
-    let path = context.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
-    let peeked = blocking(move || lock::peek(&path)).await.ok().flatten()?;
-    mapping_of(&peeked.record?)
+    let looked = context.look(context.lease(&issue.key)).await.ok().flatten()?;
+    mapping_of(&looked.record?)
 }
 
 /// Reads the definition of an agent of the repository.
@@ -482,7 +492,7 @@ async fn publish(
 ) -> Result<Publish, Refusal> {
     let wanted = request.publish.unwrap_or(context.repository.publish);
     let has_remote = context.remote.is_some();
-    if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_))
+    if issue.key.number().is_some() && matches!(request.issue, IssueSource::Number(_))
         || request.publish.is_some()
     {
         if !has_remote && wanted != Publish::None {

@@ -1,4 +1,11 @@
-//! Room 4, instance: everything that fixes how the run will behave is put together, hashed and recorded.
+//! Stage instance: everything that fixes how the run will behave is put together, hashed and recorded.
+//!
+//! Takes a run with its worktree. Leaves policy, budgets, sandbox, tools and prompts, ready for the first step. After a
+//! crash in it the next run puts everything together anew; visits that were finished are taken over.
+
+pub mod claim_check;
+pub mod task;
+pub mod toolbox;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +13,14 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use serde_json::Value;
 
+use self::task::LONGEST_TITLE;
+use self::toolbox::Toolbox;
 use super::budget_extension;
-use super::judge;
+use super::lease::recovery::Predecessor;
 use super::plan::Plan;
-use super::recovery::Predecessor;
 use super::run::Run;
-use super::task::{self, LONGEST_TITLE};
-use super::toolbox::Toolbox;
+use super::stage::{Stage, StageError, Worked, Workspace};
+use super::worktree::Prepared;
 use crate::config::source_format::Source;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
@@ -46,7 +54,11 @@ use crate::store::approvals::Approvals;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// A run that is ready to visit its first step.
-pub struct Instance {
+pub struct Instance<'a> {
+    /// The run.
+    pub run: &'a Run<'a>,
+    /// Where it works.
+    pub workspace: Workspace,
     /// What its flow runs on.
     pub plan: FlowPlan,
     /// What its flow works with.
@@ -57,48 +69,43 @@ pub struct Instance {
     pub toolbox: Toolbox,
 }
 
-/// Puts the run together. `Err` inside: the run ends here.
-pub async fn start(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-) -> Result<Result<Instance, Stop>, JournalError> {
-    let plan = run.plan;
-    let Some(worktree) = run.worktree() else {
-        return Err(run.journal.defect("the worktree's room was left without one"));
-    };
-    let root = match WorktreeRoot::open(worktree.path()) {
-        Ok(root) => root,
-        Err(error) => {
-            return Ok(Err(Stop::new(
-                StopDetail::GitError,
-                format!("The worktree cannot be opened: {error}."),
-            )));
+/// Puts the run together.
+pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>, JournalError> {
+    let Prepared { run, worktree } = prepared;
+    let mut workspace = Workspace { worktree, sandbox: None };
+    match put_together(run, &mut workspace).await {
+        Ok((plan, world, finished, toolbox)) => {
+            Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox }))
         }
-    };
-    let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(context));
-    let Begun { inherited, finished, prior_failures } = begin(run, context).await?;
+        Err(error) => Ok(Stage::Over(Worked { run, stop: error.stop()?, workspace: Some(workspace) })),
+    }
+}
+
+/// Everything that an instance has beside its workspace.
+type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox);
+
+async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Together, StageError> {
+    let plan = run.plan;
+    let root = WorktreeRoot::open(workspace.worktree.path()).map_err(|error| {
+        Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
+    })?;
+    let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
+    let Begun { inherited, finished, prior_failures } = begin(run).await?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run)?);
-    let sandbox = match open_sandbox(run, context, worktree).await? {
-        Ok(sandbox) => sandbox,
-        Err(stop) => return Ok(Err(stop)),
-    };
-    let agents = match agent_backend::backends(agent_backend::Workplace {
+    let sandbox = open_sandbox(run, &workspace.worktree).await?;
+    workspace.sandbox = Some(Arc::clone(&sandbox));
+    let worktree = &workspace.worktree;
+    let agents = agent_backend::backends(agent_backend::Workplace {
         executors: &plan.executors,
         run_id: run.lease.run_id,
         journal: &run.journal,
-        context,
+        context: run.context,
         worktree,
         sandbox: &sandbox,
-    }) {
-        Ok(agents) => agents,
-        Err(stop) => return Ok(Err(stop)),
-    };
-    let toolbox = match Toolbox::open(run, context, &root).await {
-        Ok(toolbox) => toolbox,
-        Err(stop) => return Ok(Err(stop)),
-    };
+    })?;
+    let toolbox = Toolbox::open(run, workspace, &root).await?;
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let model = match &context.replay {
+    let model = match &run.context.replay {
         Some(recorded_run) => recorded_run.model(providers),
         None => providers,
     };
@@ -108,51 +115,51 @@ pub async fn start(
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(meter),
-        day_cap: resources::day_cap(&context.config, &context.state),
+        day_cap: resources::day_cap(&run.context.config, &run.context.state),
         stop: run.stop(),
         clock: run.clock,
-        queues: Arc::new(resources::queues(&context.config)),
+        queues: Arc::new(resources::queues(&run.context.config)),
         schemas: ArgumentSchemas::default(),
         tool_catalogs: ToolCatalogs::default(),
-        backoff: backoff(run, context),
+        backoff: backoff(run),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
-        claims: Some(judge::in_turn(run, context, worktree)),
-        redaction: context.redaction_program().map(Arc::new),
-        fault_snapshots: context.config.record.fault_snapshots,
-        longest_inline: context.config.longest_inline(),
+        claims: Some(claim_check::in_turn(run, worktree)),
+        redaction: run.context.redaction_program().map(Arc::new),
+        fault_snapshots: run.context.config.record.fault_snapshots,
+        longest_inline: run.context.config.longest_inline(),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
-        values: with_facts(run, context),
-        task: task::text(run, context, &prior_failures),
+        values: with_facts(run),
+        task: task::text(run, &prior_failures),
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
         tools: toolbox.tools.clone(),
-        verify_commands: context.config.verify.commands.clone(),
-        include_prompt_text: context.config.record.include_prompt_text,
+        verify_commands: run.context.config.verify.commands.clone(),
+        include_prompt_text: run.context.config.record.include_prompt_text,
         scope: Scope {
             principal: PolicyPrincipal::new(&plan.request.principal, plan.request.permission),
-            repo: context.repo.to_string(),
+            repo: run.context.repo.to_string(),
             issue: plan.issue.key.clone(),
             branch: run.lease.mapping.branch.to_string(),
-            worktree: plan.worktree_shown(context),
+            worktree: plan.worktree_shown(run.context),
         },
         workplace: Workplace {
             root,
             agent_folder: plan.loaded.folder.clone(),
-            environment: context.child_environment(),
-            time_limit: context.config.verify.timeout.0,
-            sandbox: run.caged().cloned(),
+            environment: run.context.child_environment(),
+            time_limit: run.context.config.verify.timeout.0,
+            sandbox: workspace.of_commands(run).cloned(),
             upstream: Some(Arc::new(Upstream {
-                base: run_sandbox::base(&run.lease.mapping.origin, context),
+                base: run_sandbox::base(&run.lease.mapping.origin, run.context),
                 sandbox,
             })),
         },
         agents,
         run_id: run.lease.run_id,
     };
-    Ok(Ok(Instance { plan, world, finished, toolbox }))
+    Ok((plan, world, finished, toolbox))
 }
 
 /// What a run begins with.
@@ -166,20 +173,20 @@ pub struct Begun {
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
-pub async fn begin(run: &Run<'_>, context: &RepositoryContext) -> Result<Begun, JournalError> {
+pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     let plan = run.plan;
     let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
-    let prior_failures = prior_failures(run, context).await;
+    let prior_failures = prior_failures(run).await;
     run.journal.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
         policy_versions: plan.policy.versions(),
-        config_sha256: config_hash(context),
+        config_sha256: config_hash(run.context),
         budgets: plan.budgets.clone(),
         inherited,
         metadata: plan.request.metadata.clone(),
-        longest_inline: context.config.longest_inline(),
-        asked: asked(plan, context),
+        longest_inline: run.context.config.longest_inline(),
+        asked: asked(plan, run.context),
         prior_failures: prior_failures.clone(),
     })))?;
     let finished =
@@ -191,35 +198,21 @@ pub async fn begin(run: &Run<'_>, context: &RepositoryContext) -> Result<Begun, 
 }
 
 /// A replay waits for nobody.
-fn backoff(run: &Run<'_>, context: &RepositoryContext) -> Backoff {
+fn backoff(run: &Run<'_>) -> Backoff {
     let session = &run.plan.session;
-    match &context.replay {
+    match &run.context.replay {
         Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
         None => Backoff { first: session.retry_backoff, cap: session.retry_backoff_max },
     }
 }
 
-/// The sandbox of the run's programs, with a record of what holds them.
-async fn open_sandbox(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    worktree: &Worktree,
-) -> Result<Result<Arc<RunSandbox>, Stop>, JournalError> {
-    let needs = Needs {
-        definition: &run.plan.loaded.definition,
-        programs: run.plan.executors.programs(),
-        origin: &run.lease.mapping.origin,
-        worktree,
-    };
-    let sandbox = match RunSandbox::open(needs, &run.journal, context).await {
-        Ok(sandbox) => Arc::new(sandbox),
-        Err(stop) => return Ok(Err(stop)),
-    };
-    run.journal.record(Event::SandboxChosen(
-        sandbox.facts(&run.plan.loaded.definition, run.plan.executors.programs()),
-    ))?;
-    run.has_sandbox(Arc::clone(&sandbox));
-    Ok(Ok(sandbox))
+/// The sandbox of the run's programs, with a record of what it holds them by.
+async fn open_sandbox(run: &Run<'_>, worktree: &Worktree) -> Result<Arc<RunSandbox>, StageError> {
+    let (definition, programs) = (&run.plan.loaded.definition, run.plan.executors.programs());
+    let needs = Needs { definition, programs, origin: &run.lease.mapping.origin, worktree };
+    let sandbox = RunSandbox::open(needs, &run.journal, run.context).await?;
+    run.journal.record(Event::SandboxChosen(sandbox.facts(definition, programs)))?;
+    Ok(Arc::new(sandbox))
 }
 
 /// What no configuration knows of the request.
@@ -263,9 +256,9 @@ fn approvals(context: &RepositoryContext) -> ApprovalBook {
 }
 
 /// The failures of the issue's last run, and those that it had been told of. What cannot be read is left out.
-async fn prior_failures(run: &Run<'_>, context: &RepositoryContext) -> Vec<FailureRecord> {
+async fn prior_failures(run: &Run<'_>) -> Vec<FailureRecord> {
     let Some(last) = &run.plan.lease_record else { return Vec::new() };
-    let dir = context.state.run(&context.repo, last.run_id);
+    let dir = run.context.state.run(&run.context.repo, last.run_id);
     let read = tokio::task::spawn_blocking(move || {
         let result: RunOutput = serde_json::from_slice(&std::fs::read(dir.result()).ok()?).ok()?;
         let facts = run_facts::read(&dir).ok()?;
@@ -277,14 +270,14 @@ async fn prior_failures(run: &Run<'_>, context: &RepositoryContext) -> Vec<Failu
 }
 
 /// The facts of the issue, under their published names (D68).
-fn with_facts(run: &Run<'_>, context: &RepositoryContext) -> Values {
+fn with_facts(run: &Run<'_>) -> Values {
     let issue = &run.plan.issue;
     let mut values = run.plan.values.clone();
     values.set("issue", issue.key.to_string());
     values.set("issue_number", issue.key.to_string());
     values.set("issue_title", incoming_line(&issue.title, LONGEST_TITLE).text);
     values.set("issue_url", issue.url.clone().unwrap_or_default());
-    values.set("repository", context.repo.to_string());
+    values.set("repository", run.context.repo.to_string());
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
     // A step that takes text takes the issue's, fenced like everywhere (S-050).

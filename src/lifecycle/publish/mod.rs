@@ -1,11 +1,14 @@
-//! Room 7, publish: push, pull request, comment, labels. Each effect is planned in the journal, found or created by a
-//! stable key, then noted as done; trying again finds what is there.
+//! Stage publish: push, pull request, closure, comment, labels.
+//!
+//! Takes a judged run. Leaves on GitHub what its end allows, and the final stop reason. Each effect is planned in the
+//! journal, found or created by a stable key, and then noted as done: after a crash the next run finds what is there.
 
 use super::budget_extension;
 use super::closure;
-use super::judge;
-use super::review;
+use super::commit::review;
+use super::judge::{self, Judged};
 use super::run::Run;
+use super::stage::{StageError, Worked, Workspace};
 use crate::config::config_file::Publish;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -14,6 +17,7 @@ use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::engine::journal::JournalError;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, PullSpec};
 use crate::record::rendering::{self, Links};
@@ -31,20 +35,39 @@ enum Reach {
     PullRequest,
 }
 
-/// Publishes what the end of the run allows, and then writes comment and labels. Gives the final stop reason: a refused
-/// push or pull request turns a success into a failure (D33); comment and labels never do (C-10).
-pub async fn publish(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    stop: Stop,
-) -> Result<Stop, crate::engine::journal::JournalError> {
+/// A run whose work is out, as far as its end allows.
+pub struct Published<'a> {
+    worked: Worked<'a>,
+}
+
+impl<'a> Published<'a> {
+    /// The run, with its final stop reason.
+    pub fn into_worked(self) -> Worked<'a> {
+        self.worked
+    }
+}
+
+/// Publishes what the end of the run allows, and then writes comment and labels. A refused push or pull request turns a
+/// success into a failure (D33); comment and labels never do (C-10).
+pub async fn publish<'a>(judged: Judged<'a>) -> Result<Published<'a>, JournalError> {
+    let mut worked = judged.into_worked();
+    worked.stop = publish_all(&worked).await?;
+    Ok(Published { worked })
+}
+
+async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
+    let Worked { run, stop, workspace } = worked;
     let facts = run.journal.facts();
-    let mut links = Links { trigger_label: context.config.github.labels.trigger.clone(), ..Links::default() };
+    let trigger_label = run.context.config.github.labels.trigger.clone();
+    let mut links = Links { trigger_label, ..Links::default() };
     let mut end = stop.clone();
-    let reach = reach(run, &facts, &stop);
+    let reach = reach(run, &facts, stop);
     let mut pushed = reach != Reach::Local;
-    if pushed && let Err(stop) = push(run, context, &facts).await? {
-        end = worse(run, end, stop);
+    if pushed
+        && let Some(workspace) = workspace
+        && let Err(error) = push(run, workspace, &facts).await
+    {
+        end = worse(run, end, error.stop()?);
         pushed = false;
     }
     // A start refused with exit code 4 leaves no trace on GitHub (D31).
@@ -52,20 +75,19 @@ pub async fn publish(
         return Ok(end);
     }
     if reach == Reach::PullRequest && pushed {
-        links.draft_reason = draft_reason(run, &facts, &stop);
+        links.draft_reason = draft_reason(run, &facts, stop);
         links.closes_issue = closure::closes_by_merge(run, &facts);
-        match pull_request(run, context, &stop, &mut links).await? {
-            Ok(()) => {}
-            Err(stop) => end = worse(run, end, stop),
+        if let Err(error) = pull_request(run, stop, &mut links).await {
+            end = worse(run, end, error.stop()?);
         }
     }
     if end.success()
         && let Some(asked) = closure::of(run, &facts, &end)
-        && let Err(stop) = closure::settle(run, context, &facts, &asked).await?
+        && let Err(error) = closure::carry_out(run, &facts, &asked).await
     {
-        end = worse(run, end, stop);
+        end = worse(run, end, error.stop()?);
     }
-    settle_issue(run, context, &end, &links).await?;
+    write_back(run, &end, &links).await?;
     Ok(end)
 }
 
@@ -105,47 +127,45 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
         .map(|claim| format!("the required claim `{claim}` is not verified."))
 }
 
-type Tried<T> = Result<Result<T, Stop>, crate::engine::journal::JournalError>;
-
-async fn push(run: &Run<'_>, context: &RepositoryContext, facts: &RunFacts) -> Tried<()> {
-    let Some(committed) = &facts.committed else { return Ok(Ok(())) };
+async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<(), StageError> {
+    let Some(committed) = &facts.committed else { return Ok(()) };
     run.journal.plan_effect(Effect::Push).await?;
     let branch = &run.lease.mapping.branch;
     let pushed = async {
-        let Some(remote) = context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
-        let there = context.checkout.remote_branch(&remote, branch).await?;
-        if let Some(stop) = review::of_push(run, context, (&committed.head, there.as_ref())).await? {
+        let Some(remote) = run.context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
+        let there = run.context.checkout.remote_branch(&remote, branch).await?;
+        if let Some(stop) =
+            review::of_push((run, &workspace.worktree), (&committed.head, there.as_ref())).await?
+        {
             return Err(Refusal::new(stop.detail, stop.message));
         }
-        Ok::<_, Refusal>(context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
+        Ok::<_, Refusal>(run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
     };
     let outcome = match pushed.await {
         Ok(outcome) => outcome,
         Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
-            return failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message).await;
+            return Err(failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message));
         }
-        Err(refusal) => return failed(run, Effect::Push, StopDetail::GitError, refusal.stop.message).await,
+        Err(refusal) => {
+            return Err(failed(run, Effect::Push, StopDetail::GitError, refusal.stop.message));
+        }
     };
     match outcome {
         PushOutcome::Pushed | PushOutcome::UpToDate => {
             run.journal.effect_done(Effect::Push, committed.head.as_str())?;
-            Ok(Ok(()))
+            Ok(())
         }
         refused => {
-            failed(run, Effect::Push, StopDetail::GitError, format!("The push was refused: {refused}.")).await
+            let message = format!("The push was refused: {refused}.");
+            Err(failed(run, Effect::Push, StopDetail::GitError, message))
         }
     }
 }
 
-async fn pull_request(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    stop: &Stop,
-    links: &mut Links,
-) -> Tried<()> {
-    let Some(github) = &context.github else { return Ok(Ok(())) };
+async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(), StageError> {
+    let Some(github) = &run.context.github else { return Ok(()) };
     let (output, facts) = run.output(stop);
-    let Some(committed) = &facts.committed else { return Ok(Ok(())) };
+    let Some(committed) = &facts.committed else { return Ok(()) };
     run.journal.plan_effect(Effect::PullRequest).await?;
     let body = rendering::pull_request(&output, &facts, links)
         .map_err(|error| run.journal.defect(&error.to_string()))?;
@@ -158,11 +178,11 @@ async fn pull_request(
         body,
         draft: links.draft_reason.is_some(),
     };
-    match github.ensure_pull(&context.repo, &spec).await {
+    match github.ensure_pull(&run.context.repo, &spec).await {
         Ok((pull, _)) => {
             links.pull_request = Some(pull.url.clone());
             run.journal.effect_done(Effect::PullRequest, &pull.url)?;
-            Ok(Ok(()))
+            Ok(())
         }
         // Somebody brought the branch there by hand meanwhile.
         Err(error) if error.kind == ErrorKind::NoCommits => {
@@ -172,31 +192,28 @@ async fn pull_request(
             );
             run.journal.effect_failed(Effect::PullRequest, &text)?;
             run.journal.warn("already_merged", text);
-            Ok(Ok(()))
+            Ok(())
         }
         Err(error) => {
             tracing::warn!(%error, technical = error.technical(), "the pull request could not be settled");
-            failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()).await
+            Err(failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()))
         }
     }
 }
 
-async fn failed<T>(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) -> Tried<T> {
-    run.journal.effect_failed(effect, &message)?;
-    Ok(Err(Stop::new(detail, message)))
+fn failed(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) -> StageError {
+    match run.journal.effect_failed(effect, &message) {
+        Ok(()) => Stop::new(detail, message).into(),
+        Err(error) => error.into(),
+    }
 }
 
 /// The status comment and the labels; best effort (C-10).
-async fn settle_issue(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    stop: &Stop,
-    links: &Links,
-) -> Result<(), crate::engine::journal::JournalError> {
-    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return Ok(()) };
+async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), JournalError> {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return Ok(()) };
     let (output, facts) = run.output(stop);
     run.journal.plan_effect(Effect::Comment).await?;
-    match comment(run, github, context, number, &output, &facts, links).await {
+    match comment(run, github, number, &output, &facts, links).await {
         Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
         Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
     }
@@ -204,7 +221,7 @@ async fn settle_issue(
         let marker = rendering::request_marker(&run.plan.issue.key, "approval");
         let asked = github
             .ensure_comment(
-                &context.repo,
+                &run.context.repo,
                 number,
                 &marker,
                 &run.without_secrets(&rendering::approval_comment(&output, &facts)),
@@ -217,9 +234,9 @@ async fn settle_issue(
             );
         }
     }
-    budget_extension::ask(run, context).await;
+    budget_extension::ask(run).await;
     run.journal.plan_effect(Effect::Labels).await?;
-    match end_labels(github, context, number, stop).await {
+    match end_labels(github, run.context, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
         Err(error) => run.journal.effect_failed(Effect::Labels, &error.to_string())?,
     }
@@ -229,7 +246,6 @@ async fn settle_issue(
 async fn comment(
     run: &Run<'_>,
     github: &github::Client,
-    context: &RepositoryContext,
     number: u64,
     output: &RunOutput,
     facts: &RunFacts,
@@ -238,18 +254,24 @@ async fn comment(
     let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
     let text = run.without_secrets(&text);
     let (comment, _) = github
-        .ensure_comment(&context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
+        .ensure_comment(&run.context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
         .await
         .map_err(|error| error.to_string())?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
 }
 
 /// Sets the label for a working run and removes the labels of the other states (D6).
-pub async fn running_label(run: &Run<'_>, context: &RepositoryContext) {
-    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
+pub async fn running_label(run: &Run<'_>) {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
     let settled = github
-        .ensure_labels(&context.repo, number, current, IssueState::Running, &context.config.github.labels)
+        .ensure_labels(
+            &run.context.repo,
+            number,
+            current,
+            IssueState::Running,
+            &run.context.config.github.labels,
+        )
         .await;
     if let Err(error) = settled {
         tracing::warn!(%error, "the label of a running issue could not be set");
