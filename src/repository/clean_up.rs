@@ -54,9 +54,9 @@ pub async fn clean_up(
         if let Some(why) = reason_to_hold(one, context.clock.now(), age) {
             held.insert(name.clone(), why);
         } else if !dry_run {
-            match take(context, name).await? {
-                Taken::Lease(lease) => leases.push(lease),
-                Taken::Not(error) => {
+            match context.take(context.lease_of(name), "worktrees prune", LASTS).await {
+                Ok(lease) => leases.push(lease),
+                Err(error) => {
                     held.insert(name.clone(), format!("its lease is {error}"));
                 }
             }
@@ -85,23 +85,6 @@ fn reason_to_hold(one: &Known, now: DateTime<Utc>, age: Duration) -> Option<Stri
     let until = began + TimeDelta::from_std(age).unwrap_or(TimeDelta::days(36_500));
     (until > now)
         .then(|| format!("it is kept until {} (worktree.retention)", until.format("%Y-%m-%dT%H:%M:%SZ")))
-}
-
-/// What comes of taking a lease.
-enum Taken {
-    /// It is ours.
-    Lease(Lock),
-    /// It is not, and why.
-    Not(LockError),
-}
-
-async fn take(context: &RepositoryContext, name: &str) -> Result<Taken, Refusal> {
-    let path = context.checkout.lease_file(name).as_path().to_owned();
-    let now = context.clock.now();
-    let holder = Holder::here(&context.host, "worktrees prune", now, now + TimeDelta::minutes(MINUTES));
-    let host = context.host.clone();
-    let taken = blocking(move || Lock::try_acquire(&path, holder, &host, now)).await?;
-    Ok(taken.map_or_else(Taken::Not, Taken::Lease))
 }
 
 /// The present commits of the origin branches. A branch that cannot be fetched proves nothing.
