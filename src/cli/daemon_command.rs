@@ -23,7 +23,6 @@ use crate::daemon::{
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
-use crate::domain::mapping::worktree_of;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
@@ -35,13 +34,10 @@ use crate::record::{finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
-use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
-use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
-use crate::sys::lock;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
@@ -136,7 +132,7 @@ fn daemon_front(
         hosts: context.config()?.daemon.hosts.clone(),
         status: daemon.statuses(),
         progress: daemon.progress(),
-        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
+        state: context.state()?,
         hints: daemon.hints(),
         webhook_secret: secrets.webhook,
         chat,
@@ -146,17 +142,17 @@ fn daemon_front(
 pub(super) fn unopened(error: DaemonError) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
-        DaemonError::File(_) => told.hint("--state-dir names a directory that agentd can write to"),
+        DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
         DaemonError::Busy(_) | DaemonError::State(_) => told,
     }
 }
 
 /// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
-    let files = DaemonFiles::of(context.state_dir()?.as_path());
+    let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = daemon_lives(&files);
-    let others = in_foreground(context, status.as_ref(), &Host::current())?;
+    let others = in_foreground(context, status.as_ref())?;
     if context.output.json() {
         let others: Vec<_> = others
             .iter()
@@ -185,25 +181,26 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
 }
 
 fn daemon_lives(files: &DaemonFiles) -> bool {
-    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
-    holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
+    files.holder().is_some_and(|holder| holder.host == Host::current().name)
+}
+
+fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
+    Ok(DaemonFiles::of(&context.state()?))
 }
 
 /// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
 fn in_foreground(
     context: &Context,
     status: Option<&Status>,
-    host: &Host,
 ) -> Result<Vec<(RepoName, LeaseTaken)>, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let state = context.state()?;
     let runs =
         state.runs(context.global.repo.as_ref()).map_err(|error| CommandError::failed(error.to_string()))?;
     let known = |repo: &RepoName, issue: &IssueKey| {
         let running = status.into_iter().flat_map(|status| &status.running);
         running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
     };
-    let clock = Clock::system();
-    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir, &clock, host)?)));
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir)?)));
     Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
 }
 
@@ -266,9 +263,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         issue.check_host(&site)?;
         let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
-        let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
+        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
         let now = site.clock.now();
-        let files = DaemonFiles::of(context.state_dir()?.as_path());
+        let files = daemon_files(context)?;
         // What a daemon that is gone said last is not so any more.
         let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
         let here = |pid| {
@@ -277,9 +274,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
                 status.pid == pid && status.running.iter().any(is)
             })
         };
-        let holder = lock::peek(path.as_path())
-            .and_then(|record| record.holder)
-            .filter(|holder| holder.liveness(&site.host, now) != Liveness::Dead)
+        let holder = lease
+            .as_ref()
+            .and_then(|lease| lease.holder.as_ref())
             .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
         let around = Surroundings {
             watched: watched(&site).await,
@@ -300,7 +297,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let verdicts = explain(&facts, all, own, daemon);
         let outlook = outlook(&facts, all, own, daemon);
         let code = u8::from(exit_status && outlook.todo().is_some());
-        let last = last_run(&site, path.as_path());
+        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
         if context.output.json() {
             let rules: Vec<_> = verdicts
                 .iter()
@@ -330,8 +327,8 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &RepositoryContext, lease_file: &Path) -> Option<(RunId, Stop)> {
-    let mapping = mapping_of(&lock::peek(lease_file)?.record?)?;
+fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<(RunId, Stop)> {
+    let mapping = mapping_of(recorded?)?;
     let facts = run_facts::read(&site.state.run(&site.repo, mapping.run_id)).ok()?;
     facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
 }
@@ -463,7 +460,7 @@ async fn parts_of(
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
-        state_dir: context.state_dir()?.as_path().to_owned(),
+        state: context.state()?,
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),

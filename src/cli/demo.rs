@@ -20,6 +20,7 @@ use crate::lifecycle::run_observer::RunObserver;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
 use crate::sim::{Scenario, SimOptions, Simulator};
+use crate::store::run_dir::StateDir;
 use crate::sys::files;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -209,7 +210,7 @@ async fn site(
         config: Arc::new(config),
         base: &absolute(checkout.clone())?,
         repo: None,
-        state: &absolute(folder.state())?,
+        state: &StateDir::new(folder.state()),
         needs_github: true,
         github: None,
         env: &env,

@@ -15,6 +15,7 @@ use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::Client;
+use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::shutdown::Shutdown;
@@ -63,7 +64,7 @@ pub struct Dependencies {
     /// Time from one poll to the next.
     pub poll_interval: Duration,
     /// The state directory.
-    pub state_dir: PathBuf,
+    pub state: StateDir,
     /// Time.
     pub clock: Clock,
     /// This process.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -28,9 +28,7 @@ use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Fetched};
-use crate::sys::files::FileError;
-use crate::sys::holder_format::Holder;
-use crate::sys::lock::{Lock, LockError};
+use crate::store::port::{Held, NotTaken, StoreError};
 use crate::sys::memory;
 
 /// Repositories polled at the same time.
@@ -50,9 +48,9 @@ pub enum DaemonError {
         "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
     )]
     Busy(String),
-    /// The lock cannot be used.
+    /// The lease cannot be taken.
     #[error(transparent)]
-    File(#[from] FileError),
+    Store(#[from] StoreError),
     /// The state cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -94,7 +92,7 @@ pub struct Daemon {
     /// Hinted when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
-    lock: Option<Lock>,
+    lease: Option<Box<dyn Held>>,
 }
 
 async fn until(time: Option<Instant>) {
@@ -128,27 +126,23 @@ impl std::fmt::Debug for Daemon {
 impl Daemon {
     /// Takes the state directory for itself and reads what an earlier daemon left.
     pub fn open(deps: Dependencies) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&deps.state_dir);
-        files.create()?;
-        let now = deps.clock.now();
-        let holder = Holder::here(&deps.host, "daemon", now, now + TimeDelta::minutes(10));
-        let lock =
-            Lock::try_acquire(&files.lock(), holder, &deps.host, now).map_err(|error| match error {
-                LockError::Busy(holder) => DaemonError::Busy(
-                    holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
-                ),
-                LockError::File(error) => error.into(),
-            })?;
-        Self::with(deps, files, Some(lock))
+        let files = DaemonFiles::of(&deps.state);
+        let lease = files.take().map_err(|error| match error {
+            NotTaken::Busy(holder) => DaemonError::Busy(
+                holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
+            ),
+            NotTaken::Store(error) => error.into(),
+        })?;
+        Self::with(deps, files, Some(lease))
     }
 
     /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
     pub(super) fn beside(deps: Dependencies) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&deps.state_dir);
+        let files = DaemonFiles::of(&deps.state);
         Self::with(deps, files, None)
     }
 
-    fn with(deps: Dependencies, files: DaemonFiles, lock: Option<Lock>) -> Result<Self, DaemonError> {
+    fn with(deps: Dependencies, files: DaemonFiles, lease: Option<Box<dyn Held>>) -> Result<Self, DaemonError> {
         let saved = files.load()?;
         let watches = deps.repositories.iter().map(|watched| {
             let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
@@ -170,7 +164,7 @@ impl Daemon {
             saved,
             hints: Arc::default(),
             over: Arc::default(),
-            lock,
+            lease,
             deps,
         })
     }
@@ -429,7 +423,7 @@ impl Daemon {
         let frame = Frame {
             labels: &self.deps.labels,
             min_permission: self.deps.min_permission,
-            state_dir: &self.deps.state_dir,
+            state_dir: self.deps.state.path(),
             now: self.deps.clock.now(),
         };
         let issues = self.supervisor.issues();
@@ -544,7 +538,7 @@ impl Daemon {
     pub(super) fn save(&mut self) {
         let status = Arc::new(self.status());
         self.published.send_replace(Some(Arc::clone(&status)));
-        if self.lock.is_none() {
+        if self.lease.is_none() {
             return;
         }
         let mut state = DaemonState::default();

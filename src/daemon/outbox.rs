@@ -82,8 +82,8 @@ impl Daemon {
         if summary.run_id.is_none() || summary.labels_written || !wrote_nothing {
             return false;
         }
-        let state_dir = self.deps.state_dir.clone();
-        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(&state_dir));
+        let state = self.deps.state.clone();
+        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(state.path()));
         disk.is_some_and(|(free, needs)| free < needs)
     }
 

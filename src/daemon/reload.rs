@@ -101,7 +101,7 @@ impl Daemon {
             }
         }
         self.deps.shutdown = old.shutdown;
-        self.deps.state_dir = old.state_dir;
+        self.deps.state = old.state;
         self.deps.listen = old.listen;
         self.deps.reload = old.reload;
         self.deps.open_again = old.open_again;

@@ -108,7 +108,7 @@ pub enum GatherError {
     /// GitHub.
     #[error(transparent)]
     Github(#[from] Error),
-    /// The daemon's files.
+    /// What the daemon keeps.
     #[error(transparent)]
     State(#[from] StateError),
 }

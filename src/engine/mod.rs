@@ -4,7 +4,7 @@
 pub mod model;
 pub mod tool;
 pub mod tool_schema;
-pub mod journal;
+pub use crate::store::journal;
 pub mod tool_list;
 // What a run shares: time, stop, budgets, queues.
 pub mod clock;

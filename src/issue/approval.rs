@@ -8,7 +8,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
-use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
 use crate::domain::trace::SuspendedProposal;
 use crate::record::run_facts;
@@ -16,9 +15,8 @@ use crate::record::summary_text;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::store::approvals::Approvals;
+use crate::store::port::StoreError;
 use crate::store::run_dir::{RunDir, StateDir};
-use crate::sys::files::FileError;
-use crate::sys::lock;
 
 /// How long an approval holds that says nothing else.
 pub const HOLDS: Duration = Duration::from_secs(24 * 3600);
@@ -65,7 +63,7 @@ pub enum NotApproved {
     Unreadable(String),
     /// It cannot be kept.
     #[error(transparent)]
-    File(#[from] FileError),
+    Store(#[from] StoreError),
 }
 
 impl NotApproved {
@@ -140,10 +138,11 @@ pub async fn grant_of_issue(
     approval: NewApproval,
     context: &RepositoryContext,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let lease_file = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let lease = context.lease(key);
     let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
-        let last = lock::peek(&lease_file).and_then(|content| content.record).as_ref().and_then(mapping_of);
+        let last =
+            state.store().look(&lease).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
         let facts = run_facts::read(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
         grant(&state, &dir, &facts, &approval, now)

@@ -10,7 +10,7 @@ use crate::domain::run::RunId;
 use crate::github::{self, Change, Client, Comment};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
-use crate::sys::holder_format::{Holder, Liveness};
+use crate::sys::holder_format::Holder;
 
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
@@ -116,8 +116,7 @@ fn text(key: &IssueKey, mine: &Holder) -> String {
 fn other_holder(comment: Option<&Comment>, context: &RepositoryContext, mine: &Holder) -> Option<Holder> {
     let holder = holder_of(&comment?.body)?;
     let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
-    let dead = holder.liveness(&context.host, context.clock.now()) == Liveness::Dead;
-    (!own_process && !dead).then_some(holder)
+    (!own_process && context.state.store().lives(&holder)).then_some(holder)
 }
 
 /// Who a status comment names, if it names anybody.

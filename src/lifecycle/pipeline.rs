@@ -68,7 +68,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
             never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
         };
-        stop_request::forget(lease.journal.dir());
+        stop_request::forget(lease.journal.dir()).await;
         let written_back = run.journal.facts().outcome(Effect::Labels).is_some();
         Finished { output, refusal: None, written_back }
     }

@@ -59,8 +59,8 @@ impl Journal for LoggedJournal {
         self.inner.keep(path, bytes)
     }
 
-    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
-        self.inner.kept(path)
+    fn kept<'a>(&'a self, artifact: &'a Artifact) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
+        self.inner.kept(artifact)
     }
 }
 

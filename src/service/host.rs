@@ -47,7 +47,7 @@ pub struct Setup {
     /// Where relative paths start and stdio servers run.
     pub base: AbsPath,
     /// The state directory; records of conversations are kept below it, by user.
-    pub state: AbsPath,
+    pub state: StateDir,
     /// What children may inherit is taken from here.
     pub env: Env,
     /// Wall time.
@@ -79,6 +79,7 @@ impl Setup {
         let config = Arc::new(Config::load(request)?);
         let state = env.state_dir(None).ok_or_else(|| invalid("There is no state directory.".to_owned()))?;
         let state = AbsPath::new(state).map_err(|error| invalid(error.to_string()))?;
+        let state = StateDir::new(state.as_path().to_owned());
         Ok(Self { config, base, state, env, clock: Clock::system(), model: None })
     }
 }
@@ -139,7 +140,6 @@ impl Service {
             .map_err(|error| refused(tool_servers::stop_of(&error)))?;
         let servers = Arc::new(servers);
         let tools = Arc::new(CurrentTools::new(Vec::new(), Arc::clone(&servers), rest));
-        let state = StateDir::new(state.as_path().to_owned());
         let (stop, signal) = StopHandle::new();
         Ok(Self {
             redactor: Arc::new(redactor),
@@ -202,12 +202,11 @@ impl Service {
     /// Opens the record of one conversation or call of a user. It cannot reach another user's (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
-        let path =
-            self.state.path().join("users").join(user.id.to_string()).join("runs").join(run.to_string());
-        let unopened = |message: String| JournalError { path: path.display().to_string(), message };
+        let folder = self.state.path().join("users").join(user.id.to_string()).join("runs");
+        let unopened = |message: String| JournalError { path: folder.display().to_string(), message };
         // A run directory names a repository; a conversation has none.
         let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;
-        let dir = RunDir { repo, run_id: run, path: path.clone() };
+        let dir = self.state.run_in(&folder, &repo, run);
         let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
         let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
         let file = opened.map_err(|panic| unopened(panic.to_string()))??;

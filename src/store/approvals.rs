@@ -1,74 +1,76 @@
-//! Where grants wait for their proposal. Each one is a file. Removing the file takes the grant, so that only one
-//! process can use it.
+//! Where approvals wait for their proposal: one cell each, taken by emptying it, so that only one process can use it.
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::port::{Cell, Change, Committed, Revision, Store, StoreError};
 use super::run_dir::StateDir;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
 use crate::domain::name::RepoName;
-use crate::sys::files::{self, FileError};
 
-/// The grants of one repository.
+/// The approvals of one repository.
 #[derive(Debug, Clone)]
 pub struct Approvals {
-    folder: PathBuf,
+    store: Arc<dyn Store>,
+    repo: RepoName,
 }
 
 impl Approvals {
     /// Makes nothing yet.
     pub fn new(state: &StateDir, repo: &RepoName) -> Self {
-        Self { folder: state.repo(repo).join("approvals") }
+        Self { store: Arc::clone(state.store()), repo: repo.clone() }
     }
 
-    /// Keeps a grant; one for the same proposal is replaced. Blocks.
-    pub fn put(&self, grant: &Approval) -> Result<(), FileError> {
-        files::create_private_dir(&self.folder)?;
-        let json = serde_json::to_vec_pretty(grant).unwrap_or_default();
-        files::write_private(&self.file(&grant.proposal_hash), &json)
+    /// Keeps an approval; one for the same proposal is replaced. Blocks.
+    pub fn put(&self, approval: &Approval) -> Result<(), StoreError> {
+        self.store.put(&self.cell(&approval.proposal_hash), Some(&text(approval)))
     }
 
-    /// The grant for a proposal, still there. Blocks.
-    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
-        read(&self.file(proposal_hash))
-    }
-
-    /// Takes the grant for a proposal of `principal`, if one holds now. From here on it is used. An expired one is
-    /// deleted; another principal's stays. Blocks.
+    /// Takes the approval for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
+    /// thrown away; someone else's stays. Blocks.
     pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
-        let path = self.file(proposal_hash);
-        let grant = read(&path)?;
-        if !grant.holds(principal, now) {
-            if now >= grant.expires_at {
-                let _gone = files::remove_file(&path);
-            }
+        let (after, value) = self.store.get(&self.cell(proposal_hash)).ok()?;
+        let approval = read(value)?;
+        let holds = approval.holds(principal, now);
+        if !holds && now < approval.expires_at {
             return None;
         }
-        // Whoever removes it has it.
-        match files::remove_file(&path) {
-            Ok(true) => Some(grant),
-            _ => None,
-        }
+        // Whoever empties it has it.
+        let emptied = self.change(proposal_hash, after, None);
+        (holds && matches!(emptied, Ok(Committed::Done))).then_some(approval)
     }
 
-    /// Keeps a grant that was taken and not used, unless there is a newer one. Blocks.
-    pub fn give_back(&self, grant: &Approval) -> Result<(), FileError> {
-        match self.find(&grant.proposal_hash) {
-            Some(_) => Ok(()),
-            None => self.put(grant),
+    /// Keeps an approval that was taken and not used, unless there is a newer one. Blocks.
+    pub fn give_back(&self, approval: &Approval) -> Result<(), StoreError> {
+        let (after, value) = self.store.get(&self.cell(&approval.proposal_hash))?;
+        if read(value).is_some() {
+            return Ok(());
         }
+        // Overtaken: a newer one came this moment.
+        self.change(&approval.proposal_hash, after, Some(text(approval))).map(|_| ())
     }
 
-    fn file(&self, proposal_hash: &str) -> PathBuf {
-        // A hash is hexadecimal; anything else names no file of ours.
-        let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
-        self.folder.join(format!("{name}.json"))
+    fn change(
+        &self,
+        proposal_hash: &str,
+        after: Revision,
+        value: Option<String>,
+    ) -> Result<Committed, StoreError> {
+        self.store.commit(&[Change { cell: self.cell(proposal_hash), after, value }])
+    }
+
+    fn cell(&self, proposal_hash: &str) -> Cell {
+        Cell::Approval { repo: self.repo.clone(), proposal_hash: proposal_hash.to_owned() }
     }
 }
 
-fn read(path: &Path) -> Option<Approval> {
-    let grant: Approval = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (grant.schema_version == APPROVAL_SCHEMA).then_some(grant)
+fn text(approval: &Approval) -> String {
+    serde_json::to_string_pretty(approval).unwrap_or_default()
+}
+
+fn read(value: Option<String>) -> Option<Approval> {
+    let approval: Approval = serde_json::from_str(&value?).ok()?;
+    (approval.schema_version == APPROVAL_SCHEMA).then_some(approval)
 }

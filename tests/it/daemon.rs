@@ -114,7 +114,7 @@ impl Yard {
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
-            state_dir: self.home.path().to_owned(),
+            state: agentd::store::run_dir::StateDir::new(self.home.path().to_owned()),
             clock: self.clock.clone(),
             host: Host::current(),
             shutdown: self.shutdown.clone(),
@@ -155,7 +155,7 @@ impl Yard {
             holder: None,
             now: self.clock.now(),
         };
-        let files = DaemonFiles::of(self.home.path());
+        let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(self.home.path().to_owned()));
         let facts = gather(&self.client(), &files, number, around).await.unwrap();
         explain(&facts, (0, 4), (0, 2), Presence::Works)
     }
@@ -310,7 +310,7 @@ async fn i50_a_failed_poll_is_not_an_empty_list_and_starts_and_stops_nothing() {
     let daemon = Daemon::open(yard.parts(walk)).unwrap();
     let failed = Mutex::new(false);
     let done = || {
-        let files = DaemonFiles::of(yard.home.path());
+        let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(yard.home.path().to_owned()));
         let status = files.load_status().unwrap();
         let failing = status.is_some_and(|status| status.repositories[0].error.is_some());
         *failed.lock().unwrap() |= failing;

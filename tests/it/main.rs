@@ -25,6 +25,7 @@ mod policy_decisions;
 mod session;
 mod sim;
 mod schemas;
+mod store_contract;
 mod tidy;
 mod cli;
 mod clauses;

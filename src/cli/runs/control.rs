@@ -184,7 +184,7 @@ pub(super) fn approve(
     let granted = approval::grant(&super::state_dir(context)?, dir, &facts, &approval, Clock::system().now());
     let (grant, proposal) = granted.map_err(|refused| {
         let error = match &refused {
-            NotApproved::File(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
+            NotApproved::Store(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
             _ => CommandError::invalid(refused.to_string()),
         };
         refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))

@@ -64,7 +64,7 @@ pub(super) fn replay(
     let place = |name: &str| {
         AbsPath::new(scratch.path().join(name)).map_err(|error| CommandError::failed(error.to_string()))
     };
-    let (root, state) = (place("repository")?, place("state")?);
+    let (root, state) = (place("repository")?, StateDir::new(scratch.path().join("state")));
     files::create_private_dir(root.as_path()).map_err(|error| CommandError::failed(error.to_string()))?;
     let request = RunRequest {
         issue: IssueSource::Recorded(Box::new(lease.issue.clone())),
@@ -118,8 +118,7 @@ pub(super) fn replay(
             None => Ok(walked.output),
         }
     })??;
-    let replayed =
-        StateDir::new(state.as_path().to_owned()).run(&dir.repo, crate::domain::run::RunId(ended.run_id));
+    let replayed = state.run(&dir.repo, crate::domain::run::RunId(ended.run_id));
     let replayed = (read::<RunRecord>(&replayed.record())?, ended);
     tell(context, &recorded, &replayed, &recording)
 }

@@ -27,16 +27,15 @@ use crate::engine::session_trace::WITHHELD;
 use crate::issue::shown_lease::{self, Tracked};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
-use crate::repository::resources::{RUN_MARK, blocking};
+use crate::repository::resources::RUN_MARK;
 use crate::store::journal_file::FileJournal;
-use crate::sys::holder_format::Holder;
-use crate::sys::lock::{self, Lock, LockError};
+use crate::store::port::{Held, NotTaken};
 use crate::sys::process;
 
 /// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
 const MOST_SUCCESSORS: u32 = 2;
 /// How long after the run's own deadline the lease counts for hosts that cannot ask this kernel.
-const GRACE_MINUTES: i64 = 5;
+const GRACE: Duration = Duration::from_secs(5 * 60);
 
 /// A held lease. Dropping it gives it back.
 pub struct Lease {
@@ -52,13 +51,13 @@ pub struct Lease {
     pub predecessor: Option<Predecessor>,
     /// Set if the predecessors were killed too often (D37). This run visits no step and keeps what they left.
     pub given_up: Option<Stop>,
-    lock: Mutex<Lock>,
+    held: Mutex<Box<dyn Held>>,
 }
 
 impl Lease {
     /// Gives the lease back; the mapping stays in its file.
     pub fn release(self) {
-        if let Err(error) = self.lock.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
+        if let Err(error) = self.held.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
     }
@@ -66,18 +65,18 @@ impl Lease {
     /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
     /// anew.
     pub fn give_up(&self) {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        given_up(&mut lock, &self.mapping);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up(&mut **held, &self.mapping);
     }
 
     /// Extends the lease from now on, for hosts that cannot see whether this process lives.
     pub async fn hold(&self, plan: &Plan, context: &RepositoryContext, wall: Duration) {
         let holder = {
-            let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = lock.renew(expiry(context.clock.now(), wall)) {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = held.renew(wall.saturating_add(GRACE)) {
                 tracing::warn!(%error, "the lease could not be made longer");
             }
-            lock.holder().cloned()
+            held.holder().cloned()
         };
         if let Some(holder) = holder {
             shown_lease::renew(tracked(plan), context, &holder).await;
@@ -85,16 +84,10 @@ impl Lease {
     }
 }
 
-fn expiry(now: DateTime<Utc>, wall: Duration) -> DateTime<Utc> {
-    now + TimeDelta::from_std(wall).unwrap_or(TimeDelta::days(365)) + TimeDelta::minutes(GRACE_MINUTES)
-}
-
 /// Refuses an issue that somebody works on, before anything is made.
 pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
-    let path = context.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
-    let (host, now) = (context.host.clone(), context.clock.now());
-    match blocking(move || lock::holder(&path, &host, now)).await? {
-        Some(holder) => Err(busy(LockError::Busy(Some(Box::new(holder))), plan)),
+    match context.look(context.lease(&plan.issue.key)).await?.and_then(|lease| lease.holder) {
+        Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
         None => Ok(()),
     }
 }
@@ -119,19 +112,12 @@ pub async fn take(resolved: Resolved, context: &RepositoryContext) -> Result<Lea
 async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> Result<Lease, Refusal> {
     let now = context.clock.now();
     let instance = next_instance(plan, now);
-    let path = context.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
-    let holder = Holder::here(&context.host, instance.as_str(), now, expiry(now, plan.budgets.max_wall_time));
-    let host = context.host.clone();
-    let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
-    let mut lock = match locked {
-        Ok(Ok(lock)) => lock,
-        Ok(Err(error)) => return Err(busy(error, plan)),
-        Err(panic) => {
-            return Err(Refusal::new(StopDetail::Internal, "The lease could not be taken.")
-                .technical(panic.to_string()));
-        }
+    let lasts = plan.budgets.max_wall_time.saturating_add(GRACE);
+    let mut held = match context.take(context.lease(&plan.issue.key), instance.as_str(), lasts).await {
+        Ok(held) => held,
+        Err(error) => return Err(busy(error, plan)),
     };
-    let last = lock.record().and_then(mapping_of);
+    let last = held.record().and_then(mapping_of);
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;
     let predecessor = match (resumed, &last) {
@@ -165,8 +151,8 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
     // Written last before there is a run. Otherwise a refused start would look like a working one.
-    if let Some(refusal) = held_elsewhere(plan, context, &lock).await {
-        if let Err(error) = lock.release() {
+    if let Some(refusal) = held_elsewhere(plan, context, &*held).await {
+        if let Err(error) = held.release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
         return Err(refusal);
@@ -174,10 +160,10 @@ async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> R
     let journal = open_journal(plan, context, &mapping, predecessor.as_ref()).await?;
     // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
-    lock.set_record(record).map_err(|error| {
+    held.set_record(record).map_err(|error| {
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
     })?;
-    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, lock: Mutex::new(lock) })
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
 }
 
 fn tracked(plan: &Plan) -> Tracked<'_> {
@@ -185,9 +171,9 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
 }
 
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
-async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
-    match shown_lease::show(tracked(plan), context, lock.holder()?).await {
-        Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Held) -> Option<Refusal> {
+    match shown_lease::show(tracked(plan), context, held.holder()?).await {
+        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
         Err(error) => Some(error.into()),
     }
 }
@@ -228,24 +214,20 @@ async fn resumable(
 /// closed, or its label was removed meanwhile. False = there is no such run, or somebody holds the lease.
 pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
     let now = context.clock.now();
-    let path = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
     let instance = InstanceId::new(key, now);
-    let holder = Holder::here(&context.host, instance.as_str(), now, now + TimeDelta::minutes(GRACE_MINUTES));
-    let host = context.host.clone();
-    let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
-    let Ok(Ok(mut lock)) = locked else { return false };
-    let Some(last) = lock.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
+    let Ok(mut held) = context.take(context.lease(key), instance.as_str(), GRACE).await else { return false };
+    let Some(last) = held.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
     if recovery::predecessor(context, last.run_id, true).await.is_none() {
         return false;
     }
-    given_up(&mut lock, &last);
+    given_up(&mut *held, &last);
     true
 }
 
 /// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
-fn given_up(lock: &mut Lock, last: &MappingRecord) {
+fn given_up(held: &mut dyn Held, last: &MappingRecord) {
     let record = MappingRecord { given_up: true, ..last.clone() };
-    if let Err(error) = lock.set_record(serde_json::to_value(&record).unwrap_or_default()) {
+    if let Err(error) = held.set_record(serde_json::to_value(&record).unwrap_or_default()) {
         tracing::warn!(%error, "that a run is given up could not be written into its lease");
     }
 }
@@ -335,9 +317,9 @@ fn next_instance(plan: &Plan, now: DateTime<Utc>) -> InstanceId {
     }
 }
 
-fn busy(error: LockError, plan: &Plan) -> Refusal {
+fn busy(error: NotTaken, plan: &Plan) -> Refusal {
     match error {
-        LockError::Busy(holder) => {
+        NotTaken::Busy(holder) => {
             let who = holder.map_or_else(
                 || "a process that has not yet said who it is".to_owned(),
                 |holder| holder.to_string(),
@@ -348,7 +330,7 @@ fn busy(error: LockError, plan: &Plan) -> Refusal {
             )
             .hint("wait for it, or stop it: agentd runs stop latest")
         }
-        LockError::File(error) => {
+        NotTaken::Store(error) => {
             Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}."))
         }
     }

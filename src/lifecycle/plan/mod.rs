@@ -43,7 +43,6 @@ use crate::repository::mapping_format::{MappingRecord, mapping_of};
 use crate::repository::resources::{self, blocking};
 use crate::sandbox::egress_proxy;
 use crate::sandbox::run_sandbox;
-use crate::sys::lock;
 use crate::sys::paths::AbsPath;
 
 /// A run that may start: read, checked and frozen (D1).
@@ -318,9 +317,8 @@ async fn issue(
 }
 
 async fn last_mapping(issue: &Issue, context: &RepositoryContext) -> Option<MappingRecord> {
-    let path = context.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
-    let peeked = blocking(move || lock::peek(&path)).await.ok().flatten()?;
-    mapping_of(&peeked.record?)
+    let looked = context.look(context.lease(&issue.key)).await.ok().flatten()?;
+    mapping_of(&looked.record?)
 }
 
 /// Reads the definition of an agent of the repository.

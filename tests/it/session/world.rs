@@ -285,3 +285,9 @@ impl World {
         ran
     }
 }
+
+/// A cap on a day's money, kept in a state directory.
+pub fn day_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> DayCap {
+    let state = agentd::store::run_dir::StateDir::new(state.to_owned());
+    DayCap::new(Arc::clone(state.store()), cap)
+}

@@ -2,6 +2,7 @@
 
 use futures::future::BoxFuture;
 
+use super::port::StoreError;
 use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
 
@@ -24,8 +25,8 @@ pub trait Journal: Send + Sync {
     /// durable with the next flush, like the events that name them.
     fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>>;
 
-    /// Reads back what this run kept under `path`.
-    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>>;
+    /// Reads back what this run kept.
+    fn kept<'a>(&'a self, artifact: &'a Artifact) -> BoxFuture<'a, Result<Vec<u8>, JournalError>>;
 }
 
 /// The record cannot be written; the run ends with `output_write_failed`.
@@ -36,4 +37,13 @@ pub struct JournalError {
     pub path: String,
     /// The system's words.
     pub message: String,
+}
+
+impl From<StoreError> for JournalError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Failed { place, words, .. } => Self { path: place, message: words },
+            StoreError::Locked { ref place } => Self { path: place.clone(), message: error.to_string() },
+        }
+    }
 }
