@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::Global;
 use super::error::CommandError;
+use super::global::Global;
+use super::issue_arg::IssueArg;
 use super::logging;
 use super::output::Output;
+use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Env, Flag, Request};
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
@@ -32,6 +34,22 @@ impl Context {
         let state = env.state_dir(global.state_dir.as_deref());
         let in_clone = state.is_some_and(|state| is_below(&base, &state.join("repos")));
         Self { env, global, output, base, in_clone }
+    }
+
+    /// The invocation with the repository that an issue's name says.
+    pub fn for_issue(&self, issue: &IssueArg) -> Result<Self, CommandError> {
+        let mut context = self.clone();
+        match (&issue.repo, &context.global.repo) {
+            (Some(named), Some(flag)) if named != flag => {
+                let what = format!("the issue is one of {named}, and --repo says {flag}");
+                return Err(
+                    CommandError::invalid(what).hint("leave --repo out, or name the issue by its number")
+                );
+            }
+            (Some(named), _) => context.global.repo = Some(named.clone()),
+            (None, _) => {}
+        }
+        Ok(context)
     }
 
     /// Refuses a `--config` that names no file, also for commands that read no configuration: what is named is meant.
@@ -107,6 +125,11 @@ impl Context {
                 .hint("pass --state-dir DIR")
         })?;
         AbsPath::new(dir).map_err(|error| CommandError::invalid(error.to_string()))
+    }
+
+    /// How much of a run its progress tells.
+    pub fn detail(&self) -> Detail {
+        if self.global.verbose > 0 { Detail::Words } else { Detail::Calls }
     }
 
     /// Runs the asynchronous part of a command to its end.

@@ -232,7 +232,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         catches_up: false,
         dry_run: false,
     };
-    let view = progress::View::new(context.output, false);
+    let view = progress::View::new(context.output, false, context.detail());
     let watch = Watch::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)

@@ -10,8 +10,8 @@ use regex::Regex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::args::{Global, LogFormat};
 use super::error::CommandError;
+use super::global::{Global, LogFormat};
 use super::output::{Output, escaped, harmless};
 use crate::config::Config;
 use crate::domain::redaction::{KnownSecret, Redactor};

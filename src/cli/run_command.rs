@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::approvals_text;
 use super::args::RunArgs;
 use super::context::Context;
 use super::error::CommandError;
@@ -20,6 +21,7 @@ use crate::domain::name::{CommitId, RepoName};
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::lifecycle::approval;
 use crate::lifecycle::page;
 use crate::lifecycle::refusal::Refusal;
 use crate::lifecycle::report;
@@ -56,7 +58,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let flags = flags(args);
     let request = request(args)?;
-    let named = args.issue().map(|issue| issue.context(context)).transpose()?;
+    let named = args.issue().map(|issue| context.for_issue(issue)).transpose()?;
     let context = named.as_ref().unwrap_or(context);
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
@@ -71,7 +73,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         };
         let site = sites::one(context, &wish).await?;
         if let Some(issue) = args.issue() {
-            issue.check_host(&site)?;
+            sites::check_host(issue, &site)?;
         }
         if args.dry_run {
             return dry_run(context, request, &site).await;
@@ -126,7 +128,7 @@ pub(super) async fn walked(
     site: &Site,
     shutdown: &Shutdown,
 ) -> Walked {
-    let view = progress::View::new(context.output, stream);
+    let view = progress::View::new(context.output, stream, context.detail());
     let watch = Watch::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
@@ -165,7 +167,20 @@ fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandErr
     }
     let dir = site.state.run(&site.repo, crate::domain::run::RunId(output.run_id));
     let facts = report::facts_of(&dir).unwrap_or_default();
-    context.output.result(&ending(context, &output, &facts, &dir.report().display().to_string()))?;
+    let mut lines = ending(context, &output, &facts, &dir.report().display().to_string());
+    for (proposal, decision) in approval::waiting(&site.state, &dir, &facts, site.clock.now()) {
+        lines.push(String::new());
+        let rows = approvals_text::rows(proposal, &decision);
+        lines.extend(rows.iter().map(|(name, value)| row(context, &capitalised(name), value)));
+        if decision == approval::Decision::Open {
+            lines.push(row(context, "Then", &format!("agentd runs resume {}", output.run_id)));
+        }
+    }
+    let summary = output.summary.trim();
+    if !summary.is_empty() {
+        lines.push(format!("\n{summary}"));
+    }
+    context.output.text(&lines.join("\n"))?;
     Ok(exit_code)
 }
 
@@ -175,14 +190,14 @@ fn ending(
     output: &RunOutput,
     facts: &crate::domain::facts::RunFacts,
     report: &str,
-) -> String {
+) -> Vec<String> {
     let tone = if output.success { Tone::Good } else { Tone::Bad };
     let (headline, sentence) = page::headline(output, facts);
     let mut lines = vec![format!("{} {sentence}", context.output.toned(&headline, tone))];
     if let Some(red) = page::red(output, facts) {
         lines.extend(red.output.lines().map(|line| format!("  | {line}")));
     }
-    let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
+    let mut fact = |name: &str, value: String| lines.push(row(context, name, &value));
     if let Some(url) = &output.artifacts.pr_url {
         fact("Pull request", url.clone());
     }
@@ -209,11 +224,17 @@ fn ending(
         fact("Worktree", mapping.worktree.clone());
     }
     fact("Report", report.to_owned());
-    let summary = output.summary.trim();
-    if !summary.is_empty() {
-        lines.push(format!("\n{summary}"));
-    }
-    lines.join("\n") + "\n"
+    lines
+}
+
+/// A name and what it is.
+fn row(context: &Context, name: &str, value: &str) -> String {
+    context.output.behind(&format!("  {name:<12}"), value)
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<u8, CommandError> {

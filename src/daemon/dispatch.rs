@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 
 use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, Approve, Retire, RunControl, RunRequest, Start, Unfinished};
+use super::supervise::{Abandon, Approve, Approved, Retire, RunControl, RunRequest, Start, Unfinished};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -82,6 +82,22 @@ pub fn approves(sites: &[Site]) -> Approve {
                     grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
                 )),
                 Err(refused) => Err(refusal(&refused)),
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Looks for approvals of what runs in these sites left to a person.
+pub fn approved(sites: &[Site]) -> Approved {
+    let sites: BTreeMap<RepoName, Arc<Site>> =
+        sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
+    Arc::new(move |issue: board::IssueRef| {
+        let site = sites.get(&issue.repo).cloned();
+        async move {
+            match site {
+                Some(site) => approval::is_granted(&IssueKey::Number(issue.number), &site).await,
+                None => false,
             }
         }
         .boxed()

@@ -17,6 +17,8 @@ impl Daemon {
         self.parts.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.parts.clock.now();
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        let requester = memory.and_then(|memory| memory.requester.take());
         if let Some(pull) = summary.pull_number()
             && let Some(watch) = self.watch_of(&issue.repo)
         {
@@ -44,6 +46,7 @@ impl Daemon {
                 self.plan_settling(&issue, state, detail.as_str(), refusal);
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
+                    parked.requester = requester.filter(|_| detail == StopDetail::ApprovalPending);
                 }
                 // Not written again: whoever puts the trigger on from now on asks for the next run.
                 if summary.settled {
@@ -104,7 +107,7 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         if state == IssueState::Attention {
             let text = refusal.clone().unwrap_or_default();
-            memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
+            memory.parked = Some(Parked { code: code.to_owned(), text, at: now, requester: None });
         }
         let answers = memory.answers.take().or(labelled);
         memory.settling = Some(Settling { state, refusal, answers });

@@ -1,6 +1,7 @@
 //! Many issues over time: what to start when, what became of it, and why the rest waits. The walk itself is elsewhere.
 
 mod admission;
+mod approved;
 mod backoff;
 mod bell;
 mod board;
@@ -34,7 +35,7 @@ pub use admission::Admission;
 pub use bell::Bell;
 pub use board::{Asked, Board, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection};
 pub use cron::{CronError, due, next};
-pub use dispatch::{abandons, approves, retires, unfinished, walks};
+pub use dispatch::{abandons, approved, approves, retires, unfinished, walks};
 pub use loading::{DaemonFiles, StateError};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use parts::{Parts, Reload, Watched};

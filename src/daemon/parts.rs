@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::board::Limits;
 use super::progress::Progress;
-use super::supervise::{Abandon, Approve, Retire, Start, Unfinished};
+use super::supervise::{Abandon, Approve, Approved, Retire, Start, Unfinished};
 use crate::config::config_file::LabelsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::name::RepoName;
@@ -81,6 +81,8 @@ pub struct Parts {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
+    /// Whether a person approved what an issue waits for.
+    pub approved: Approved,
     /// How merged worktrees are retired, in the background (I5); `None` = they are not.
     pub retire: Option<Retire>,
     /// Follow-up runs of one pull request; 0 = none.

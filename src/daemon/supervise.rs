@@ -30,6 +30,9 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 pub type Approve =
     Arc<dyn Fn(IssueRef, Approval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
+/// Whether something that an issue's newest run left to a person is approved. By the roof.
+pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
+
 /// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
 pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 

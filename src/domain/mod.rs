@@ -13,6 +13,7 @@ pub mod stop;
 pub mod target;
 pub mod policy;
 pub mod untrusted;
+pub mod call_text;
 pub mod outgoing;
 pub mod host_paths;
 mod secret_forms;

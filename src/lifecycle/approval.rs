@@ -1,4 +1,5 @@
-//! A person's approval of what a run proposed: found by its hash, granted once, for a while. Nothing is executed (P-037).
+//! A person's decision on what a run proposed: found by its hash, granted once and for a while, or denied. Nothing is
+//! executed (P-037).
 
 use std::time::Duration;
 
@@ -8,11 +9,13 @@ use super::lease::mapping_of;
 use super::report::facts_of;
 use super::site::Site;
 use super::telling;
+use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
-use crate::domain::grant::{GRANT_SCHEMA, Grant};
+use crate::domain::grant::{DENIAL_SCHEMA, Denial, GRANT_SCHEMA, Grant};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
+use crate::domain::stop::Stop;
 use crate::domain::trace::SuspendedProposal;
 use crate::store::approvals::Approvals;
 use crate::store::run_dir::{RunDir, StateDir};
@@ -90,6 +93,50 @@ pub struct Approval {
     pub holds: Duration,
 }
 
+/// What a person decided on a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing yet.
+    Open,
+    /// It may run; the grant was not used yet.
+    Approved(Grant),
+    /// It may not.
+    Denied(Denial),
+}
+
+/// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
+/// all the same. Blocks.
+pub fn waiting<'a>(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    now: DateTime<Utc>,
+) -> Vec<(&'a SuspendedProposal, Decision)> {
+    if facts.end.as_ref().is_some_and(Stop::success) {
+        return Vec::new();
+    }
+    let book = Approvals::new(state, &dir.repo);
+    let decided =
+        |hash: &str| match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
+            (Some(grant), _) => Decision::Approved(grant),
+            (None, Some(denial)) => Decision::Denied(denial),
+            (None, None) => Decision::Open,
+        };
+    telling::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
+}
+
+/// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
+pub async fn is_granted(key: &IssueKey, site: &Site) -> bool {
+    let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
+    let work = tokio::task::spawn_blocking(move || {
+        let last = lock::peek(&lease_file).and_then(|content| content.record).as_ref().and_then(mapping_of);
+        let grants = last.map(|last| Approvals::new(&state, &repo).of_run(last.run_id)).unwrap_or_default();
+        grants.iter().any(|grant| now < grant.expires_at)
+    });
+    work.await.unwrap_or(false)
+}
+
 /// Grants what a run proposed and the policy left to a person. Blocks.
 pub fn grant(
     state: &StateDir,
@@ -98,24 +145,7 @@ pub fn grant(
     approval: &Approval,
     now: DateTime<Utc>,
 ) -> Result<(Grant, SuspendedProposal), NotApproved> {
-    let asked = approval.proposal.trim().to_ascii_lowercase();
-    let pending = telling::pending(facts);
-    let waiting = || {
-        pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
-    };
-    let unknown =
-        || NotApproved::Unknown { run: dir.run_id.to_string(), asked: asked.clone(), waiting: waiting() };
-    let of_hash: Vec<_> = pending.iter().filter(|one| one.proposal_hash.starts_with(&asked)).collect();
-    let (lease, proposal) = match (&facts.lease, of_hash.as_slice()) {
-        (Some(_), [_, ..]) if asked.len() < LEAST_DIGITS => {
-            return Err(NotApproved::TooShort { waiting: waiting() });
-        }
-        (Some(lease), [one]) => (lease, **one),
-        (Some(_), [_, _, ..]) => {
-            return Err(NotApproved::Several { count: of_hash.len(), asked, waiting: waiting() });
-        }
-        _ => return Err(unknown()),
-    };
+    let (lease, proposal) = named(dir, facts, &approval.proposal)?;
     let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
     let grant = Grant {
         schema_version: GRANT_SCHEMA.to_owned(),
@@ -131,6 +161,53 @@ pub fn grant(
     };
     Approvals::new(state, &dir.repo).put(&grant)?;
     Ok((grant, proposal.clone()))
+}
+
+/// Decides against what a run proposed. Blocks.
+pub fn deny(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &RunFacts,
+    (proposal, decided_by): (&str, Principal),
+    now: DateTime<Utc>,
+) -> Result<(Denial, SuspendedProposal), NotApproved> {
+    let (lease, proposal) = named(dir, facts, proposal)?;
+    let denial = Denial {
+        schema_version: DENIAL_SCHEMA.to_owned(),
+        proposal_hash: proposal.proposal_hash.clone(),
+        resource: proposal.resource.clone(),
+        repo: dir.repo.clone(),
+        issue: lease.issue.key.clone(),
+        run_id: dir.run_id,
+        decided_by,
+        decided_at: now,
+    };
+    Approvals::new(state, &dir.repo).deny(&denial)?;
+    Ok((denial, proposal.clone()))
+}
+
+/// The one proposal of a run whose hash begins so.
+fn named<'a>(
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    asked: &str,
+) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
+    let asked = asked.trim().to_ascii_lowercase();
+    let pending = telling::pending(facts);
+    let waiting = || {
+        pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
+    };
+    let unknown =
+        || NotApproved::Unknown { run: dir.run_id.to_string(), asked: asked.clone(), waiting: waiting() };
+    let of_hash: Vec<_> = pending.iter().filter(|one| one.proposal_hash.starts_with(&asked)).collect();
+    match (&facts.lease, of_hash.as_slice()) {
+        (Some(_), [_, ..]) if asked.len() < LEAST_DIGITS => Err(NotApproved::TooShort { waiting: waiting() }),
+        (Some(lease), [one]) => Ok((lease, **one)),
+        (Some(_), [_, _, ..]) => {
+            Err(NotApproved::Several { count: of_hash.len(), asked: asked.clone(), waiting: waiting() })
+        }
+        _ => Err(unknown()),
+    }
 }
 
 /// The same for the newest run of an issue, as somebody asks who knows the issue only.
