@@ -9,22 +9,22 @@ use agentd::definition::policy_file::{PolicySource, read_policies};
 use agentd::domain::budget::{Budgets, Spend};
 use agentd::domain::issue::IssueKey;
 use agentd::domain::message::{TokenUsage, ToolCall};
+use agentd::domain::model_target::{LoopLimits, ModelTarget, OnFatalError, Price, SessionSettings};
 use agentd::domain::name::RepoName;
 use agentd::domain::policy::PolicyPrincipal;
 use agentd::domain::redaction::Redactor;
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
-use agentd::domain::target::{LoopLimits, OnFatalError, Price, SessionSettings, Target};
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest, ReplyStop};
-use agentd::engine::offer::Offers;
 use agentd::engine::pacing::Backoff;
 use agentd::engine::policy::Policy;
 use agentd::engine::queue::Queues;
 use agentd::engine::session::SessionWorld;
 use agentd::engine::stop::StopHandle;
+use agentd::engine::tool_catalog::ToolCatalogs;
 use agentd::engine::tool_schema::ArgumentSchemas;
 use agentd::store::journal_file::FileJournal;
 use agentd::store::run_dir::RunDir;
@@ -99,7 +99,7 @@ pub fn run(
         clock,
         queues: Arc::new(Queues::new(&BTreeMap::new(), 2)),
         schemas: ArgumentSchemas::default(),
-        offers: Offers::default(),
+        tool_catalogs: ToolCatalogs::default(),
         backoff: Backoff::default(),
         runtime_version: "bench".to_owned(),
         day_cap: None,
@@ -136,7 +136,7 @@ pub fn settings() -> SessionSettings {
         llm_timeout: Duration::from_secs(120),
         tool_timeout: Duration::from_secs(60),
         tool_response_max_bytes: 12_288,
-        targets: vec![Target {
+        targets: vec![ModelTarget {
             provider: "none".to_owned(),
             model: "instant".to_owned(),
             context_window: 131_072,

@@ -10,16 +10,16 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::doorway::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
-use super::wish;
+use super::permission_request;
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_desk::AgentWish;
 use crate::engine::agent_task::AgentTask;
+use crate::engine::agent_tools::PermissionRequest;
 use crate::engine::gate::Permission;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Piped, ProcessSpec};
@@ -287,12 +287,12 @@ impl Talk<'_> {
             Permissions::Cage => true,
             // A call of agentd's own tools is judged when it comes.
             Permissions::Policy => match self.served_call(message) {
-                Some((server, ..)) if server == wish::SERVER => true,
+                Some((server, ..)) if server == permission_request::SERVER => true,
                 Some((server, tool, arguments)) => {
-                    let wish = AgentWish { tool: format!("{server}__{tool}"), arguments };
-                    self.task.desk.permit(wish).await == Permission::Allowed
+                    let wish = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
+                    self.task.tools.permit(wish).await == Permission::Allowed
                 }
-                None => self.task.desk.permit(wish(message)).await == Permission::Allowed,
+                None => self.task.tools.permit(wish(message)).await == Permission::Allowed,
             },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
@@ -409,7 +409,7 @@ fn variables(method: &Value) -> Vec<Vec<String>> {
 
 /// agentd's own tools, as a session is told of them.
 fn server(entry: &Entry) -> Value {
-    json!({"name": wish::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
+    json!({"name": permission_request::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
 
 /// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in its input, its title
@@ -441,22 +441,22 @@ fn named(name: &str) -> Option<(String, String)> {
     if let Some((tool, rest)) = name.split_once(" (") {
         return of(rest.strip_suffix(" MCP Server)")?, tool);
     }
-    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(wish::SERVER)?;
-    of(wish::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
+    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(permission_request::SERVER)?;
+    of(permission_request::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
 }
 
 /// What is asked for.
-fn wish(message: &Value) -> AgentWish {
+fn wish(message: &Value) -> PermissionRequest {
     let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
     let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
     let place = text(&call, "/locations/0/path").or_else(|| {
         ["path", "file_path", "filePath"].iter().find_map(|key| text(&call, &format!("/rawInput/{key}")))
     });
     match (kind.as_str(), place, call.pointer("/rawInput/command")) {
-        ("edit" | "delete" | "move", Some(path), _) => wish::edit(&path),
-        ("read" | "search", Some(path), _) => wish::read(&path),
-        ("execute", _, Some(command)) => wish::command(command),
-        _ => AgentWish {
+        ("edit" | "delete" | "move", Some(path), _) => permission_request::edit(&path),
+        ("read" | "search", Some(path), _) => permission_request::read(&path),
+        ("execute", _, Some(command)) => permission_request::command(command),
+        _ => PermissionRequest {
             tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
             arguments: json!({}),
         },

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::events::{Heard, count, kind, text};
-use super::wish::{self, SERVER};
+use super::permission_request::{self, SERVER};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_desk::AgentWish;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
+use crate::engine::agent_tools::PermissionRequest;
 
 /// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
 /// event gives the sum.
@@ -87,18 +87,20 @@ impl Reader {
 }
 
 /// What it asks to be allowed before it uses a tool of its own; `None` = a tool of agentd's, judged when it is called.
-pub(super) fn wish(tool: &str, input: &Value) -> Option<AgentWish> {
+pub(super) fn wish(tool: &str, input: &Value) -> Option<PermissionRequest> {
     let at = |keys: &[&str]| keys.iter().find_map(|key| input.get(*key)?.as_str());
     if let Some(named) = tool.strip_prefix("mcp__") {
         let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
-        return (!ours).then(|| AgentWish { tool: named.to_owned(), arguments: input.clone() });
+        return (!ours).then(|| PermissionRequest { tool: named.to_owned(), arguments: input.clone() });
     }
     let place = at(&["file_path", "notebook_path", "path"]);
     Some(match (tool, place) {
-        ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => wish::edit(path),
-        ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => wish::read(path.unwrap_or(".")),
-        ("Bash", _) => wish::command(input.get("command").unwrap_or(&Value::Null)),
-        _ => AgentWish { tool: format!("claude-code__{tool}"), arguments: input.clone() },
+        ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => permission_request::edit(path),
+        ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => {
+            permission_request::read(path.unwrap_or("."))
+        }
+        ("Bash", _) => permission_request::command(input.get("command").unwrap_or(&Value::Null)),
+        _ => PermissionRequest { tool: format!("claude-code__{tool}"), arguments: input.clone() },
     })
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::events::{Heard, count, kind, text};
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 
 /// Reads its events. Its counts are those of the whole thread, also of what went before in it.
 #[derive(Debug, Default)]

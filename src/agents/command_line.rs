@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::doorway::Entry;
-use super::wish::{PERMISSION, SERVER};
+use super::permission_request::{PERMISSION, SERVER};
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::engine::agent_task::AgentTask;
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::events::{Heard, count, kind, text};
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 
 /// Reads its events. Its words come in pieces; those after the last use of a tool are the last words.
 #[derive(Debug, Default)]

@@ -9,13 +9,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
 use super::command_line::{self, CommandLine};
-use super::doorway::Entry;
 use super::events::Heard;
 use super::lines::{Line, Lines};
 use super::reader::Reader;
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
 use crate::sys::cage::{self, Caged};
 use crate::sys::files;

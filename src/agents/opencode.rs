@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::events::{Heard, count, kind, text};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 
 /// Reads its events. Each step tells its own tokens and money; the program ends by itself.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use super::events::Heard;
 use super::{claude_code, codex, gemini, opencode};
 use crate::domain::agent_program::Backend;
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_said::AgentProgress;
+use crate::engine::agent_output::AgentProgress;
 
 /// The reader of one launch.
 #[derive(Debug)]

@@ -9,17 +9,17 @@ use super::lines::{Line, Lines};
 use super::reader::Reader;
 use crate::domain::agent_program::Backend;
 use crate::domain::message::TokenUsage;
-use crate::engine::agent_desk::AgentDesk;
-use crate::engine::agent_said::{AgentProgress, AgentSaid};
+use crate::engine::agent_output::{AgentOutput, AgentProgress};
 use crate::engine::agent_task::AgentTask;
+use crate::engine::agent_tools::AgentTools;
 
 /// Reads the whole standard output of a program of this kind, and gives what it said by it.
 #[doc(hidden)]
-pub async fn read_output(backend: Backend, output: &[u8]) -> AgentSaid {
+pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
     let progress = AgentProgress::default();
     let Some(mut reader) = Reader::of(backend, TokenUsage::default()) else {
-        // Nobody stands at the desk: what the program asks for is not allowed.
-        let (desk, _) = AgentDesk::new(Arc::from([]));
+        // Nobody answers: what the program asks for is not allowed.
+        let (tools, _) = AgentTools::new(Arc::from([]));
         let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());
         let task = AgentTask {
             prompt,
@@ -28,7 +28,7 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentSaid {
             read_only: false,
             schema: None,
             progress: progress.clone(),
-            desk,
+            tools,
             cancel,
         };
         super::acp::hear(&task, output).await;

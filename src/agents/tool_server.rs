@@ -1,4 +1,4 @@
-//! agentd's tools as a server of the Model Context Protocol: what a program calls goes to the desk of its run.
+//! agentd's tools as a server of the Model Context Protocol: what a program calls goes to the tool handler of its run.
 
 use rmcp::ErrorData;
 use rmcp::handler::server::ServerHandler;
@@ -11,15 +11,15 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 
 use super::claude_code;
-use super::wish::{PERMISSION, SERVER};
+use super::permission_request::{PERMISSION, SERVER};
 use crate::domain::message::ToolSpec;
-use crate::engine::agent_desk::AgentDesk;
+use crate::engine::agent_tools::AgentTools;
 use crate::engine::gate::Permission;
 
 /// One connection of a program.
 #[derive(Debug, Clone)]
 pub(super) struct ToolServer {
-    pub(super) desk: AgentDesk,
+    pub(super) tools: AgentTools,
     /// Whether the permission tool is offered.
     pub(super) permissions: bool,
 }
@@ -39,7 +39,7 @@ impl ServerHandler for ToolServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let permission = self.permissions.then(permission_spec);
-        let specs = self.desk.tools().iter().cloned().chain(permission);
+        let specs = self.tools.tools().iter().cloned().chain(permission);
         Ok(ListToolsResult::with_all_items(specs.map(offered).collect()))
     }
 
@@ -53,7 +53,7 @@ impl ServerHandler for ToolServer {
             let text = self.permission(&arguments).await.to_string();
             return Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
         }
-        let answer = self.desk.call(request.name.into_owned(), arguments).await;
+        let answer = self.tools.call(request.name.into_owned(), arguments).await;
         let mut content = vec![ContentBlock::text(answer.text)];
         if !answer.call_id.is_empty() {
             // What a claim of the report may cite.
@@ -92,7 +92,7 @@ impl ToolServer {
         let allowed = match claude_code::wish(tool, &input) {
             // Its calls are judged when they come.
             None => Permission::Allowed,
-            Some(wish) => self.desk.permit(wish).await,
+            Some(wish) => self.tools.permit(wish).await,
         };
         match allowed {
             Permission::Allowed => json!({"behavior": "allow", "updatedInput": input}),

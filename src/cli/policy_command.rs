@@ -11,8 +11,8 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use crate::definition::policy_file::read_question;
+use crate::domain::call_scope::{CallScope, ScopePath};
 use crate::domain::policy::{Decision, DenyMode, PolicyInput, PolicyResult};
-use crate::domain::reach::{Reach, ReachedPath};
 use crate::engine::arguments;
 use crate::engine::policy::{BUILTIN_VERSION, Policy};
 use crate::lifecycle::equipment;
@@ -74,7 +74,7 @@ fn policy(context: &Context) -> Result<Policy, CommandError> {
 /// Whether a built-in tool is to reach what is no plain path of the worktree.
 fn leads_out(question: &PolicyInput) -> bool {
     let tool = question.tool.as_deref().unwrap_or_default();
-    WORKTREE_TOOLS.contains(&tool) && Reach::of(question, None).paths.contains(&ReachedPath::Unclear)
+    WORKTREE_TOOLS.contains(&tool) && CallScope::of(question, None).paths.contains(&ScopePath::Unclear)
 }
 
 fn read_json(context: &Context, path: &Path) -> Result<Value, CommandError> {

@@ -13,9 +13,9 @@ use super::program_file::ProgramTable;
 use super::sandbox_file::SandboxTable;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
+use crate::domain::model_target::OnFatalError;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
-use crate::domain::target::OnFatalError;
 
 const fn seconds(n: u64) -> Span {
     Span(Duration::from_secs(n))

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
-use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT, Worker};
+use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT, StepExecutor};
 use crate::domain::egress::Egress;
 
 /// The word for agentd's own session in the place of a backend's.
@@ -129,9 +129,9 @@ fn unfit(key: &'static str, message: impl Into<String>, fix: impl Into<String>) 
 ///
 /// # Errors
 /// There is no such backend, or it needs to know its program.
-pub fn named(word: &str, is_known: bool) -> Result<Worker, Unfit> {
+pub fn named(word: &str, is_known: bool) -> Result<StepExecutor, Unfit> {
     if word == SESSION {
-        return Ok(Worker::Session);
+        return Ok(StepExecutor::Session);
     }
     let Some(backend) = Backend::parse(word) else {
         let known: Vec<&str> = Backend::ALL.into_iter().map(Backend::as_str).collect();
@@ -141,7 +141,7 @@ pub fn named(word: &str, is_known: bool) -> Result<Worker, Unfit> {
     if backend.usual_program().is_none() && !is_known {
         return Err(without_argv(backend));
     }
-    Ok(Worker::Named(backend))
+    Ok(StepExecutor::Named(backend))
 }
 
 fn without_argv(backend: Backend) -> Unfit {
@@ -156,13 +156,13 @@ impl ProgramTable {
     /// What cannot be started as written.
     pub fn configured(&self) -> Result<Option<AgentProgram>, Vec<Unfit>> {
         match named(&self.backend, true).map_err(|problem| vec![problem])? {
-            Worker::Session if *self != Self::default() => {
+            StepExecutor::Session if *self != Self::default() => {
                 let message = "[program] is set, but its backend is agentd's own session";
                 Err(vec![unfit("backend", message, "name the backend, for example \"claude-code\"")])
             }
-            Worker::Session => Ok(None),
-            Worker::Named(backend) => self.clone().program(backend).map(Some),
-            Worker::Program(program) => Ok(Some(*program)),
+            StepExecutor::Session => Ok(None),
+            StepExecutor::Named(backend) => self.clone().program(backend).map(Some),
+            StepExecutor::Program(program) => Ok(Some(*program)),
         }
     }
 

@@ -6,7 +6,7 @@ use super::config_file::{PriceTable, SessionTable, TargetTable};
 use super::error::ConfigError;
 use super::settings::{Config, Session};
 use super::source_format::Source;
-use crate::domain::target::{LoopLimits, Price, SessionSettings, Target};
+use crate::domain::model_target::{LoopLimits, ModelTarget, Price, SessionSettings};
 
 /// Name of the queue that always exists.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -87,7 +87,12 @@ impl Config {
         self.file.session.read_page_lines
     }
 
-    fn target(&self, session: &SessionTable, table: &TargetTable, key: &str) -> Result<Target, ConfigError> {
+    fn target(
+        &self,
+        session: &SessionTable,
+        table: &TargetTable,
+        key: &str,
+    ) -> Result<ModelTarget, ConfigError> {
         if !self.file.providers.contains_key(&table.provider) {
             let message = format!(
                 "is \"{0}\", but there is no [providers.{0}]; add it with kind and api_key",
@@ -95,7 +100,7 @@ impl Config {
             );
             return Err(self.invalid(&format!("{key}.provider"), &message));
         }
-        let target = Target {
+        let target = ModelTarget {
             provider: table.provider.clone(),
             model: table.model.clone(),
             context_window: table.context_window,

@@ -23,10 +23,10 @@ use super::tree::Tree;
 use super::trust::CloneFile;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
+use crate::domain::model_target::SessionSettings;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
-use crate::domain::target::SessionSettings;
 
 /// Fewest characters of a secret that strangers may try to guess.
 const SHORTEST_SECRET: usize = 16;

@@ -16,7 +16,7 @@ use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
-use crate::lifecycle::approval::{self, Approval};
+use crate::lifecycle::approval::{self, NewApproval};
 use crate::lifecycle::report;
 
 /// The commands, for people who wrote another one.
@@ -358,7 +358,7 @@ impl Daemon {
     /// the grant. Gives what is to be told.
     async fn approve_for(&mut self, issue: &IssueRef, proposal: String, by: AskedBy) -> String {
         let approver = Admission::principal_of(&by.login, by.id);
-        let approval = Approval { proposal, approver, holds: approval::HOLDS };
+        let approval = NewApproval { proposal, approver, holds: approval::HOLDS };
         match (self.parts.approve)(issue.clone(), approval).await {
             Err(refused) => refused,
             Ok(told) if self.supervisor.get(issue).is_some() => {
@@ -397,7 +397,7 @@ impl Daemon {
     /// One comment of this kind an issue, edited in place (D84).
     async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
         let marker = report::request_marker(&IssueKey::Number(issue.number), "command");
-        if let Err(error) = self.quick_client().settle_comment(&issue.repo, on, &marker, text).await {
+        if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }
     }

@@ -14,7 +14,7 @@ use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::lifecycle::approval::{self, Approval, NotApproved};
+use crate::lifecycle::approval::{self, NewApproval, NotApproved};
 use crate::lifecycle::lease;
 use crate::lifecycle::managed;
 use crate::lifecycle::recovery;
@@ -67,7 +67,7 @@ pub fn abandons(sites: &[Site]) -> Abandon {
 pub fn approves(sites: &[Site]) -> Approve {
     let sites: BTreeMap<RepoName, Arc<Site>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef, asked: Approval| {
+    Arc::new(move |issue: board::IssueRef, asked: NewApproval| {
         let site = sites.get(&issue.repo).cloned();
         async move {
             let Some(site) = site else {

@@ -189,7 +189,7 @@ impl Daemon {
         let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
         let current = snapshot.issue.labels.clone();
         if let Err(error) =
-            client.settle_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
+            client.ensure_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
         {
             tracing::warn!(%issue, %error, "the queued label could not be put on");
         } else if let Some(place) =

@@ -9,9 +9,9 @@ use tokio::sync::{broadcast, watch};
 use super::board::IssueRef;
 use super::status_format::{LogLine, RunProgress};
 use crate::domain::event::{Effect, Event};
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::lifecycle::watch::{Lines, Watch};
 use crate::store::journal_format::JournalLine;
 

@@ -40,7 +40,7 @@ pub(super) async fn settle(
                 (report::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
             }
         };
-        client.settle_comment(&issue.repo, issue.number, &marker, &text).await?;
+        client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
     }
     let mut current = snapshot.issue.labels.clone();
     // Somebody may have put the trigger on again since: then it asks for the next run.
@@ -51,5 +51,5 @@ pub(super) async fn settle(
     {
         current.retain(|label| !label.trim().eq_ignore_ascii_case(labels.trigger.trim()));
     }
-    client.settle_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
+    client.ensure_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
 }

@@ -14,7 +14,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
-use crate::lifecycle::approval::Approval;
+use crate::lifecycle::approval::NewApproval;
 use crate::lifecycle::guidance::Extender;
 use crate::lifecycle::recovery::Begun;
 use crate::lifecycle::request::Asked;
@@ -28,7 +28,7 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 
 /// Approves a proposal of an issue's newest run; gives what is to be told, and whether it was approved. By the roof.
 pub type Approve =
-    Arc<dyn Fn(IssueRef, Approval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+    Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Whether something that an issue's newest run left to a person is approved. By the roof.
 pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;

@@ -474,7 +474,7 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
             _ => EvidenceMode::Optional,
         },
         continue_session: file.continue_session,
-        worker: backend_file::worker(
+        executor: backend_file::executor(
             file.backend.as_deref(),
             file.program,
             None,

@@ -7,7 +7,7 @@ use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
 use crate::config::program_file::{CageWord, PermissionsWord, ProgramTable, ReachFile, Unfit, named};
-use crate::domain::agent_program::{Backend, Worker};
+use crate::domain::agent_program::{Backend, StepExecutor};
 
 /// `program`: how the program is started and what it may reach.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -84,13 +84,13 @@ impl From<ProgramFile> for ProgramTable {
 
 /// Who works, as `backend` and `program` below `at` say; `None` = neither is there, or what is there is wrong. `known` =
 /// the backend whose program stands elsewhere.
-pub(super) fn worker(
+pub(super) fn executor(
     backend: Option<&str>,
     file: Option<ProgramFile>,
     known: Option<Backend>,
     (at, code): (&str, &'static str),
     findings: &mut Findings<'_>,
-) -> Option<Worker> {
+) -> Option<StepExecutor> {
     let is_known = file.is_some() || known.is_some_and(|known| backend == Some(known.as_str()));
     let read = match (backend, file) {
         (None, None) => return None,
@@ -100,8 +100,8 @@ pub(super) fn worker(
             fix: "name the backend, for example \"command\"".to_owned(),
         }]),
         (Some(word), file) => match (named(word, is_known), file) {
-            (Ok(Worker::Named(backend)), Some(file)) => {
-                ProgramTable::from(file).program(backend).map(|program| Worker::Program(program.into()))
+            (Ok(StepExecutor::Named(backend)), Some(file)) => {
+                ProgramTable::from(file).program(backend).map(|program| StepExecutor::Program(program.into()))
             }
             (read, _) => read.map_err(|problem| vec![problem]),
         },

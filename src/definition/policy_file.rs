@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use uuid::Uuid;
 
+use crate::domain::call_scope::CallScope;
 use crate::domain::issue::IssueKey;
 use crate::domain::policy::{
     ActorPermission, Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyPrincipal, ProposalContext,
     ProposalKind, Proposed, Risk,
 };
-use crate::domain::reach::Reach;
 use crate::domain::rules::{Globs, Rule, RuleName, RuleSet, When, policy_version};
 use crate::domain::run::PrincipalSource;
 
@@ -288,7 +288,7 @@ fn check(example: &Example<'_>, set: &RuleSet) -> Result<(), PolicyFileError> {
     let place = Place { source: example.source };
     let Some(rule) = set.rules().get(example.rule) else { return Ok(()) };
     let input = example_input(rule, &example.call).map_err(|message| place.wrong(example.at, message))?;
-    let verdict = set.decide(&input, &Reach::of(&input, None));
+    let verdict = set.decide(&input, &CallScope::of(&input, None));
     let key = if example.wanted == Decision::Allow { "allows" } else { "denies" };
     let by = match &verdict.rule_id {
         Some(id) => format!("rule \"{id}\""),
@@ -474,7 +474,7 @@ mod tests {
 
     fn decision(set: &RuleSet, question: &Value) -> (Decision, Option<String>) {
         let input = read_question(question).unwrap();
-        let verdict = set.decide(&input, &Reach::of(&input, None));
+        let verdict = set.decide(&input, &CallScope::of(&input, None));
         (verdict.result.decision, verdict.rule_id)
     }
 

@@ -83,7 +83,7 @@ pub fn read(
     let mut reader = StepReader {
         schemas,
         inputs_optional: agent.is_some_and(|agent| agent.inputs_optional),
-        backend: agent.and_then(|agent| agent.agentd.worker.as_ref()?.backend()),
+        backend: agent.and_then(|agent| agent.agentd.executor.as_ref()?.backend()),
         findings: &mut *findings,
     };
     let steps: Vec<ReadStep> =

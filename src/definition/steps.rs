@@ -12,7 +12,7 @@ use super::registry_file::{GateFile, StepFile, StepKindWord};
 use super::schema_file::SchemaFolder;
 use super::source::Findings;
 use super::step_check;
-use crate::domain::agent_program::{Backend, Worker};
+use crate::domain::agent_program::{Backend, StepExecutor};
 use crate::domain::flow::{Gate, Intent, Step, StepAddress, StepKind, Subprocess, Transition};
 use crate::domain::input_spec::{Input, InputSpec, OnMissing, split_reference};
 use crate::domain::output_schema::{FieldKind, OutputField, OutputSchema, StepSchema};
@@ -81,10 +81,10 @@ impl StepReader<'_, '_> {
         let iterations =
             file.iterations.as_ref().map(|written| step_check::iterations(written, &at, self.findings));
         let check = check.and_then(|check| step_check::read(check, &at, self.findings));
-        let worker = self.worker(id, file, &at);
+        let executor = self.executor(id, file, &at);
         let step = Step {
             id: id.to_owned(),
-            worker,
+            executor,
             check,
             iterations: iterations.unwrap_or_default(),
             name: file.name.clone().unwrap_or_else(|| id.to_owned()),
@@ -113,7 +113,7 @@ impl StepReader<'_, '_> {
         ReadStep { step, at, path: file.path.clone(), broken_schema, intent_schema_ref }
     }
 
-    fn worker(&mut self, id: &str, file: &StepFile, at: &str) -> Option<Worker> {
+    fn executor(&mut self, id: &str, file: &StepFile, at: &str) -> Option<StepExecutor> {
         let file_agentd = file.agentd.clone()?;
         let at = child(at, "agentd");
         if file.runner.is_some() {
@@ -128,7 +128,7 @@ impl StepReader<'_, '_> {
         }
         let place = (at.as_str(), "SR-VALID-004");
         let backend = file_agentd.backend.as_deref();
-        backend_file::worker(backend, file_agentd.program, self.backend, place, self.findings)
+        backend_file::executor(backend, file_agentd.program, self.backend, place, self.findings)
     }
 
     fn id(&mut self, id: &str, file: &StepFile, at: &str) {

@@ -73,7 +73,7 @@ impl Backend {
 
 /// What works on a step, as somebody wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Worker {
+pub enum StepExecutor {
     /// agentd's own session.
     Session,
     /// A program by its backend alone: what it may reach is said elsewhere, or nowhere.
@@ -82,7 +82,7 @@ pub enum Worker {
     Program(Box<AgentProgram>),
 }
 
-impl Worker {
+impl StepExecutor {
     /// The backend; `None` = agentd's own session.
     pub fn backend(&self) -> Option<Backend> {
         match self {

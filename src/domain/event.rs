@@ -2,17 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::Artifact;
 use super::budget::{BudgetKind, Budgets, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
+use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
-use super::record::{AccountingEntry, Artifact};
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;

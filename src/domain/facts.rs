@@ -1,9 +1,10 @@
 //! The facts of a run, folded from its events: the one source of result, record, report and recovery.
 
+use super::artifact::Artifact;
 use super::budget::{BudgetKind, Budgets};
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
+use super::ledger_entry::{AccountingEntry, INTERRUPTED, LedgerTotals};
 use super::name::CommitId;
-use super::record::{AccountingEntry, Artifact, INTERRUPTED, LedgerTotals};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};

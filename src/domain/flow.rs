@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::agent_program::Worker;
+use super::agent_program::StepExecutor;
 use super::budget::BudgetWishes;
 use super::completion::Completion;
 use super::dot_path::at;
@@ -259,7 +259,7 @@ pub struct AgentdSettings {
     /// Keep the conversation when a step repeats (D4).
     pub continue_session: bool,
     /// What works on steps that do not say it themselves; `None` = what the configuration says.
-    pub worker: Option<Worker>,
+    pub executor: Option<StepExecutor>,
     /// Caps of its runs, where the configuration's do not fit.
     pub budgets: BudgetWishes,
 }
@@ -334,7 +334,7 @@ pub struct Step {
     /// A program that does the step instead of a model.
     pub runner: Option<Subprocess>,
     /// What works on it, where the step says so itself.
-    pub worker: Option<Worker>,
+    pub executor: Option<StepExecutor>,
     /// A question that decides where a step without gate leads.
     pub check: Option<StepCheck>,
     /// How often in a row a step without gate is visited.

@@ -401,7 +401,7 @@ mod tests {
                 .collect(),
             permission_mode: None,
             runner: None,
-            worker: None,
+            executor: None,
             check: None,
             iterations: Iterations::default(),
         }

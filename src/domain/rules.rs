@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use globset::{GlobBuilder, GlobSet};
 use serde_json::{Map, Value};
 
+use super::call_scope::{CallScope, Program, ScopeHost, ScopePath};
 use super::canonical::sha256_hex;
 use super::policy::{
     APPROVAL_REQUIRED, ActorPermission, Decision, DenyMode, PolicyInput, PolicyResult, ProposalKind,
 };
-use super::reach::{Program, Reach, ReachedHost, ReachedPath};
 
 /// Reason of the denial when rules of the kind exist and none matched.
 pub const NO_RULE_MATCHED: &str = "no_rule_matched";
@@ -101,7 +101,7 @@ impl RuleSet {
 
     /// The denial of somebody who may only narrow, where theirs is the first of their rules that matches. What they allow,
     /// or say nothing of, is for the rules proper.
-    pub fn deny(&self, input: &PolicyInput, reach: &Reach) -> Option<RuleVerdict> {
+    pub fn deny(&self, input: &PolicyInput, reach: &CallScope) -> Option<RuleVerdict> {
         let rule = first_match(&self.narrowing, input, reach)?;
         let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
         (rule.effect == Decision::Deny).then_some(verdict)
@@ -134,7 +134,7 @@ impl RuleSet {
     }
 
     /// The first rule with the exact name that matches, else the first `*` rule that matches, else a denial.
-    pub fn decide(&self, input: &PolicyInput, reach: &Reach) -> RuleVerdict {
+    pub fn decide(&self, input: &PolicyInput, reach: &CallScope) -> RuleVerdict {
         match first_match(&self.rules, input, reach) {
             Some(rule) => RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) },
             None => {
@@ -147,7 +147,7 @@ impl RuleSet {
 }
 
 /// The first rule with the exact name that matches, else the first `*` rule that matches.
-fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, reach: &Reach) -> Option<&'r Rule> {
+fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, reach: &CallScope) -> Option<&'r Rule> {
     let matching = |any: bool| {
         rules.iter().find(|rule| {
             rule.kind == input.kind
@@ -168,7 +168,7 @@ pub fn policy_version(bytes: &[u8]) -> String {
 
 impl Rule {
     /// Whether every predicate holds.
-    pub fn matches(&self, input: &PolicyInput, reach: &Reach) -> bool {
+    pub fn matches(&self, input: &PolicyInput, reach: &CallScope) -> bool {
         let denies = self.effect == Decision::Deny;
         let when = &self.when;
         when.path.as_ref().is_none_or(|globs| paths_hold(globs, &reach.paths, denies))
@@ -198,19 +198,19 @@ impl Rule {
     }
 }
 
-fn paths_hold(globs: &Globs, paths: &[ReachedPath], denies: bool) -> bool {
-    let matches = |path: &ReachedPath| match path {
-        ReachedPath::Inside(path) if denies => globs.any_case(path),
-        ReachedPath::Inside(path) => globs.exact(path),
-        ReachedPath::Unclear => denies,
+fn paths_hold(globs: &Globs, paths: &[ScopePath], denies: bool) -> bool {
+    let matches = |path: &ScopePath| match path {
+        ScopePath::Inside(path) if denies => globs.any_case(path),
+        ScopePath::Inside(path) => globs.exact(path),
+        ScopePath::Unclear => denies,
     };
     if denies { paths.iter().any(matches) } else { !paths.is_empty() && paths.iter().all(matches) }
 }
 
-fn hosts_hold(globs: &Globs, hosts: &[ReachedHost], denies: bool) -> bool {
-    let matches = |host: &ReachedHost| match host {
-        ReachedHost::Named(host) => globs.any_case(host),
-        ReachedHost::Unclear => denies,
+fn hosts_hold(globs: &Globs, hosts: &[ScopeHost], denies: bool) -> bool {
+    let matches = |host: &ScopeHost| match host {
+        ScopeHost::Named(host) => globs.any_case(host),
+        ScopeHost::Unclear => denies,
     };
     if denies { hosts.iter().any(matches) } else { !hosts.is_empty() && hosts.iter().all(matches) }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::artifact::Artifact;
 use super::output_schema::ExtractionStrategy;
-use super::record::Artifact;
 
 /// UUIDv7 of a run; its first milliseconds are the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

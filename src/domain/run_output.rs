@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::artifact::Artifact;
 use super::budget::BudgetKind;
 use super::evidence::{Claim, Conflict, EvidenceRecord, VerificationState};
 use super::issue::{IssueKey, ObjectiveSource};
+use super::ledger_entry::LedgerTotals;
 use super::money::Money;
 use super::origin::OriginSource;
-use super::record::{Artifact, LedgerTotals};
 use super::report::FinalReport;
 use super::run::{ForcedFinal, Principal, VisitRecord, Warning};
 use super::stop::{LimitType, Stop, StopDetail, StopReason};

@@ -5,8 +5,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::evidence::EvidenceRecord;
+use super::ledger_entry::AccountingEntry;
 use super::policy::{PolicyInput, PolicyResult};
-use super::record::AccountingEntry;
 use super::run_output::RunOutput;
 use super::run_record::RunRecord;
 

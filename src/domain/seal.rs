@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::Artifact;
 use super::canonical::{NotCanonical, canonical_json, canonical_sha256};
 use super::name::RepoName;
-use super::record::Artifact;
 use super::run::RunId;
 
 /// `schema_version` of a statement.

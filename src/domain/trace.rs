@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::artifact::Artifact;
 use super::call_text::call_text;
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
-use super::record::Artifact;
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
 use super::stop::Stop;

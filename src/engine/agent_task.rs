@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::agent_desk::AgentDesk;
-use super::agent_said::AgentProgress;
+use super::agent_output::AgentProgress;
+use super::agent_tools::AgentTools;
 use super::tool::Tool;
 use crate::domain::flow::StepId;
 
@@ -52,7 +52,7 @@ pub struct AgentTask {
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,
     /// Where it calls agentd's tools and asks for permission.
-    pub desk: AgentDesk,
+    pub tools: AgentTools,
     /// Ends it.
     pub cancel: CancellationToken,
 }

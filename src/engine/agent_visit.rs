@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::agent_desk::{self, AgentDesk, Desk, Launched, Request, TURN};
-use super::agent_said::{AgentProgress, AgentSaid};
+use super::abort::Abort;
+use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_task::{AgentBackend, AgentTask};
+use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
 use super::attempt::text_of;
 use super::day_cap::Reservation;
-use super::halt::Halt;
 use super::journal::JournalError;
-use super::record::{LedgerLine, Record, prompt_mark};
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome};
+use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
 use super::tool_output::StoredOutputs;
@@ -29,10 +29,10 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::flow::{PermissionMode, StepId};
+use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
-use crate::domain::record::AccountingKind;
 use crate::domain::report::ReportSource;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::{
@@ -56,7 +56,7 @@ struct AgentVisit<'a> {
     plan: &'a FlowPlan,
     work: StepWork<'a>,
     agent: &'a AgentBackend,
-    record: Record,
+    record: SessionTrace,
     shape: ReportShape,
     /// Launches so far, and what all of them used.
     launches: u32,
@@ -67,7 +67,7 @@ struct AgentVisit<'a> {
     said: Vec<Message>,
     /// What the launch under way asks for.
     requests: Option<mpsc::Receiver<Request>>,
-    /// Long outputs of calls at the desk.
+    /// Long outputs of calls of the program.
     outputs: Arc<StoredOutputs>,
     /// What the program did not see in full.
     exclusions: Vec<Exclusion>,
@@ -144,7 +144,7 @@ impl AgentVisit<'_> {
         }
     }
 
-    async fn open(&mut self, asked: &str, include_text: bool) -> Result<(), Halt> {
+    async fn open(&mut self, asked: &str, include_text: bool) -> Result<(), Abort> {
         let task = self.task(String::new(), None);
         let tool = (self.agent.launch)(task);
         let ids = self.record.ids();
@@ -166,7 +166,7 @@ impl AgentVisit<'_> {
             }],
             tools: offered.iter().map(|tool| tool.name.clone()).collect(),
             tools_sha256: HashedTools::of(&offered)
-                .map_err(|error| Halt::internal(error.to_string()))?
+                .map_err(|error| Abort::internal(error.to_string()))?
                 .sha256()
                 .to_owned(),
         })))?;
@@ -180,14 +180,14 @@ impl AgentVisit<'_> {
 
     fn on_offer(&self) -> Arc<[ToolSpec]> {
         let lines = self.plan.settings.read_page_lines;
-        agent_desk::on_offer(&self.plan.tools, &self.outputs, lines, &self.shape)
+        agent_tools::on_offer(&self.plan.tools, &self.outputs, lines, &self.shape)
     }
 
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
-        let (desk, requests) = AgentDesk::new(self.on_offer());
+        let (tools, requests) = AgentTools::new(self.on_offer());
         self.requests = Some(requests);
         AgentTask {
-            desk,
+            tools,
             prompt,
             resume,
             anew: None,
@@ -199,7 +199,7 @@ impl AgentVisit<'_> {
     }
 
     /// Launches the program until its report fits, at most `max_retries` times.
-    async fn ask(&mut self, asked: String) -> Result<ModelReport, Halt> {
+    async fn ask(&mut self, asked: String) -> Result<ModelReport, Abort> {
         let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
         // A visit that goes on from the one before has heard its words (D4).
         let before = Some(self.work.history).filter(|history| !history.is_empty() && self.agent.resumes);
@@ -231,7 +231,7 @@ impl AgentVisit<'_> {
                 } else {
                     (StopDetail::InvalidModelOutput, "InvalidModelOutput")
                 };
-                return Err(Halt::new(detail, name, &message, message.clone()));
+                return Err(Abort::new(detail, name, &message, message.clone()));
             }
             let again = format!("Your report cannot be used: {}. {}", problem.message, self.closing_words());
             let resume = said.conversation.filter(|_| self.agent.resumes);
@@ -248,7 +248,7 @@ impl AgentVisit<'_> {
     }
 
     /// One launch: through the gate, watched by the budgets, on the ledger.
-    async fn launch(&mut self, task: AgentTask) -> Result<AgentSaid, Halt> {
+    async fn launch(&mut self, task: AgentTask) -> Result<AgentOutput, Abort> {
         self.launches += 1;
         let world = &self.world.0;
         let tool = (self.agent.launch)(task.clone());
@@ -273,7 +273,7 @@ impl AgentVisit<'_> {
         let ids = self.record.ids().clone();
         let launched =
             Launched { visit: self.work.visit, call_id: call.id.clone(), progress: task.progress.clone() };
-        let mut desk = Desk::open(
+        let mut handler = ToolHandler::open(
             world,
             (&self.plan.settings, &self.shape),
             (self.record.clone(), self.plan.scope.clone()),
@@ -285,9 +285,10 @@ impl AgentVisit<'_> {
         let of_day = self.open_day().await?;
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
-            let requests = self.requests.take().ok_or_else(|| Halt::internal("a launch without its desk"))?;
+            let requests =
+                self.requests.take().ok_or_else(|| Abort::internal("a launch without its requests"))?;
             let closing = CancellationToken::new();
-            let serving = desk.serve(requests, &closing);
+            let serving = handler.serve(requests, &closing);
             tokio::pin!(running, serving);
             let called = loop {
                 tokio::select! {
@@ -322,7 +323,7 @@ impl AgentVisit<'_> {
             }
             called
         };
-        self.exclusions.append(&mut desk.exclusions);
+        self.exclusions.append(&mut handler.exclusions);
         let said = task.progress.so_far();
         let failed = match &called {
             Ok(SingleCall::Ran(answer)) if !succeeded(answer.envelope().data.as_ref()) => {
@@ -351,7 +352,7 @@ impl AgentVisit<'_> {
     }
 
     /// What a launch that nobody stopped came to; `failed` is what its answer says of a failure.
-    fn came_to(&self, called: &SingleCall, tool: &str, failed: Option<String>) -> Result<(), Halt> {
+    fn came_to(&self, called: &SingleCall, tool: &str, failed: Option<String>) -> Result<(), Abort> {
         match called {
             SingleCall::Denied(answer) | SingleCall::Refused(answer)
                 if answer.envelope().status == EnvelopeStatus::Denied =>
@@ -361,7 +362,7 @@ impl AgentVisit<'_> {
                     "The policy does not let {} start: {reason} A rule of kind \"tool\" for \"{}\" would allow it.",
                     self.agent.name, tool
                 );
-                Err(Halt::new(StopDetail::PolicyDenied, "ToolCallPolicyDenied", &message, message.clone()))
+                Err(Abort::new(StopDetail::PolicyDenied, "ToolCallPolicyDenied", &message, message.clone()))
             }
             _ => match failed {
                 None => Ok(()),
@@ -370,13 +371,13 @@ impl AgentVisit<'_> {
                     let message = self
                         .record
                         .redact(&format!("The policy refuses the work of {}: {why}.", self.agent.name));
-                    Err(Halt::new(StopDetail::PolicyDenied, POLICY_DENIED, &message, why))
+                    Err(Abort::new(StopDetail::PolicyDenied, POLICY_DENIED, &message, why))
                 }
                 Some(why) => {
                     let why = why.trim_start_matches("(tool failed: ").trim_end_matches(')');
                     let message = format!("The agent program {} failed: {why}.", self.agent.name);
                     let message = self.record.redact(&message);
-                    Err(Halt::new(StopDetail::AgentCliFailed, "AgentProgramFailed", &message, why))
+                    Err(Abort::new(StopDetail::AgentCliFailed, "AgentProgramFailed", &message, why))
                 }
             },
         }
@@ -385,11 +386,11 @@ impl AgentVisit<'_> {
     /// The ledger lines of what the program's own models used, where anything says it.
     fn account(
         &mut self,
-        said: &AgentSaid,
+        said: &AgentOutput,
         prompt: &str,
         (started, timestamp): (Instant, i64),
         error: Option<&str>,
-    ) -> Result<Money, Halt> {
+    ) -> Result<Money, Abort> {
         self.turns += said.turns;
         let before = self.cost;
         for used in said.used(&self.plan.settings, self.agent.model.as_deref()) {
@@ -430,7 +431,7 @@ impl AgentVisit<'_> {
 
     /// A place in the day's spending, where a day has a cap (D87). What a launch will cost nobody knows before: what it has cost
     /// is set aside whenever it says so, and it is ended when the day is used up.
-    async fn open_day(&self) -> Result<Option<Reservation>, Halt> {
+    async fn open_day(&self) -> Result<Option<Reservation>, Abort> {
         let Some(day) = &self.world.0.day_cap else { return Ok(None) };
         let now = self.world.0.clock.now();
         let left = day.left_for(now).await?;
@@ -441,7 +442,7 @@ impl AgentVisit<'_> {
     }
 
     /// The report: what it gave through agentd's own tool, else its structured output, else its last words.
-    fn read(&mut self, said: &AgentSaid) -> Result<ModelReport, ReportProblem> {
+    fn read(&mut self, said: &AgentOutput) -> Result<ModelReport, ReportProblem> {
         self.said.push(Message::Assistant {
             content: said.text.clone(),
             tool_calls: Vec::new(),
@@ -468,7 +469,7 @@ impl AgentVisit<'_> {
 
     async fn close(
         mut self,
-        ended: Result<ModelReport, Halt>,
+        ended: Result<ModelReport, Abort>,
         asked: String,
         include: bool,
     ) -> SessionOutcome {
@@ -525,7 +526,7 @@ impl AgentVisit<'_> {
         outcome: &mut SessionOutcome,
         leaked: bool,
         include: bool,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Abort> {
         let ids = self.record.ids();
         outcome.capture(&self.record, TURN, leaked).await?;
         let mark = |asked: &Message| prompt_mark(&sha256_hex(text_of(asked).as_bytes()));

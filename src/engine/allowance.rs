@@ -5,15 +5,15 @@
 
 use serde::Serialize;
 
+use super::abort::Abort;
 use super::budget::Held;
 use super::day_cap::Reservation;
-use super::halt::Halt;
 use super::session::Session;
 use crate::domain::message::Message;
+use crate::domain::model_target::{ModelTarget, Price};
 use crate::domain::money::Money;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::target::{Price, Target};
 
 /// Fewest output tokens that a request is sent with, where its target allows as many.
 pub const FEWEST_OUTPUT: u64 = 1024;
@@ -35,7 +35,7 @@ pub struct WorstCase {
 
 impl WorstCase {
     /// Of a request of so many bytes.
-    pub fn of(bytes: u64, target: &Target, price: &Price) -> Self {
+    pub fn of(bytes: u64, target: &ModelTarget, price: &Price) -> Self {
         let input = bytes.saturating_add(PROVIDER_OVERHEAD).min(target.context_window) as f64;
         let dearest = price.input.max(price.cache_write).max(price.cache_read);
         Self { input: input * dearest, output: price.output, most: target.max_output_tokens }
@@ -85,7 +85,7 @@ pub(super) struct Allowance {
 impl Session<'_> {
     /// Sets the next request's worst case aside, with the longest reply that is covered (D87, D98). Where nothing is, the
     /// last report is all that may still be asked for.
-    pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Halt> {
+    pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Abort> {
         let target = self.request.settings.targets[target].clone();
         let now = self.world.clock.now();
         let Some(price) = target.price else {
@@ -130,7 +130,7 @@ impl Session<'_> {
                 }
                 Err(left) => {
                     let of_the_day = left_today.filter(|today| *today < left);
-                    let refused: Halt = match (&self.world.day_cap, of_the_day) {
+                    let refused: Abort = match (&self.world.day_cap, of_the_day) {
                         (Some(day), Some(left)) => day.used_up(left, worst.least()).into(),
                         _ => self.not_covered(Some((left, worst.least()))).into(),
                     };
@@ -144,7 +144,7 @@ impl Session<'_> {
     }
 
     /// From here on only the report is accepted, and the run ends with it.
-    fn last_report_for_want_of_money(&mut self, refused: Halt) -> Result<(), Halt> {
+    fn last_report_for_want_of_money(&mut self, refused: Abort) -> Result<(), Abort> {
         self.world.meter.end_by_cost();
         self.out_of_money = Some(refused);
         self.force(ForcedFinal::MaxCost, self.turn)?;

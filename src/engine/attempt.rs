@@ -8,24 +8,24 @@ use futures::future::FutureExt as _;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::abort::Abort;
 use super::allowance::Allowance;
 use super::context_guard::widest_limit;
 use super::day_cap::Reservation;
 use super::gate::Phase;
-use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
-use super::offer::Offer;
-use super::reading::{self, Reading, Rejection, SessionMode};
-use super::record::LedgerLine;
+use super::reply_validation::{self, Rejection, SessionMode, ValidReply};
 use super::session::Session;
+use super::session_trace::LedgerLine;
+use super::tool_catalog::ToolCatalog;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
+use crate::domain::ledger_entry::{AccountingKind, CostSource};
 use crate::domain::message::{Message, TokenUsage};
+use crate::domain::model_target::ModelTarget;
 use crate::domain::money::Money;
-use crate::domain::record::{AccountingKind, CostSource};
 use crate::domain::run::ForcedFinal;
-use crate::domain::target::Target;
 use crate::domain::trace::{ContextGuardEvaluated, PromptSnapshot, RequestPrepared};
 
 /// How an attempt came back.
@@ -35,7 +35,7 @@ pub(super) enum Answered {
         /// The reply, its calls named.
         reply: Box<ModelReply>,
         /// What it is worth.
-        reading: Box<Reading>,
+        reading: Box<ValidReply>,
         /// What the reply may do now.
         phase: Phase,
         /// The request it answers.
@@ -58,13 +58,13 @@ pub(super) enum Answered {
 
 impl Session<'_> {
     /// Tools on offer now.
-    pub(super) fn offered(&self) -> Result<&Offer, Halt> {
+    pub(super) fn offered(&self) -> Result<&ToolCatalog, Abort> {
         self.tools.on(self.is_final())
     }
 
     /// The first target from `cursor` on that the request fits. When none fits, the final turn is forced
     /// and its smaller tool list tried; then the widest targets are asked all the same.
-    pub(super) fn choose_target(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<usize, Halt> {
+    pub(super) fn choose_target(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<usize, Abort> {
         if let Some(target) = self.first_that_fits(cursor, tail)? {
             return Ok(target);
         }
@@ -84,12 +84,12 @@ impl Session<'_> {
         let (place, target) = self
             .round_robin(*cursor)
             .find(|(_, index)| targets[*index].context_limit() == Some(widest))
-            .ok_or_else(|| Halt::internal("no target is left"))?;
+            .ok_or_else(|| Abort::internal("no target is left"))?;
         *cursor = place + 1;
         Ok(target)
     }
 
-    fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Halt> {
+    fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Abort> {
         self.guard.offer(&self.tools.on(self.forced.is_some())?.sizes);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let mut skipped = Vec::new();
@@ -174,7 +174,7 @@ impl Session<'_> {
         attempt: u32,
         tail: &[Message],
         max_output_tokens: u64,
-    ) -> Result<(ModelRequest, String, u64), Halt> {
+    ) -> Result<(ModelRequest, String, u64), Abort> {
         let settings = &self.request.settings;
         let target = &settings.targets[target];
         let mut timeout = settings.llm_timeout;
@@ -183,7 +183,7 @@ impl Session<'_> {
         }
         let offer = self.offered()?;
         let request = ModelRequest {
-            target: Target { max_output_tokens, ..target.clone() },
+            target: ModelTarget { max_output_tokens, ..target.clone() },
             messages: self.composed(tail),
             tools: Arc::clone(&offer.specs),
             tool_choice: if offer.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
@@ -212,7 +212,7 @@ impl Session<'_> {
             &self.offered()?.hashed,
             &sent_settings(&request),
         )
-        .map_err(|error| Halt::internal(error.to_string()))?;
+        .map_err(|error| Abort::internal(error.to_string()))?;
         let request_hash = hashes.request.clone();
         self.record.note(Event::RequestFingerprinted(Box::new(Fingerprint {
             timestamp: self.world.clock.now_ms(),
@@ -235,7 +235,7 @@ impl Session<'_> {
         Ok((request, request_hash, expected))
     }
 
-    fn snapshot_prompt(&self, target: &Target) -> Result<(), Halt> {
+    fn snapshot_prompt(&self, target: &ModelTarget) -> Result<(), Abort> {
         let prompt = &self.request.prompt;
         self.record.note_with_next(Event::PromptSnapshotTaken(Box::new(PromptSnapshot {
             timestamp: self.world.clock.now_ms(),
@@ -268,7 +268,7 @@ impl Session<'_> {
         attempt: u32,
         tail: &[Message],
         allowance: Allowance,
-    ) -> Result<Answered, Halt> {
+    ) -> Result<Answered, Abort> {
         // The run's money stays set aside until the reply is charged; the day's, until it is settled.
         let Allowance { max_output_tokens, run: _held_of_run, day: mut held } = allowance;
         let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
@@ -316,7 +316,7 @@ impl Session<'_> {
             }
             Ok(Ok(mut reply)) => {
                 let taken = |id: &str| self.messages.iter().any(|message| calls_it(message, id));
-                reading::name_calls(&mut reply, taken);
+                reply_validation::name_calls(&mut reply, taken);
                 // A provider that counts nothing has not counted.
                 reply.usage = reply.usage.map(believable).filter(|usage| usage.total_tokens > 0);
                 let phase = match (self.is_final(), self.world.stop.asked()) {
@@ -325,7 +325,8 @@ impl Session<'_> {
                     (false, None) => Phase::Open,
                 };
                 let limit = request.target.max_output_tokens;
-                let read = reading::read(&reply, phase, self.request.mode, &self.request.report, limit);
+                let read =
+                    reply_validation::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
                 if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
                     self.settle(held.take(), cost).await?;
@@ -347,7 +348,7 @@ impl Session<'_> {
         }
     }
 
-    async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Halt> {
+    async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
         if let (Some(day), Some(held)) = (&self.world.day_cap, held) {
             day.settle_with(held, cost).await?;
         }
@@ -361,7 +362,7 @@ impl Session<'_> {
         reply: Option<&ModelReply>,
         error: Option<String>,
         http_status: Option<u16>,
-    ) -> Result<Option<Money>, Halt> {
+    ) -> Result<Option<Money>, Abort> {
         let target = &line.request.target;
         let tokens = reply.and_then(|reply| reply.usage);
         let estimated = match (reply, tokens) {
@@ -463,7 +464,7 @@ pub(super) fn text_of(message: &Message) -> &str {
 }
 
 /// `provider/model`.
-pub(super) fn name_of(target: &Target) -> String {
+pub(super) fn name_of(target: &ModelTarget) -> String {
     format!("{}/{}", target.provider, target.model)
 }
 

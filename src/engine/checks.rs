@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::interrupt::Interrupts;
 use super::reader::{Judged, Question};
-use super::record::Record;
+use super::session_trace::SessionTrace;
 use super::visit::{FlowPlan, FlowWorld};
 use super::workplace::{Program, Ran};
 use crate::domain::canonical::sha256_hex;
@@ -140,7 +140,7 @@ impl FlowWorld {
         work: CheckWork<'_>,
         condition: &ValidationCondition,
         validator: &Validator,
-        record: &Record,
+        record: &SessionTrace,
     ) -> Result<Result<Answer, Stop>, JournalError> {
         let params: Vec<&str> = condition.params.iter().map(|(_, value)| value.as_str()).collect();
         let name = condition.validator.as_str();
@@ -291,7 +291,7 @@ fn semantic_answer(name: &str, judged: Judged) -> Answer {
     answer
 }
 
-fn program_answer(name: &str, validator: &Validator, ran: Ran, record: &Record) -> Answer {
+fn program_answer(name: &str, validator: &Validator, ran: Ran, record: &SessionTrace) -> Answer {
     let output = CheckOutput {
         stdout: record.redact(&ran.output.stdout),
         stderr: record.redact(&ran.output.stderr),

@@ -2,7 +2,7 @@
 
 use super::token_estimate::{TokenEstimate, ToolSizes};
 use crate::domain::message::{Message, TokenUsage};
-use crate::domain::target::Target;
+use crate::domain::model_target::ModelTarget;
 
 /// Token counters of one session. Capacity, the fourth counter of the contract, belongs to the target.
 ///
@@ -99,8 +99,8 @@ impl ContextGuard {
 }
 
 /// The most that fits into some target; 0 when there is none.
-pub fn widest_limit<'a>(targets: impl IntoIterator<Item = &'a Target>) -> u64 {
-    targets.into_iter().filter_map(Target::context_limit).max().unwrap_or(0)
+pub fn widest_limit<'a>(targets: impl IntoIterator<Item = &'a ModelTarget>) -> u64 {
+    targets.into_iter().filter_map(ModelTarget::context_limit).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -11,20 +11,20 @@ use futures::future::FutureExt as _;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+use super::abort::Abort;
 use super::context_guard::ContextGuard;
 use super::envelope::{Answer, CONTEXT_EXCEEDED, Refusal};
 use super::gate::{Gate, ReadyCall};
-use super::halt::Halt;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use super::queue::Queues;
-use super::record::{LedgerLine, Record, WITHHELD};
 use super::redaction_program::RedactionProgram;
+use super::session_trace::{LedgerLine, SessionTrace, WITHHELD};
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use super::tool_output::{StoreReason, StoredOutputs};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
+use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::policy::{PROTOCOL_TOOLS, Risk};
-use crate::domain::record::AccountingKind;
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::{ContextGuardEvaluated, Exclusion};
 
@@ -38,7 +38,7 @@ pub struct Execution<'a> {
     /// The gate that let them through; it learns what came of them.
     pub gate: &'a mut Gate,
     /// The session's record.
-    pub record: &'a Record,
+    pub record: &'a SessionTrace,
     /// The session's counters.
     pub guard: &'a mut ContextGuard,
     /// The session's stored outputs.
@@ -72,12 +72,12 @@ type Ended = Option<Result<ToolOutput, ToolError>>;
 impl Execution<'_> {
     /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels what runs;
     /// every call that was started has its ledger line.
-    pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<Answer>, Halt> {
+    pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<Answer>, Abort> {
         self.interrupts.check()?;
         let mut seats = Vec::with_capacity(ready.len());
         for ready in ready {
             let tool = self.gate.tool(&ready.call.name).cloned();
-            let tool = tool.ok_or_else(|| Halt::internal("a call passed the gate without its tool"))?;
+            let tool = tool.ok_or_else(|| Abort::internal("a call passed the gate without its tool"))?;
             seats.push(Seat { ready, tool, started: OnceLock::new() });
         }
         if seats.iter().any(|seat| seat.tool.risk() != Risk::Read) {
@@ -103,7 +103,7 @@ impl Execution<'_> {
         }
     }
 
-    async fn drive(&mut self, seats: &[Seat], answers: &mut [Option<Answer>]) -> Result<(), Halt> {
+    async fn drive(&mut self, seats: &[Seat], answers: &mut [Option<Answer>]) -> Result<(), Abort> {
         let worst = self.guard.estimate().bytes(self.limits.max_inline_bytes.max(LONGEST_FAILURE as u64))
             + MESSAGE_TOKENS;
         let mut waiting = seats.iter().enumerate().peekable();
@@ -133,7 +133,7 @@ impl Execution<'_> {
                 Some(Err(ToolError::Fatal(technical))) => {
                     answers[place] = Some(self.fatal(&seats[place], &technical)?);
                     let message = "A tool failed in a way that the run cannot go on after.";
-                    return Err(Halt::new(StopDetail::Internal, "ToolFatal", message, technical));
+                    return Err(Abort::new(StopDetail::Internal, "ToolFatal", message, technical));
                 }
                 Some(result) => answers[place] = Some(self.settle(&seats[place], result).await?),
                 None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
@@ -141,14 +141,14 @@ impl Execution<'_> {
         }
     }
 
-    fn fatal(&self, seat: &Seat, technical: &str) -> Result<Answer, Halt> {
+    fn fatal(&self, seat: &Seat, technical: &str) -> Result<Answer, Abort> {
         let answer = Answer::error(&ToolError::Fatal(technical.to_owned()));
         self.account(seat, Costs { error: Some(technical.to_owned()), ..Costs::default() }, answer.text())?;
         Ok(answer)
     }
 
     /// Redact → size → context guard → envelope → journal.
-    async fn settle(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Halt> {
+    async fn settle(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
         let call_id = &seat.ready.call.id;
         let (output, error) = match result {
             Ok(output) => (output, None),
@@ -215,7 +215,7 @@ impl Execution<'_> {
         text: Option<String>,
         costs: &mut Costs,
         call_id: &str,
-    ) -> Result<Answer, Halt> {
+    ) -> Result<Answer, Abort> {
         if self.fits(answer.text())? {
             self.guard.append_tokens(self.tokens(answer.text()));
             return Ok(answer);
@@ -242,7 +242,7 @@ impl Execution<'_> {
     }
 
     /// Whether the text fits; where it does not, the evaluation is on the record.
-    fn fits(&self, text: &str) -> Result<bool, Halt> {
+    fn fits(&self, text: &str) -> Result<bool, Abort> {
         let projection = self.guard.project(self.tokens(text));
         if !projection.overflows(self.context_limit) {
             return Ok(true);
@@ -260,7 +260,7 @@ impl Execution<'_> {
         Ok(false)
     }
 
-    async fn store(&mut self, text: String, reason: StoreReason, costs: &mut Costs) -> Result<Answer, Halt> {
+    async fn store(&mut self, text: String, reason: StoreReason, costs: &mut Costs) -> Result<Answer, Abort> {
         let tokens = self.guard.estimate().text(&text);
         let stored = self.outputs.store(text, tokens, reason).await?;
         let why = reason.as_str().to_owned();
@@ -271,7 +271,7 @@ impl Execution<'_> {
     }
 
     /// A call that a stop or the end of the wall time cut off, or that was never started.
-    fn give_up(&mut self, seat: &Seat) -> Result<Answer, Halt> {
+    fn give_up(&mut self, seat: &Seat) -> Result<Answer, Abort> {
         if seat.started.get().is_none() {
             return Ok(Answer::refused(&Refusal::Stopping));
         }
@@ -304,7 +304,7 @@ impl Execution<'_> {
     }
 
     /// The ledger line of an execution (A-077…A-081); `shown` is what the model reads.
-    fn account(&self, seat: &Seat, costs: Costs, shown: &str) -> Result<(), Halt> {
+    fn account(&self, seat: &Seat, costs: Costs, shown: &str) -> Result<(), Abort> {
         let now = Instant::now();
         let (started, timestamp) =
             seat.started.get().copied().unwrap_or_else(|| (now, self.record.clock().now_ms()));
@@ -342,19 +342,19 @@ struct Costs {
 /// Waits in the queue, runs with a timeout, catches a panic.
 async fn run_one(
     seat: &Seat,
-    record: &Record,
+    record: &SessionTrace,
     queues: &Queues,
     interrupts: &Interrupts,
     limits: CallLimits,
     turn: u32,
-) -> Result<Ended, Halt> {
+) -> Result<Ended, Abort> {
     let call = &seat.ready.call;
     let queue =
-        queues.of(&call.name, seat.tool.queue()).map_err(|error| Halt::internal(error.to_string()))?;
+        queues.of(&call.name, seat.tool.queue()).map_err(|error| Abort::internal(error.to_string()))?;
     let seat_in_queue = tokio::select! {
         biased;
         () = interrupts.stop.wait_asked() => return Ok(None),
-        acquired = queue.acquire_owned() => acquired.map_err(|_| Halt::internal("a tool queue was closed"))?,
+        acquired = queue.acquire_owned() => acquired.map_err(|_| Abort::internal("a tool queue was closed"))?,
     };
     record.note(Event::ToolStarted {
         turn,

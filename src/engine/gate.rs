@@ -10,33 +10,33 @@ use jsonschema::Validator;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::abort::Abort;
 use super::arguments::{self, Scope};
 use super::envelope::{Answer, Refusal};
-use super::halt::Halt;
 use super::loop_guard::{LoopGuard, LoopVerdict};
 use super::policy::{Policy, PolicyVerdict};
 use super::queue::Queues;
-use super::record::Record;
 use super::report::FINAL_REPORT;
+use super::session_trace::SessionTrace;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::Tool;
 use super::tool_schema::ArgumentSchemas;
+use crate::domain::approval::Approval;
 use crate::domain::canonical::{canonical_json, sha256_hex};
 use crate::domain::event::Event;
-use crate::domain::grant::Grant;
 use crate::domain::message::ToolCall;
+use crate::domain::model_target::LoopLimits;
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyDecision, PolicyInput, PolicyResult, ProposalContext,
     ProposalKind, Proposed, Resource, Risk,
 };
 use crate::domain::stop::StopDetail;
-use crate::domain::target::LoopLimits;
 use crate::domain::trace::{Item, SuspendedProposal};
 
 /// The door of one session, or, without tools, of a flow's handoffs.
 pub struct Gate {
     policy: Arc<Policy>,
-    record: Record,
+    record: SessionTrace,
     scope: Scope,
     tools: BTreeMap<String, Door>,
     loop_guard: LoopGuard,
@@ -45,7 +45,7 @@ pub struct Gate {
     /// An output did not fit the context: no new tool starts.
     context_spent: bool,
     /// Approvals that were taken for proposals under judgement, by call.
-    taken: Mutex<Vec<(String, Grant)>>,
+    taken: Mutex<Vec<(String, Approval)>>,
 }
 
 /// A tool behind the gate.
@@ -169,7 +169,7 @@ impl Gate {
     /// A door for these tools; checks names, schemas and queues.
     pub fn new(
         policy: Arc<Policy>,
-        record: Record,
+        record: SessionTrace,
         scope: Scope,
         tools: &[Arc<dyn Tool>],
         queues: &Queues,
@@ -244,7 +244,7 @@ impl Gate {
         proposals: &[Proposal],
         phase: Phase,
         cap: u32,
-    ) -> Result<Vec<Ruling>, Halt> {
+    ) -> Result<Vec<Ruling>, Abort> {
         let mut rulings = Vec::with_capacity(proposals.len());
         let mut seats = cap;
         let mut captured = false;
@@ -294,7 +294,7 @@ impl Gate {
 
     /// Judges a call that stands alone, outside of a session. A hard denial is an answer here, on the record like a soft
     /// one: there is no session to end.
-    pub async fn judge_single(&mut self, turn: u32, proposal: &Proposal) -> Result<SingleRuling, Halt> {
+    pub async fn judge_single(&mut self, turn: u32, proposal: &Proposal) -> Result<SingleRuling, Abort> {
         let parsed = proposal.arguments.as_ref().ok().map(|arguments| Value::Object(arguments.clone()));
         self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
         let ruling = match self.first_refusal(proposal, Phase::Open, false, &mut 1) {
@@ -309,7 +309,7 @@ impl Gate {
                 Ok(SingleRuling::Denied(answer))
             }
             Ok(Ruling::Answered(answer)) => Ok(SingleRuling::Refused(answer)),
-            Ok(Ruling::Protocol) => Err(Halt::internal("a single call cannot be a protocol call")),
+            Ok(Ruling::Protocol) => Err(Abort::internal("a single call cannot be a protocol call")),
             Err(Denied::ByPolicy(answer, _)) => Ok(SingleRuling::Denied(*answer)),
             Err(denied) => Err(denied.into_halt()),
         }
@@ -425,7 +425,7 @@ impl Gate {
                 }
                 Ok(Some(Refusal::Loop))
             }
-            LoopVerdict::End => Err(Denied::Session(Halt::new(
+            LoopVerdict::End => Err(Denied::Session(Abort::new(
                 StopDetail::LoopDetected,
                 "LoopDetected",
                 "The model repeated the same action after it was told that nothing changes.",
@@ -451,7 +451,7 @@ impl Gate {
 
     /// Whether the policy lets a program of somebody else's do what it asks for. Its word is on the record, and nothing
     /// runs here. A denial that a person could lift is the error, as it is for a call.
-    pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<Permission, Halt> {
+    pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<Permission, Abort> {
         let call = ToolCall {
             id: format!("permission-{}", Uuid::new_v4()),
             name: tool.to_owned(),
@@ -479,7 +479,7 @@ impl Gate {
 
     /// Judges a transition to another step (P-003, C-27, D72). `payload` is the validated output that crosses over.
     /// A hard denial is the error.
-    pub async fn handoff(&self, from: &str, to: &str, payload: &Value) -> Result<HandoffRuling, Halt> {
+    pub async fn handoff(&self, from: &str, to: &str, payload: &Value) -> Result<HandoffRuling, Abort> {
         let call_id = format!("handoff-{}", Uuid::new_v4());
         let (from, to) = (from.to_owned(), to.to_owned());
         let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
@@ -497,7 +497,7 @@ impl Gate {
         Ok(ruling)
     }
 
-    async fn handoff_item(&self, call_id: &str, from: &str, to: &str, answer: &Answer) -> Result<(), Halt> {
+    async fn handoff_item(&self, call_id: &str, from: &str, to: &str, answer: &Answer) -> Result<(), Abort> {
         let output = self.record.envelope(answer).await?;
         let (call_id, from, to) = (call_id.to_owned(), from.to_owned(), to.to_owned());
         self.record.item(0, Item::HandoffItem { call_id, from, to, output })
@@ -513,7 +513,7 @@ impl Gate {
             branch: self.scope.branch.clone(),
         };
         PolicyInput::new(context, turn, proposed)
-            .map_err(|error| Denied::Broken(Halt::internal(error.to_string())))
+            .map_err(|error| Denied::Broken(Abort::internal(error.to_string())))
     }
 
     /// The policy's result, redacted and on the record; a hard denial is the error, named `error_name`.
@@ -589,7 +589,7 @@ impl Gate {
         }
         let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
         let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);
-        let halt = Halt::new(detail, error_name, &message, technical);
+        let halt = Abort::new(detail, error_name, &message, technical);
         Err(Denied::ByPolicy(Box::new(answer), halt))
     }
 }
@@ -597,23 +597,23 @@ impl Gate {
 /// Why judging a call gives no ruling.
 enum Denied {
     /// The session ends when all calls of the reply are judged.
-    Session(Halt),
+    Session(Abort),
     /// The same, by a hard denial; its answer is on the record.
-    ByPolicy(Box<Answer>, Halt),
+    ByPolicy(Box<Answer>, Abort),
     /// It ends at once: the record cannot be written.
-    Broken(Halt),
+    Broken(Abort),
 }
 
 impl Denied {
-    fn into_halt(self) -> Halt {
+    fn into_halt(self) -> Abort {
         match self {
             Self::Session(halt) | Self::ByPolicy(_, halt) | Self::Broken(halt) => halt,
         }
     }
 }
 
-impl From<Halt> for Denied {
-    fn from(halt: Halt) -> Self {
+impl From<Abort> for Denied {
+    fn from(halt: Abort) -> Self {
         Self::Broken(halt)
     }
 }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::abort::Abort;
 use super::budget::Meter;
-use super::halt::Halt;
 use super::stop::StopSignal;
 
 /// How long what is in flight may go on after a graceful stop was asked for (D38).
@@ -27,7 +27,7 @@ pub struct Interrupts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interrupt {
     /// The session ends now: an abort, or no wall time left.
-    End(Halt),
+    End(Abort),
     /// A graceful stop was asked for and its grace is over: this work is given up, the last report is not.
     GraceOver,
 }
@@ -59,7 +59,7 @@ impl Interrupts {
     }
 
     /// The state at a point where nothing is in flight: an abort outranks budgets (C-08).
-    pub fn check(&self) -> Result<(), Halt> {
+    pub fn check(&self) -> Result<(), Abort> {
         if let super::stop::StopState::Abort(stop) = self.stop.state() {
             return Err(stop.into());
         }

@@ -2,8 +2,8 @@
 
 use futures::future::BoxFuture;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
-use crate::domain::record::Artifact;
 
 /// The write-ahead journal of one run.
 pub trait Journal: Send + Sync {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::domain::constraint::Constraint;
-use crate::domain::target::LoopLimits;
+use crate::domain::model_target::LoopLimits;
 
 /// What a proposal does: tool and canonical arguments, hashed.
 pub type Action = String;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
+use crate::domain::model_target::ModelTarget;
 use crate::domain::money::Money;
-use crate::domain::target::Target;
 
 /// A provider, whatever its wire.
 pub trait Model: Send + Sync {
@@ -22,7 +22,7 @@ pub trait Model: Send + Sync {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {
     /// Which provider and model, with its limits and sampling settings.
-    pub target: Target,
+    pub target: ModelTarget,
     /// System, user, assistant and tool messages, in order.
     pub messages: Vec<Message>,
     /// Tools offered, in a fixed order.

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::domain::agent_program::AgentProgram;
-use crate::domain::grant::{Denial, Grant};
+use crate::domain::approval::{Approval, Denial};
+use crate::domain::call_scope::{CallScope, Program, ScopePath};
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
 };
-use crate::domain::reach::{Program, Reach, ReachedPath};
 use crate::domain::rules::{RuleSet, RuleVerdict};
 use crate::sys::clock::Stopwatch;
 use crate::sys::worktree_path::WorktreeRoot;
@@ -31,7 +31,7 @@ pub struct PolicyVerdict {
     /// The declarative rule that decided or took part, if one did.
     pub rule_id: Option<String>,
     /// The approval that lifted a denial. It is used; a proposal that does not run all the same gives it back.
-    pub grant: Option<Box<Grant>>,
+    pub grant: Option<Box<Approval>>,
     /// Time it took.
     pub duration: Duration,
 }
@@ -48,11 +48,11 @@ pub struct ApprovalBook {
 }
 
 /// See [`ApprovalBook::take`].
-pub type TakeGrant = Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Grant>> + Send + Sync>;
+pub type TakeGrant = Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Approval>> + Send + Sync>;
 /// See [`ApprovalBook::denied`].
 pub type FindDenial = Arc<dyn Fn(String) -> BoxFuture<'static, Option<Denial>> + Send + Sync>;
 /// See [`ApprovalBook::give_back`].
-pub type GiveBack = Arc<dyn Fn(Grant) -> BoxFuture<'static, ()> + Send + Sync>;
+pub type GiveBack = Arc<dyn Fn(Approval) -> BoxFuture<'static, ()> + Send + Sync>;
 
 impl std::fmt::Debug for ApprovalBook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -121,7 +121,7 @@ impl Policy {
     }
 
     /// Puts back a grant that lifted the denial of a proposal which did not run after all.
-    pub async fn give_back(&self, grant: Grant) {
+    pub async fn give_back(&self, grant: Approval) {
         if let Some(book) = &self.approvals {
             (book.give_back)(grant).await;
         }
@@ -152,14 +152,14 @@ impl Policy {
         }
     }
 
-    async fn reach(&self, input: &PolicyInput) -> Reach {
-        let mut reach = Reach::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
+    async fn reach(&self, input: &PolicyInput) -> CallScope {
+        let mut reach = CallScope::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
         if let (Some(root), false) = (self.worktree.clone(), reach.paths.is_empty()) {
             let named = reach.paths.clone();
             let followed = tokio::task::spawn_blocking(move || {
                 named.iter().map(|path| follow_links(&root, path)).collect::<Vec<_>>()
             });
-            let followed = followed.await.unwrap_or_else(|_| vec![ReachedPath::Unclear]);
+            let followed = followed.await.unwrap_or_else(|_| vec![ScopePath::Unclear]);
             for path in followed {
                 if !reach.paths.contains(&path) {
                     reach.paths.push(path);
@@ -169,7 +169,7 @@ impl Policy {
         reach
     }
 
-    fn plan_denial(&self, input: &PolicyInput, reach: &Reach) -> Option<PolicyResult> {
+    fn plan_denial(&self, input: &PolicyInput, reach: &CallScope) -> Option<PolicyResult> {
         let verify_commands = self.plan.as_ref()?;
         let changes = match input.risk {
             Risk::Read | Risk::Network => false,
@@ -199,7 +199,7 @@ fn builtin(mut result: PolicyResult) -> RuleVerdict {
 }
 
 /// What becomes of a denial that a person has lifted; the decision on record says who and for which run.
-fn lifted(denial: PolicyResult, grant: &Grant) -> PolicyResult {
+fn lifted(denial: PolicyResult, grant: &Approval) -> PolicyResult {
     let told = |value: &str| Value::from(value);
     let metadata = Map::from_iter([
         ("approval".to_owned(), told("granted")),
@@ -254,12 +254,12 @@ fn compose(by_rule: Option<RuleVerdict>, by_program: PolicyResult) -> RuleVerdic
 }
 
 /// Where a path leads when its links are followed.
-fn follow_links(root: &WorktreeRoot, path: &ReachedPath) -> ReachedPath {
+fn follow_links(root: &WorktreeRoot, path: &ScopePath) -> ScopePath {
     match path {
-        ReachedPath::Inside(named) => match root.resolve(named) {
-            Ok(real) => ReachedPath::Inside(real.relative()),
-            Err(_) => ReachedPath::Unclear,
+        ScopePath::Inside(named) => match root.resolve(named) {
+            Ok(real) => ScopePath::Inside(real.relative()),
+            Err(_) => ScopePath::Unclear,
         },
-        ReachedPath::Unclear => ReachedPath::Unclear,
+        ScopePath::Unclear => ScopePath::Unclear,
     }
 }

@@ -12,6 +12,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::abort::Abort;
 use super::arguments::Scope;
 use super::attempt::text_of;
 use super::budget::Meter;
@@ -19,35 +20,34 @@ use super::clock::RunClock;
 use super::context_guard::ContextGuard;
 use super::day_cap::DayCap;
 use super::gate::{Gate, UnfitTool};
-use super::halt::Halt;
 use super::interrupt::Interrupts;
 use super::journal::Journal;
 use super::model::Model;
-use super::offer::{Offered, Offers};
 use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
-pub use super::reading::SessionMode;
-use super::record::{Record, SessionIds, prompt_mark};
 use super::redaction_program::RedactionProgram;
+pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
+use super::session_trace::{SessionIds, SessionTrace, prompt_mark};
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;
+use super::tool_catalog::{SessionTools, ToolCatalogs};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
 use super::turn::TurnEnd;
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::{Message, TokenUsage};
+use crate::domain::model_target::SessionSettings;
 use crate::domain::money::Money;
 use crate::domain::output_schema::ExtractionStrategy;
-use crate::domain::record::Artifact;
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::target::SessionSettings;
 use crate::domain::trace::{
     Exclusion, GuardrailDecision, GuardrailOutcome, ItemRole, ManifestInput, Pointer, ReportCaptured,
     SessionClosed, SessionFailure, SessionOpened,
@@ -121,7 +121,7 @@ pub struct SessionWorld {
     /// The tools' argument schemas, compiled.
     pub schemas: ArgumentSchemas,
     /// The tools as they are offered.
-    pub offers: Offers,
+    pub tool_catalogs: ToolCatalogs,
     /// Waits between attempts.
     pub backoff: Backoff,
     /// agentd's version, for fingerprints.
@@ -138,14 +138,19 @@ pub struct SessionWorld {
 
 impl SessionWorld {
     /// Writes the record of one session.
-    pub(super) fn record(&self, ids: SessionIds) -> Record {
-        Record::new(Arc::clone(&self.journal), Arc::clone(&self.redactor), self.clock, ids)
+    pub(super) fn record(&self, ids: SessionIds) -> SessionTrace {
+        SessionTrace::new(Arc::clone(&self.journal), Arc::clone(&self.redactor), self.clock, ids)
             .inline_up_to(self.longest_inline)
             .asking(self.redaction.clone())
     }
 
     /// The gate of a session, a call or a handoff.
-    pub fn gate(&self, record: Record, scope: Scope, tools: &[Arc<dyn Tool>]) -> Result<Gate, UnfitTool> {
+    pub fn gate(
+        &self,
+        record: SessionTrace,
+        scope: Scope,
+        tools: &[Arc<dyn Tool>],
+    ) -> Result<Gate, UnfitTool> {
         Gate::new(Arc::clone(&self.policy), record, scope, tools, &self.queues, &self.schemas)
     }
 }
@@ -188,7 +193,7 @@ pub struct SessionOutcome {
 
 impl SessionOutcome {
     /// Puts the report on record, long ones beside it, and whether it held a secret (P-043).
-    pub(super) async fn capture(&self, record: &Record, turn: u32, leaked: bool) -> Result<(), Halt> {
+    pub(super) async fn capture(&self, record: &SessionTrace, turn: u32, leaked: bool) -> Result<(), Abort> {
         record.note_with_next(Event::GuardrailDecided(Box::new(GuardrailDecision {
             timestamp: record.clock().now_ms(),
             turn,
@@ -215,13 +220,13 @@ impl SessionOutcome {
 pub(super) struct Session<'a> {
     pub(super) request: &'a SessionRequest,
     pub(super) world: &'a SessionWorld,
-    pub(super) record: Record,
+    pub(super) record: SessionTrace,
     pub(super) interrupts: Interrupts,
     pub(super) gate: Gate,
     pub(super) guard: ContextGuard,
     pub(super) outputs: Arc<StoredOutputs>,
-    /// Offered on open turns, and on the final one.
-    pub(super) tools: Offered,
+    /// SessionTools on open turns, and on the final one.
+    pub(super) tools: SessionTools,
     pub(super) messages: Vec<Message>,
     /// What the record has for the texts of its first messages, where these are prompts that it does not keep (P-027).
     prompt_marks: Vec<String>,
@@ -249,7 +254,7 @@ pub(super) struct Session<'a> {
     /// When the last report has to be there, once it was asked for after a stop.
     pub(super) report_until: Option<Instant>,
     /// That money is left for the last report alone.
-    pub(super) out_of_money: Option<Halt>,
+    pub(super) out_of_money: Option<Abort>,
 }
 
 /// Runs a session to its end. It never panics and never fails to give an outcome.
@@ -265,16 +270,20 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
     });
     let ended = match driven.catch_unwind().await {
         Ok(ended) => ended,
-        Err(_) => Err(Halt::internal("the session panicked")),
+        Err(_) => Err(Abort::internal("the session panicked")),
     };
     session.close(ended).await
 }
 
 impl<'a> Session<'a> {
-    fn new(request: &'a SessionRequest, world: &'a SessionWorld, record: Record) -> Result<Self, Halt> {
+    fn new(
+        request: &'a SessionRequest,
+        world: &'a SessionWorld,
+        record: SessionTrace,
+    ) -> Result<Self, Abort> {
         let settings = &request.settings;
         let unusable =
-            |problem: &str| Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", problem, problem);
+            |problem: &str| Abort::new(StopDetail::ConfigInvalid, "ConfigurationError", problem, problem);
         if settings.targets.is_empty() {
             return Err(unusable("No model target is configured; add a [[session.targets]] entry."));
         }
@@ -291,9 +300,9 @@ impl<'a> Session<'a> {
         }
         let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
         let offered = world
-            .offers
+            .tool_catalogs
             .of(&request.tools, report, settings.read_page_lines)
-            .map_err(|error| Halt::internal(error.to_string()))?;
+            .map_err(|error| Abort::internal(error.to_string()))?;
         let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
         let mut tools = request.tools.clone();
@@ -342,7 +351,7 @@ impl<'a> Session<'a> {
     }
 
     /// The manifest and the original input go on the record before the first request (X-030, P-039).
-    async fn open(&mut self) -> Result<(), Halt> {
+    async fn open(&mut self) -> Result<(), Abort> {
         let request = self.request;
         let mut inputs = Vec::new();
         let mut input = |reference: String, text: &str, why: &str| {
@@ -401,12 +410,12 @@ impl<'a> Session<'a> {
     }
 
     /// Turn after turn. The ceiling is checked before a turn opens, so no path can pass it.
-    async fn drive(&mut self) -> Result<ModelReport, Halt> {
+    async fn drive(&mut self) -> Result<ModelReport, Abort> {
         loop {
             self.checkpoint()?;
             let asked = self.world.stop.asked();
             if self.turn >= self.ceiling {
-                return Err(asked.map_or_else(|| self.without_report(None), Halt::from));
+                return Err(asked.map_or_else(|| self.without_report(None), Abort::from));
             }
             if asked.is_some() {
                 // One last report is granted, not more (C-26).
@@ -433,7 +442,7 @@ impl<'a> Session<'a> {
     }
 
     /// Nothing is in flight: abort outranks budgets, soft limits are told (C-08, X-019).
-    pub(super) fn checkpoint(&mut self) -> Result<(), Halt> {
+    pub(super) fn checkpoint(&mut self) -> Result<(), Abort> {
         for limit in self.world.meter.soft_limits_passed() {
             let (kind, used, cap) = (limit.kind, limit.used, limit.cap);
             self.record.note(Event::BudgetSoftLimit { kind, used, cap })?;
@@ -447,7 +456,7 @@ impl<'a> Session<'a> {
     }
 
     /// From `turn` on only the report is accepted. The first reason stays.
-    pub(super) fn force(&mut self, reason: ForcedFinal, turn: u32) -> Result<(), Halt> {
+    pub(super) fn force(&mut self, reason: ForcedFinal, turn: u32) -> Result<(), Abort> {
         if self.forced.is_some() {
             return Ok(());
         }
@@ -461,19 +470,19 @@ impl<'a> Session<'a> {
     }
 
     /// The end of a session whose final turn gave no report.
-    fn without_report(&self, schema: Option<String>) -> Halt {
+    fn without_report(&self, schema: Option<String>) -> Abort {
         if let Some(problem) = schema {
             let message = format!(
                 "The model's report did not match its schema, however often it was asked: {problem}."
             );
-            Halt::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", &message, message.clone())
+            Abort::new(StopDetail::SchemaInvalid, "OutputSchemaInvalid", &message, message.clone())
         } else if self.turn >= self.request.settings.max_turns {
             let message =
                 format!("All {} turns were used without a final report.", self.request.settings.max_turns);
-            Halt::new(StopDetail::MaxTurnsExhausted, "MaxTurnsExceeded", &message, message.clone())
+            Abort::new(StopDetail::MaxTurnsExhausted, "MaxTurnsExceeded", &message, message.clone())
         } else {
             let message = "The model's replies could not be used, however often it was asked.";
-            Halt::new(StopDetail::InvalidModelOutput, "InvalidModelOutput", message, message)
+            Abort::new(StopDetail::InvalidModelOutput, "InvalidModelOutput", message, message)
         }
     }
 
@@ -486,10 +495,10 @@ impl<'a> Session<'a> {
     }
 
     /// Report, guardrail, conversation, closing event: from here on nothing can keep the outcome from its caller.
-    async fn close(mut self, ended: Result<ModelReport, Halt>) -> SessionOutcome {
+    async fn close(mut self, ended: Result<ModelReport, Abort>) -> SessionOutcome {
         // Whoever asked to stop outranks every other end (C-08, C-26).
         let asked =
-            self.world.stop.asked().map(Halt::from).or(self.out_of_money.take()).map(Halt::into_failure);
+            self.world.stop.asked().map(Abort::from).or(self.out_of_money.take()).map(Abort::into_failure);
         let clean = |mut failure: SessionFailure| {
             failure.error_message = self.record.redact(&failure.error_message);
             failure
@@ -541,7 +550,7 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    async fn close_record(&mut self, outcome: &mut SessionOutcome, leaked: bool) -> Result<(), Halt> {
+    async fn close_record(&mut self, outcome: &mut SessionOutcome, leaked: bool) -> Result<(), Abort> {
         outcome.capture(&self.record, self.turn, leaked).await?;
         outcome.conversation = Some(self.record.conversation(&outcome.messages, &self.prompt_marks).await?);
         let fault = match &outcome.failure {
@@ -564,7 +573,7 @@ impl<'a> Session<'a> {
     }
 
     /// The last request of a session that failed, and why it did (C-20).
-    async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Halt> {
+    async fn fault(&self, failure: &SessionFailure, messages: &[Message]) -> Result<Pointer, Abort> {
         let tools = &*self.offered()?.specs;
         let snapshot = serde_json::json!({
             "failure": failure, "turn": self.turn, "messages": messages, "tools": tools,
@@ -587,7 +596,7 @@ impl<'a> Session<'a> {
 }
 
 /// The report without known secrets, and whether it held one (P-043).
-pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, bool) {
+pub(super) fn cleaned(record: &SessionTrace, report: FinalReport) -> (FinalReport, bool) {
     if record.is_clean(&report) {
         return (report, false);
     }
@@ -602,7 +611,7 @@ pub(super) fn cleaned(record: &Record, report: FinalReport) -> (FinalReport, boo
 }
 
 /// Claims without known secrets.
-pub(super) async fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
+pub(super) async fn clean_claims(record: &SessionTrace, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
     let mut cleaned = Vec::with_capacity(claims.len());
     for claim in claims {
         let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
@@ -618,7 +627,12 @@ pub(super) async fn clean_claims(record: &Record, claims: &[ProposedClaim]) -> V
 }
 
 /// The outcome of a session that could not begin.
-fn unopened(request: &SessionRequest, world: &SessionWorld, record: &Record, halt: Halt) -> SessionOutcome {
+fn unopened(
+    request: &SessionRequest,
+    world: &SessionWorld,
+    record: &SessionTrace,
+    halt: Abort,
+) -> SessionOutcome {
     let mut failure = halt.into_failure();
     failure.error_message = record.redact(&failure.error_message);
     let facts = SessionFacts {
@@ -649,13 +663,13 @@ fn unopened(request: &SessionRequest, world: &SessionWorld, record: &Record, hal
 }
 
 /// The end of what cannot begin with such a tool.
-pub(super) fn unfit(error: &UnfitTool) -> Halt {
+pub(super) fn unfit(error: &UnfitTool) -> Abort {
     let text = error.to_string();
     match error {
         UnfitTool::Schema { .. } => {
-            Halt::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
+            Abort::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
         }
-        _ => Halt::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
+        _ => Abort::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
     }
 }
 

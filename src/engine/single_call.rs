@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use super::abort::Abort;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::Answer;
 use super::execution::Execution;
 use super::gate::{Proposal, ReportCall, SingleRuling};
-use super::halt::Halt;
 use super::interrupt::{Interrupt, Interrupts};
-use super::record::SessionIds;
 use super::session::{SessionWorld, unfit};
+use super::session_trace::SessionIds;
 use super::tool::{CallLimits, Tool};
 use super::tool_output::StoredOutputs;
 use crate::domain::message::ToolCall;
@@ -47,7 +47,7 @@ pub async fn call_tool(
     tools: &[Arc<dyn Tool>],
     limits: CallLimits,
     world: &SessionWorld,
-) -> Result<SingleCall, Halt> {
+) -> Result<SingleCall, Abort> {
     let record = world.record(ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
     let mut gate = world.gate(record.clone(), scope, tools).map_err(|error| unfit(&error))?;
@@ -62,7 +62,7 @@ pub async fn call_tool(
         }
         Ok(Ok(SingleRuling::Denied(answer))) => return Ok(SingleCall::Denied(answer)),
         Ok(Err(halt)) | Err(Interrupt::End(halt)) => return Err(halt),
-        Err(Interrupt::GraceOver) => return Err(Halt::internal("a wait without grace ran out of it")),
+        Err(Interrupt::GraceOver) => return Err(Abort::internal("a wait without grace ran out of it")),
     };
     let execution = Execution {
         gate: &mut gate,
@@ -78,7 +78,7 @@ pub async fn call_tool(
         redaction: world.redaction.as_deref(),
     };
     let mut answers = execution.run(vec![ready]).await?;
-    let answer = answers.pop().ok_or_else(|| Halt::internal("a call was left without an answer"))?;
+    let answer = answers.pop().ok_or_else(|| Abort::internal("a call was left without an answer"))?;
     record.answer_item(TURN, &call.id, &answer).await?;
     Ok(if answer.ran_at_all() { SingleCall::Ran(answer) } else { SingleCall::Refused(answer) })
 }

@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::halt::Halt;
+use super::abort::Abort;
 use super::journal::Journal;
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use crate::domain::message::ToolSpec;
@@ -72,7 +72,7 @@ impl StoredOutputs {
     }
 
     /// Keeps a redacted text; `tokens` is its estimate.
-    pub async fn store(&self, text: String, tokens: u64, reason: StoreReason) -> Result<StoredOutput, Halt> {
+    pub async fn store(&self, text: String, tokens: u64, reason: StoreReason) -> Result<StoredOutput, Abort> {
         let handle = format!("session-{}/{}", self.session, Uuid::new_v4());
         let lines = text.lines().count();
         let artifact = self.journal.keep(&path_of(&handle), text.into_bytes()).await?;

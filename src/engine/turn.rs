@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
+use super::abort::Abort;
 use super::attempt::{Answered, assistant, name_of};
 use super::context_guard::widest_limit;
 use super::envelope::Answer;
 use super::execution::Execution;
 use super::gate::{Phase, ReportCall, Ruling};
-use super::halt::Halt;
 use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use super::pacing::Refusals;
-use super::reading::{Reading, Rejection};
+use super::reply_validation::{Rejection, ValidReply};
 use super::report::ModelReport;
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
@@ -19,9 +19,9 @@ use super::tool::CallLimits;
 use crate::domain::event::Event;
 use crate::domain::evidence::short_quote;
 use crate::domain::message::Message;
+use crate::domain::model_target::OnFatalError;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::StopDetail;
-use crate::domain::target::OnFatalError;
 use crate::domain::trace::ItemRole;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -78,7 +78,7 @@ enum After {
 
 impl Session<'_> {
     /// Runs the turn under way.
-    pub(super) async fn run_turn(&mut self) -> Result<TurnEnd, Halt> {
+    pub(super) async fn run_turn(&mut self) -> Result<TurnEnd, Abort> {
         let mut state = Attempts::default();
         for attempt in 1..=self.request.settings.max_retries {
             self.checkpoint()?;
@@ -137,7 +137,7 @@ impl Session<'_> {
 
     /// Waits until the target may be asked. False when a stop was asked for meanwhile; a wait that cannot end within the
     /// wall time is not begun (C-13).
-    async fn wait(&mut self, state: &mut Attempts, target: usize) -> Result<bool, Halt> {
+    async fn wait(&mut self, state: &mut Attempts, target: usize) -> Result<bool, Abort> {
         let wait = state.refusals.wait_for(target, &self.live);
         if wait.is_zero() {
             return Ok(true);
@@ -162,7 +162,7 @@ impl Session<'_> {
 
     /// A report whose claims do not hold as they stand is sent back, once a session, while attempts are left
     /// (contracts §3.4). What still does not hold then is for the evidence gate.
-    async fn unbacked(&mut self, reading: &mut Reading) -> Option<Rejection> {
+    async fn unbacked(&mut self, reading: &mut ValidReply) -> Option<Rejection> {
         let check = self.world.claims.as_ref().filter(|_| !self.claims_sent_back)?;
         let report = reading.report.as_ref().filter(|report| !report.claims.is_empty())?;
         let problems = check(self.request.ids.visit, report.claims.clone()).await;
@@ -180,7 +180,7 @@ impl Session<'_> {
         attempt: u32,
         reply: Option<&ModelReply>,
         rejection: &Rejection,
-    ) -> Result<After, Halt> {
+    ) -> Result<After, Abort> {
         self.remember_error(rejection.reason.to_owned());
         self.record.note(Event::ReplyRejected {
             turn: self.turn,
@@ -192,7 +192,7 @@ impl Session<'_> {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
         }
         for (proposal, refusal) in &rejection.refused {
-            let parsed = super::reading::shown_arguments(proposal);
+            let parsed = super::reply_validation::shown_arguments(proposal);
             self.record.call_item(self.turn, &proposal.call, parsed.as_ref()).await?;
             self.record.answer_item(self.turn, &proposal.call.id, &Answer::refused(refusal)).await?;
         }
@@ -212,7 +212,7 @@ impl Session<'_> {
     }
 
     /// No reply: what its class asks for (A-050…A-054).
-    fn failed(&mut self, state: &mut Attempts, target: usize, error: ModelError) -> Result<(), Halt> {
+    fn failed(&mut self, state: &mut Attempts, target: usize, error: ModelError) -> Result<(), Abort> {
         self.remember_error(match error.status {
             Some(status) => format!("{} (HTTP {status})", error.class),
             None => error.class.to_string(),
@@ -251,7 +251,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn skip_for_good(&mut self, target: usize, class: ModelErrorClass) -> Result<(), Halt> {
+    fn skip_for_good(&mut self, target: usize, class: ModelErrorClass) -> Result<(), Abort> {
         self.live.retain(|index| *index != target);
         let target = name_of(&self.request.settings.targets[target]);
         self.record.note(Event::TargetSkipped { target, reason: class.to_string() })
@@ -261,11 +261,11 @@ impl Session<'_> {
     async fn accept(
         &mut self,
         reply: ModelReply,
-        reading: Reading,
+        reading: ValidReply,
         phase: Phase,
         sent: &ModelRequest,
         started: Instant,
-    ) -> Result<TurnEnd, Halt> {
+    ) -> Result<TurnEnd, Abort> {
         self.accepted += 1;
         let message = assistant(&reply);
         let offer = self.tools.on(self.forced.is_some())?;
@@ -317,9 +317,9 @@ impl Session<'_> {
     async fn run_tools(
         &mut self,
         rulings: Vec<Ruling>,
-        reading: &Reading,
+        reading: &ValidReply,
         started: Instant,
-    ) -> Result<Vec<Answer>, Halt> {
+    ) -> Result<Vec<Answer>, Abort> {
         let mut ready = Vec::new();
         let mut answers: Vec<Option<Answer>> = Vec::with_capacity(rulings.len());
         for (ruling, proposal) in rulings.into_iter().zip(&reading.proposals) {
@@ -351,14 +351,14 @@ impl Session<'_> {
             }
         }
         let whole: Option<Vec<Answer>> = answers.into_iter().collect();
-        whole.ok_or_else(|| Halt::internal("a call was left without an answer"))
+        whole.ok_or_else(|| Abort::internal("a call was left without an answer"))
     }
 
     async fn execute(
         &mut self,
         ready: Vec<super::gate::ReadyCall>,
         started: Instant,
-    ) -> Result<Vec<Answer>, Halt> {
+    ) -> Result<Vec<Answer>, Abort> {
         let settings = &self.request.settings;
         let mut timeout = settings.tool_timeout;
         if let Some(turn_timeout) = self.request.turn_timeout {
@@ -381,7 +381,7 @@ impl Session<'_> {
     }
 }
 
-fn fatal(error: &ModelError) -> Halt {
+fn fatal(error: &ModelError) -> Abort {
     let (detail, name, message) = match error.class {
         ModelErrorClass::Auth => {
             (StopDetail::AuthError, "AuthError", "The model provider refused the credentials.")
@@ -395,21 +395,21 @@ fn fatal(error: &ModelError) -> Halt {
             "The model provider refused the request; check the target's model name and settings.",
         ),
     };
-    Halt::new(detail, name, message, error.to_string())
+    Abort::new(detail, name, message, error.to_string())
 }
 
 /// The model will not do it; its words, as far as it gave any.
-fn refused(words: &str) -> Halt {
+fn refused(words: &str) -> Abort {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     let message = if words.is_empty() {
         "The model refused to work on this, and gave no reason.".to_owned()
     } else {
         format!("The model refused to work on this: \"{}\"", short_quote(&words))
     };
-    Halt::new(StopDetail::InvalidModelOutput, "ModelRefused", &message, message.clone())
+    Abort::new(StopDetail::InvalidModelOutput, "ModelRefused", &message, message.clone())
 }
 
-fn unavailable(error: &ModelError) -> Halt {
+fn unavailable(error: &ModelError) -> Abort {
     let (name, message) = match error.class {
         ModelErrorClass::RateLimited { .. } => ("RateLimited", "The model provider is limiting requests."),
         ModelErrorClass::Timeout => ("ModelTimeout", "The model provider did not answer in time."),
@@ -418,5 +418,5 @@ fn unavailable(error: &ModelError) -> Halt {
         }
         _ => ("ModelUnavailable", "No model target gave an answer."),
     };
-    Halt::new(StopDetail::LlmUnavailable, name, message, error.to_string())
+    Abort::new(StopDetail::LlmUnavailable, name, message, error.to_string())
 }

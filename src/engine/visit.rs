@@ -7,33 +7,33 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::abort::Abort;
 use super::agent_task::AgentBackend;
 use super::arguments::Scope;
 use super::gate::HandoffRuling;
-use super::halt::Halt;
 use super::journal::JournalError;
-use super::record::{Record, SessionIds};
 use super::report::{Prepared, ReportShape};
 use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
+use super::session_trace::{SessionIds, SessionTrace};
 use super::tool::Tool;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::completion::CompletionResult;
 use crate::domain::event::Event;
 use crate::domain::flow::{Definition, PermissionMode, Step, StepId};
 use crate::domain::intent::Intent;
 use crate::domain::message::Message;
+use crate::domain::model_target::SessionSettings;
 use crate::domain::output_schema::{ExtractionStrategy, extract};
 use crate::domain::policy::ToolResultEnvelope;
-use crate::domain::record::Artifact;
 use crate::domain::report::ReportFormat;
 use crate::domain::routing::{GateError, Interpreted};
 use crate::domain::run::{ForcedFinal, RunId, Warning};
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::target::SessionSettings;
 use crate::prompt::library::ResolvedPrompt;
 use crate::prompt::template::Values;
 
@@ -273,7 +273,7 @@ impl FlowWorld {
     }
 
     /// Writes for a visit outside of its sessions.
-    pub(super) fn record_of(&self, plan: &FlowPlan, step: &Step, visit: u32) -> Record {
+    pub(super) fn record_of(&self, plan: &FlowPlan, step: &Step, visit: u32) -> SessionTrace {
         self.0.record(self.ids(plan, step, visit))
     }
 
@@ -285,12 +285,12 @@ impl FlowWorld {
         visit: u32,
         to: &str,
         payload: &Map<String, Value>,
-    ) -> Result<ToolResultEnvelope, Halt> {
+    ) -> Result<ToolResultEnvelope, Abort> {
         let record = self.record_of(plan, from, visit);
         let gate = self
             .0
             .gate(record, plan.scope.clone(), &[])
-            .map_err(|error| Halt::internal(error.to_string()))?;
+            .map_err(|error| Abort::internal(error.to_string()))?;
         let payload = Value::Object(payload.clone());
         match gate.handoff(&from.id, to, &payload).await? {
             HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer) => Ok(answer.envelope().clone()),

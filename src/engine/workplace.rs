@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::halt::Halt;
+use super::abort::Abort;
 use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;
@@ -104,7 +104,7 @@ impl Workplace {
             Ok(exit) => exit,
             Err(Interrupt::End(halt)) => return Err(halt.into_failure().stop),
             Err(Interrupt::GraceOver) => {
-                let without = || Halt::internal("a grace ran out that no stop began").into_failure().stop;
+                let without = || Abort::internal("a grace ran out that no stop began").into_failure().stop;
                 return Err(interrupts.stop.asked().unwrap_or_else(without));
             }
         };

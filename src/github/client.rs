@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// Learns places of this machine: from now on every text that is written tells them in other words.
-    pub fn keep_to_itself(&self, places: &HostPaths) {
+    pub fn conceal_paths(&self, places: &HostPaths) {
         self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).learn(places);
     }
 

@@ -220,7 +220,7 @@ impl Client {
 
     /// Brings our comment with `marker` to `text`, whose first line is the marker's: writes it where there is none, edits
     /// it where it differs. A write that may have happened is looked for before it is tried again.
-    pub async fn settle_comment(
+    pub async fn ensure_comment(
         &self,
         repo: &RepoName,
         number: u64,

@@ -140,7 +140,7 @@ fn change<'a>(
 
 impl Client {
     /// Makes an issue's labels say `state`, knowing those it has; no request where they already do.
-    pub async fn settle_labels(
+    pub async fn ensure_labels(
         &self,
         repo: &RepoName,
         number: u64,

@@ -138,7 +138,7 @@ impl Client {
     /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be; one
     /// that was merged as it is stays so. `NoCommits` = the base has it all without a pull request. A repository that
     /// knows no drafts gets it ready instead.
-    pub async fn settle_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
+    pub async fn ensure_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
         let (title, body) = (self.public(&spec.title), self.public(&spec.body));
         let spec = &PullSpec { title, body, ..spec.clone() };
         let mut uncertain: Option<Error> = None;

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use super::enclosure::Enclosure;
 use super::run::Run;
 use super::site::Site;
-use crate::agents::doorway::{Doorway, Entry, Way};
 use crate::agents::launch::{AgentError, Launch};
-use crate::agents::wish;
+use crate::agents::permission_request;
+use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
@@ -49,10 +49,10 @@ pub fn backends(
 ) -> Result<BTreeMap<StepId, AgentBackend>, Stop> {
     let opened = Arc::new(AtomicU32::new(0));
     let mut made = Vec::new();
-    for place in 0..run.plan.workers.programs().len() {
+    for place in 0..run.plan.executors.programs().len() {
         made.push(backend(run, site, worktree, enclosure, (place, &opened))?);
     }
-    let steps = run.plan.workers.steps();
+    let steps = run.plan.executors.steps();
     Ok(steps.filter_map(|(step, place)| Some((step.clone(), made.get(place)?.clone()))).collect())
 }
 
@@ -64,7 +64,7 @@ fn backend(
     enclosure: &Arc<Enclosure>,
     (place, opened): (usize, &Arc<AtomicU32>),
 ) -> Result<AgentBackend, Stop> {
-    let program = &run.plan.workers.programs()[place];
+    let program = &run.plan.executors.programs()[place];
     if let Err(error) = enclosure.furnish(place, program, &site.env) {
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
@@ -125,7 +125,7 @@ fn door(
     };
     let folder = enclosure.door();
     files::create_private_dir(folder.as_path()).map_err(|error| unusable(error.to_string()))?;
-    let (mut shown, mut way) = (folder.clone(), Way::Socket);
+    let (mut shown, mut way) = (folder.clone(), Transport::Socket);
     if let Some(caged) = &mut caged {
         caged.walls.readable.push(agentd.clone());
         if caged.cage.has_sockets() {
@@ -133,7 +133,7 @@ fn door(
             caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {
             // Landlock cannot tell one socket from another, so that there are none: pipes are files like others.
-            way = Way::Pipes;
+            way = Transport::Pipes;
             caged.walls.writable.push(folder.clone());
             caged.walls.pipes.push(folder.clone());
         }
@@ -201,7 +201,7 @@ struct Door {
     /// The folder as the program sees it.
     shown: AbsPath,
     /// What the program can open there.
-    way: Way,
+    way: Transport,
     /// agentd itself, whose `mcp` command is the other end.
     agentd: AbsPath,
 }
@@ -359,21 +359,22 @@ impl ExecAgent {
     }
 
     /// A way to agentd's tools for this launch, open until it is dropped.
-    fn open_door(&self, launch: u32) -> Result<Option<(Entry, Doorway)>, ToolError> {
+    fn open_door(&self, launch: u32) -> Result<Option<(Entry, ToolBridge)>, ToolError> {
         let Some(door) = &self.shared.door else { return Ok(None) };
         let name = format!("mcp-{launch}");
         let program = &self.shared.launch.program;
         let permissions =
             program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
-        let doorway = Doorway::open(&door.folder, (&name, door.way), &self.task.desk, permissions).map_err(
-            |error| ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}")),
-        )?;
+        let bridge = ToolBridge::open(&door.folder, (&name, door.way), &self.task.tools, permissions)
+            .map_err(|error| {
+                ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))
+            })?;
         let entry = Entry {
             agentd: door.agentd.to_string(),
             socket: door.shown.join(&name).to_string(),
             home: self.shared.launch.home.clone(),
         };
-        Ok(Some((entry, doorway)))
+        Ok(Some((entry, bridge)))
     }
 
     /// What it changed although the policy denies it: its own tools ask nobody, so the rules of `write_file` are held
@@ -388,7 +389,8 @@ impl ExecAgent {
                 continue;
             }
             for path in [Some(change.path), change.from].into_iter().flatten() {
-                if let Permission::Denied(why) = self.task.desk.permit(wish::edit(&path)).await {
+                if let Permission::Denied(why) = self.task.tools.permit(permission_request::edit(&path)).await
+                {
                     refused.push(format!("{path} ({why})"));
                 }
             }

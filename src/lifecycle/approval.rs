@@ -9,9 +9,9 @@ use super::lease::mapping_of;
 use super::report::facts_of;
 use super::site::Site;
 use super::telling;
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
-use crate::domain::grant::{DENIAL_SCHEMA, Denial, GRANT_SCHEMA, Grant};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
@@ -84,7 +84,7 @@ impl NotApproved {
 
 /// Who approves what.
 #[derive(Debug, Clone)]
-pub struct Approval {
+pub struct NewApproval {
     /// The hash of the proposal, or its first digits.
     pub proposal: String,
     /// Who approves.
@@ -99,7 +99,7 @@ pub enum Decision {
     /// Nothing yet.
     Open,
     /// It may run; the grant was not used yet.
-    Approved(Grant),
+    Approved(Approval),
     /// It may not.
     Denied(Denial),
 }
@@ -142,13 +142,13 @@ pub fn grant(
     state: &StateDir,
     dir: &RunDir,
     facts: &RunFacts,
-    approval: &Approval,
+    approval: &NewApproval,
     now: DateTime<Utc>,
-) -> Result<(Grant, SuspendedProposal), NotApproved> {
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
     let (lease, proposal) = named(dir, facts, &approval.proposal)?;
     let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
-    let grant = Grant {
-        schema_version: GRANT_SCHEMA.to_owned(),
+    let grant = Approval {
+        schema_version: APPROVAL_SCHEMA.to_owned(),
         proposal_hash: proposal.proposal_hash.clone(),
         resource: proposal.resource.clone(),
         repo: dir.repo.clone(),
@@ -213,9 +213,9 @@ fn named<'a>(
 /// The same for the newest run of an issue, as somebody asks who knows the issue only.
 pub async fn grant_of_issue(
     key: &IssueKey,
-    approval: Approval,
+    approval: NewApproval,
     site: &Site,
-) -> Result<(Grant, SuspendedProposal), NotApproved> {
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
     let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
     let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
     let work = tokio::task::spawn_blocking(move || {

@@ -104,7 +104,7 @@ impl Enclosure {
             Stop::new(StopDetail::OutputWriteFailed, format!("The cage cannot be made: {what}."))
         };
         let folder = AbsPath::new(folder(run.journal().dir())).map_err(|error| failed(error.to_string()))?;
-        let programs = run.plan.workers.programs();
+        let programs = run.plan.executors.programs();
         let homes = (0..programs.len()).map(|place| numbered("agent-home", place));
         for name in ["home", "tmp", "readable"].map(str::to_owned).into_iter().chain(homes) {
             let place = folder.join(&name);
@@ -307,7 +307,7 @@ impl Enclosure {
                     WayOut::open(&self.folder, "out", egress, (&[], None), list).map_err(failed)?;
             }
         }
-        for (place, program) in run.plan.workers.programs().iter().enumerate() {
+        for (place, program) in run.plan.executors.programs().iter().enumerate() {
             let way = if program.caged {
                 let endpoints =
                     way_out::endpoints(&site.config, &program.endpoints).map_err(|refusal| refusal.stop)?;

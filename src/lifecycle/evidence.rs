@@ -10,6 +10,7 @@ use super::recovery;
 use super::run::Run;
 use super::site::Site;
 use super::testimony::{Answered, Testimony, changed_files, reports};
+use crate::domain::call_scope::{ScopePath, normalised};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Change, Event, VerifyCommand};
 use crate::domain::evidence::{
@@ -20,7 +21,6 @@ use crate::domain::evidence::{
 use crate::domain::evidence_gate::{self, Case, CitedClaim, GateOutcome, Judgement};
 use crate::domain::facts::{Committed, RunFacts};
 use crate::domain::flow::EvidenceMode;
-use crate::domain::reach::{ReachedPath, normalised};
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{Cite, ClaimKind, ProposedClaim, ProposedStatus};
 use crate::domain::run_output::{rfc3339, rfc3339_of_ms};
@@ -318,7 +318,7 @@ async fn file_span(
     said: Option<&str>,
 ) -> Result<EvidenceRecord, String> {
     let committed = scene.facts.committed.as_ref().ok_or("there is no final tree to look at")?;
-    let ReachedPath::Inside(path) = normalised(named, Some(scene.worktree.path().as_path())) else {
+    let ScopePath::Inside(path) = normalised(named, Some(scene.worktree.path().as_path())) else {
         return Err(format!("\"{named}\" is not a path inside the worktree"));
     };
     let (blob_sha, text) = file_of(scene.worktree.checkout(), &committed.tree, &path).await?;

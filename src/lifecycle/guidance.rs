@@ -92,7 +92,7 @@ pub(super) async fn ask(run: &Run<'_>, site: &Site) {
     }
     let labels = [site.config.github.labels.attention.as_str()];
     let asked = async {
-        github.settle_comment(&site.repo, number, &marker(run), &question(run, &facts)).await?;
+        github.ensure_comment(&site.repo, number, &marker(run), &question(run, &facts)).await?;
         github.add_labels(&site.repo, number, &labels).await
     };
     match asked.await {
@@ -114,7 +114,7 @@ async fn answered(run: &Run<'_>, site: &Site) {
     let text =
         format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
     let settled = async {
-        github.settle_comment(&site.repo, number, &marker(run), &text).await?;
+        github.ensure_comment(&site.repo, number, &marker(run), &text).await?;
         github.remove_label(&site.repo, number, &site.config.github.labels.attention).await
     };
     if let Err(error) = settled.await {

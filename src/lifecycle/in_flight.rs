@@ -4,7 +4,9 @@
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::fingerprint::Fingerprint;
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, CostSource, INTERRUPTED};
+use crate::domain::ledger_entry::{
+    AccountingEntry, AccountingKind, AccountingStatus, CostSource, INTERRUPTED,
+};
 use crate::domain::run::RunId;
 use crate::domain::trace::SessionOpened;
 

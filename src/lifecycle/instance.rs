@@ -32,10 +32,10 @@ use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::Model;
-use crate::engine::offer::Offers;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
+use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
@@ -102,7 +102,7 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
         clock: run.clock,
         queues: Arc::new(equipment::queues(&site.config)),
         schemas: ArgumentSchemas::default(),
-        offers: Offers::default(),
+        tool_catalogs: ToolCatalogs::default(),
         backoff: backoff(run, site),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(evidence::in_turn(run, site, worktree)),
@@ -196,7 +196,7 @@ async fn enclose(
         Err(stop) => return Ok(Err(stop)),
     };
     run.record(Event::SandboxChosen(
-        enclosure.facts(&run.plan.loaded.definition, run.plan.workers.programs()),
+        enclosure.facts(&run.plan.loaded.definition, run.plan.executors.programs()),
     ))?;
     run.has_enclosure(Arc::clone(&enclosure));
     Ok(Ok(enclosure))

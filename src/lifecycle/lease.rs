@@ -23,7 +23,7 @@ use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
-use crate::engine::record::WITHHELD;
+use crate::engine::session_trace::WITHHELD;
 use crate::store::journal_file::FileJournal;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{self, Lock, LockError};

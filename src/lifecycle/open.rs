@@ -45,7 +45,7 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
     let environment: Vec<(OsString, OsString)> = env.all().collect();
     // What is refused from here on may be told on the issue.
     if let Some(github) = &opening.github {
-        github.keep_to_itself(&host_paths(&config, base, opening.state.as_path(), env));
+        github.conceal_paths(&host_paths(&config, base, opening.state.as_path(), env));
     }
     let git = GitProgram::new(environment, opening.cancel);
     let checkout = Checkout::open(git, base, config.worktree.hooks).await.map_err(no_checkout)?;
@@ -73,7 +73,7 @@ pub async fn open(opening: Opening<'_>) -> Result<Site, Refusal> {
         None => own_client(&config, opening.needs_github)?,
     };
     if let Some(github) = &github {
-        github.keep_to_itself(&host_paths(&config, checkout.root(), opening.state.as_path(), env));
+        github.conceal_paths(&host_paths(&config, checkout.root(), opening.state.as_path(), env));
     }
     if let (Some(github), Some(url), Some(other)) =
         (&github, &remote, of_remote.filter(|other| *other != repo))

@@ -20,7 +20,7 @@ use crate::config::config_file::Publish;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
 use crate::definition::{self, Loaded};
-use crate::domain::agent_program::{AgentProgram, Worker};
+use crate::domain::agent_program::{AgentProgram, StepExecutor};
 use crate::domain::budget::Budgets;
 use crate::domain::egress::Egress;
 use crate::domain::event::TextRevision;
@@ -32,8 +32,8 @@ use crate::domain::policy::{
 };
 use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::run::Warning;
+use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::StopDetail;
-use crate::domain::workers::Workers;
 use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
 use crate::llm::Providers;
@@ -58,7 +58,7 @@ pub struct Plan {
     /// The agent's definition with its prompts.
     pub loaded: Arc<Loaded>,
     /// Who works on its steps.
-    pub workers: Workers,
+    pub executors: StepExecutors,
     /// What it may do.
     pub policy: Policy,
     /// Limits and targets of its sessions.
@@ -101,13 +101,13 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     let (loaded, policy, mut warnings) = definitions(&request, &agent, site).await?;
     admitted(&request, &issue, &agent, &policy, site).await?;
     supported(&loaded, site).await?;
-    let workers = workers_here(&loaded, site).await?;
-    if site.replay.is_some() && !workers.programs().is_empty() {
+    let executors = step_executors_here(&loaded, site).await?;
+    if site.replay.is_some() && !executors.programs().is_empty() {
         let name = &loaded.definition.name;
         let message = format!("The agent \"{name}\" has a program of its own: its work cannot be replayed.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message));
     }
-    let session = match workers.leave_a_step_to_the_session(&loaded.definition) {
+    let session = match executors.leave_a_step_to_the_session(&loaded.definition) {
         true => site.config.session()?,
         false => site.config.session_of_programs()?,
     };
@@ -121,7 +121,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     seal::check(site.config.record.seal_key.as_deref()).map_err(|error| {
         Refusal::new(StopDetail::ConfigInvalid, format!("record.seal_key cannot be used: {error}."))
     })?;
-    let redactor = equipment::redactor(&site.config, program_secrets(&workers, site))?;
+    let redactor = equipment::redactor(&site.config, program_secrets(&executors, site))?;
     let values = values(&loaded, &request)?;
     let unused = loaded.unused(&request.parameters).into_iter().map(|name| {
         let text = format!("--uv {name} is used by no prompt of \"{agent}\" and is no parameter of it.");
@@ -144,7 +144,7 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
         mapped,
         lease_record,
         loaded: Arc::new(loaded),
-        workers,
+        executors,
         policy,
         session,
         providers: Arc::new(providers),
@@ -349,23 +349,23 @@ pub async fn load_definition(
 }
 
 /// Who works on the steps of a definition here; programs that cannot be started as they are wanted are refused.
-pub async fn workers_here(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
-    let workers = workers(loaded, site)?;
-    for program in workers.programs() {
+pub async fn step_executors_here(loaded: &Loaded, site: &Site) -> Result<StepExecutors, Refusal> {
+    let executors = step_executors(loaded, site)?;
+    for program in executors.programs() {
         startable(program, &loaded.definition.name, site).await?;
     }
-    Ok(workers)
+    Ok(executors)
 }
 
 /// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
 /// reaches of this machine: that is for `[program]` to say (D85).
-fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
+fn step_executors(loaded: &Loaded, site: &Site) -> Result<StepExecutors, Refusal> {
     let definition = &loaded.definition;
     let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
     if site.managed {
-        let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.worker.as_ref()));
-        for (step, worker) in steps.chain([(None, definition.agentd.worker.as_ref())]) {
-            let Some(Worker::Program(program)) = worker else { continue };
+        let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.executor.as_ref()));
+        for (step, executor) in steps.chain([(None, definition.agentd.executor.as_ref())]) {
+            let Some(StepExecutor::Program(program)) = executor else { continue };
             if let Some(key) = program.reaches().next() {
                 let whose = step.map_or_else(String::new, |step| format!("step \"{step}\" of the "));
                 let message = format!(
@@ -379,7 +379,7 @@ fn workers(loaded: &Loaded, site: &Site) -> Result<Workers, Refusal> {
             }
         }
     }
-    Workers::of(definition, site.config.program.as_ref()).map_err(|error| {
+    StepExecutors::of(definition, site.config.program.as_ref()).map_err(|error| {
         refused(format!("The agent \"{}\" cannot be used: {error}.", definition.name))
             .hint("write `program` with its argv beside the backend")
     })
@@ -446,8 +446,8 @@ async fn startable(program: &AgentProgram, agent: &str, site: &Site) -> Result<(
 }
 
 /// The values that programs are given by name: secrets like those of the configuration.
-fn program_secrets(workers: &Workers, site: &Site) -> Vec<KnownSecret> {
-    let names = workers.programs().iter().flat_map(|program| &program.environment);
+fn program_secrets(executors: &StepExecutors, site: &Site) -> Vec<KnownSecret> {
+    let names = executors.programs().iter().flat_map(|program| &program.environment);
     names
         .filter_map(|name| {
             let value = site.env.filled(name)?;

@@ -17,7 +17,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::outgoing;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::engine::record::WITHHELD;
+use crate::engine::session_trace::WITHHELD;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, IssueState, PullSpec};
 
@@ -159,7 +159,7 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
         body,
         draft: links.draft_reason.is_some(),
     };
-    match github.settle_pull(&site.repo, &spec).await {
+    match github.ensure_pull(&site.repo, &spec).await {
         Ok((pull, _)) => {
             links.pull_request = Some(pull.url.clone());
             run.effect_done(Effect::PullRequest, &pull.url)?;
@@ -204,7 +204,7 @@ async fn settle_issue(
     if !telling::pending(&facts).is_empty() {
         let marker = report::request_marker(&run.plan.issue.key, "approval");
         let asked = github
-            .settle_comment(
+            .ensure_comment(
                 &site.repo,
                 number,
                 &marker,
@@ -239,7 +239,7 @@ async fn comment(
     let text = page::status_comment(output, facts, links).map_err(|error| error.to_string())?;
     let text = without_secrets(run, &text);
     let (comment, _) = github
-        .settle_comment(&site.repo, number, &report::marker(&run.plan.issue.key), &text)
+        .ensure_comment(&site.repo, number, &report::marker(&run.plan.issue.key), &text)
         .await
         .map_err(|error| error.to_string())?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
@@ -250,7 +250,7 @@ pub async fn running_label(run: &Run<'_>, site: &Site) {
     let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
     let settled = github
-        .settle_labels(&site.repo, number, current, IssueState::Running, &site.config.github.labels)
+        .ensure_labels(&site.repo, number, current, IssueState::Running, &site.config.github.labels)
         .await;
     if let Err(error) = settled {
         tracing::warn!(%error, "the label of a running issue could not be set");
@@ -275,6 +275,6 @@ async fn end_labels(
         StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
     let current = github.issue(&site.repo, number).await?.issue.labels;
-    github.settle_labels(&site.repo, number, &current, state, &site.config.github.labels).await?;
+    github.ensure_labels(&site.repo, number, &current, state, &site.config.github.labels).await?;
     Ok(word)
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::policy::{DenyMode, ProposalKind};
-use crate::domain::record::AccountingKind;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::{
     RUN_RECORD_SCHEMA, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus, SessionManifest,

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus, CostSource};
 use crate::domain::message::{Message, ToolCall};
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, CostSource};
 use crate::domain::trace::{Item, ItemRole, RecordText};
 use crate::engine::model::{ModelError, ModelErrorClass, ModelReply, ReplyStop};
 use crate::store::run_dir::RunDir;

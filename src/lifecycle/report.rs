@@ -12,6 +12,7 @@ use super::request::{IssueRef, RunRequest};
 use super::run::Run;
 use super::site::Site;
 use super::{commit, evidence, recovery, seal, telling, verify_commands};
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Effect, Event};
 use crate::domain::facts::RunFacts;
@@ -19,7 +20,6 @@ use crate::domain::failures;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::money::Money;
 use crate::domain::policy::Decision;
-use crate::domain::record::Artifact;
 use crate::domain::report::{FinalReport, ReportFormat};
 use crate::domain::run_output::{
     ChangeWord, EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping,

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
-use crate::domain::record::Artifact;
 use crate::domain::seal::{SEAL_SCHEMA, SealStatement, SignedSeal, files_sha256};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::FileJournal;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
-use crate::domain::record::Artifact;
 use crate::domain::run::RunId;
 use crate::domain::seal::{Proof, SEAL_SCHEMA, SignatureState, SignedSeal, files_sha256};
 use crate::store::journal_file;

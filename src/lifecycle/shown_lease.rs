@@ -24,7 +24,7 @@ pub async fn show(plan: &Plan, site: &Site, mine: &Holder) -> Result<Option<Hold
     if let Some(other) = other_holder(found.as_ref(), site, mine) {
         return Ok(Some(other));
     }
-    let written = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await;
+    let written = client.ensure_comment(&site.repo, number, &marker, &text(plan, mine)).await;
     let (comment, change) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -45,7 +45,7 @@ pub async fn show(plan: &Plan, site: &Site, mine: &Holder) -> Result<Option<Hold
 pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
     let Some((client, number)) = tracked(plan, site) else { return };
     let marker = report::marker(&plan.issue.key);
-    if let Err(error) = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await {
+    if let Err(error) = client.ensure_comment(&site.repo, number, &marker, &text(plan, mine)).await {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
 }
@@ -79,7 +79,7 @@ pub async fn clear(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
     );
-    client.settle_comment(&site.repo, number, &marker, &text).await?;
+    client.ensure_comment(&site.repo, number, &marker, &text).await?;
     Ok(true)
 }
 

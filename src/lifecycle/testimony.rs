@@ -7,8 +7,8 @@ use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Change, Event};
 use crate::domain::evidence::{CommandSource, GitFile};
 use crate::domain::facts::RunFacts;
+use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::policy::EnvelopeStatus;
-use crate::domain::record::AccountingKind;
 use crate::domain::report::{ProposedClaim, ReportOutcome};
 use crate::domain::trace::{Item, ReportCaptured};
 

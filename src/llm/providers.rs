@@ -292,13 +292,13 @@ impl Fold {
 pub(super) mod tests {
     use super::*;
     use crate::domain::message::Message;
-    use crate::domain::target::Target;
+    use crate::domain::model_target::ModelTarget;
     use crate::engine::model::ToolChoice;
 
     /// A request of one system and one user message.
     pub(in crate::llm) fn request() -> ModelRequest {
         ModelRequest {
-            target: Target {
+            target: ModelTarget {
                 provider: "p".into(),
                 model: "m".into(),
                 context_window: 8000,

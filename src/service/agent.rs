@@ -15,7 +15,7 @@ use crate::domain::message::Message;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{ForcedFinal, Principal, Warning};
 use crate::domain::trace::SessionFailure;
-use crate::engine::halt::Halt;
+use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
 use crate::lifecycle::refusal::Refusal;
@@ -46,12 +46,12 @@ pub async fn run_agent(
     };
     let opened = match service.begin(user).await {
         Ok(opened) => opened,
-        Err(error) => return Ok(unasked(Halt::from(error).failure(), history, watch)),
+        Err(error) => return Ok(unasked(Abort::from(error).failure(), history, watch)),
     };
     let system = system_prompt(user, config.own_instructions());
     let shape = match ReportShape::new(ReportFormat::Markdown, None) {
         Ok(shape) => shape,
-        Err(error) => return Ok(unasked(Halt::internal(error.to_string()).failure(), history, watch)),
+        Err(error) => return Ok(unasked(Abort::internal(error.to_string()).failure(), history, watch)),
     };
     let request = SessionRequest {
         ids: host::ids(opened.run, "chat"),
@@ -82,7 +82,7 @@ pub async fn run_agent(
 /// The answer of a service that cannot be had at all: the fields are those of every answer (S-007).
 pub fn unopened(refusal: &Refusal, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
     let (stop, words) = (&refusal.stop, refusal.stop.message.clone());
-    unasked(Halt::new(stop.detail, "ConfigurationError", &words, words.clone()).failure(), history, watch)
+    unasked(Abort::new(stop.detail, "ConfigurationError", &words, words.clone()).failure(), history, watch)
 }
 
 /// The answer where no model was asked and there is no journal: the log has the technical words.

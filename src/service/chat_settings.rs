@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::history::InvalidRequest;
 use crate::config::Config;
-use crate::domain::target::SessionSettings;
+use crate::domain::model_target::SessionSettings;
 
 /// Most iterations that a conversation may have.
 const MOST_ITERATIONS: u32 = 50;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tracing::Level;
 
+use crate::domain::artifact::Artifact;
 use crate::domain::event::Event;
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact};
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::run::{ForcedFinal, RunId};
 use crate::engine::journal::{Journal, JournalError};
 

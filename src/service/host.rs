@@ -22,14 +22,14 @@ use crate::engine::clock::RunClock;
 use crate::engine::day_cap::DayCap;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::{Model, ModelError, ModelReply, ModelRequest};
-use crate::engine::offer::Offers;
 use crate::engine::pacing::Backoff;
 use crate::engine::policy::Policy;
 use crate::engine::queue::Queues;
-use crate::engine::record::SessionIds;
 use crate::engine::session::SessionWorld;
+use crate::engine::session_trace::SessionIds;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool::Tool;
+use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
 use crate::lifecycle::equipment;
 use crate::lifecycle::refusal::Refusal;
@@ -105,7 +105,7 @@ pub struct Service {
     policy: Arc<Policy>,
     queues: Arc<Queues>,
     schemas: ArgumentSchemas,
-    offers: Offers,
+    tool_catalogs: ToolCatalogs,
     day_cap: Option<Arc<DayCap>>,
     stop: StopHandle,
     signal: StopSignal,
@@ -148,7 +148,7 @@ impl Service {
             policy: Arc::new(policy),
             queues: Arc::new(equipment::queues(&config)),
             schemas: ArgumentSchemas::default(),
-            offers: Offers::default(),
+            tool_catalogs: ToolCatalogs::default(),
             day_cap: equipment::day_cap(&config, &state),
             stop,
             signal,
@@ -231,7 +231,7 @@ impl Service {
             clock,
             queues: Arc::clone(&self.queues),
             schemas: self.schemas.clone(),
-            offers: self.offers.clone(),
+            tool_catalogs: self.tool_catalogs.clone(),
             backoff,
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
             claims: None,

@@ -9,7 +9,7 @@ use super::tool_format::{FunctionDefinition, FunctionTool, ToolCallResult};
 use crate::domain::message::ToolCall;
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::run::Principal;
-use crate::engine::halt::Halt;
+use crate::engine::abort::Abort;
 use crate::engine::single_call::{SingleCall, call_tool};
 use crate::engine::tool::CallLimits;
 
@@ -35,7 +35,7 @@ pub async fn execute_tool_call(
 ) -> ToolCallResult {
     let opened = match service.begin(user).await {
         Ok(opened) => opened,
-        Err(error) => return failed(&Halt::from(error)),
+        Err(error) => return failed(&Abort::from(error)),
     };
     let call = ToolCall {
         id: format!("call-{}", Uuid::now_v7()),
@@ -89,7 +89,7 @@ fn words(envelope: &ToolResultEnvelope) -> (String, String) {
 }
 
 /// The call could not be made at all: fixed words for people, the detail is in the log and the journal.
-fn failed(halt: &Halt) -> ToolCallResult {
+fn failed(halt: &Abort) -> ToolCallResult {
     let failure = halt.failure();
     tracing::error!("{}: {}", failure.error_name, failure.error_message);
     let text = ErrorClass::of(failure).text();

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::run_dir::StateDir;
-use crate::domain::grant::{DENIAL_SCHEMA, Denial, GRANT_SCHEMA, Grant};
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::files::{self, FileError};
@@ -27,7 +27,7 @@ impl Approvals {
     }
 
     /// Keeps a grant; one for the same proposal is replaced, and so is a decision against it. Blocks.
-    pub fn put(&self, grant: &Grant) -> Result<(), FileError> {
+    pub fn put(&self, grant: &Approval) -> Result<(), FileError> {
         files::remove_file(&file(&self.denials, &grant.proposal_hash))?;
         files::create_private_dir(&self.folder)?;
         let json = serde_json::to_vec_pretty(grant).unwrap_or_default();
@@ -50,19 +50,19 @@ impl Approvals {
     }
 
     /// The grants for what a run proposed that are still there. Blocks.
-    pub fn of_run(&self, run: RunId) -> Vec<Grant> {
+    pub fn of_run(&self, run: RunId) -> Vec<Approval> {
         let found = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         found.filter_map(|entry| read(&entry.path())).filter(|grant| grant.run_id == run).collect()
     }
 
     /// The grant for a proposal, still there. Blocks.
-    pub fn find(&self, proposal_hash: &str) -> Option<Grant> {
+    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
         read(&file(&self.folder, proposal_hash))
     }
 
     /// Takes the grant for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
     /// thrown away; someone else's stays. Blocks.
-    pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Grant> {
+    pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
         let path = file(&self.folder, proposal_hash);
         let grant = read(&path)?;
         if !grant.holds(principal, now) {
@@ -79,7 +79,7 @@ impl Approvals {
     }
 
     /// Keeps a grant that was taken and not used, unless there is a newer one. Blocks.
-    pub fn give_back(&self, grant: &Grant) -> Result<(), FileError> {
+    pub fn give_back(&self, grant: &Approval) -> Result<(), FileError> {
         match self.find(&grant.proposal_hash) {
             Some(_) => Ok(()),
             None => self.put(grant),
@@ -93,7 +93,7 @@ fn file(folder: &Path, proposal_hash: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
-fn read(path: &Path) -> Option<Grant> {
-    let grant: Grant = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (grant.schema_version == GRANT_SCHEMA).then_some(grant)
+fn read(path: &Path) -> Option<Approval> {
+    let grant: Approval = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (grant.schema_version == APPROVAL_SCHEMA).then_some(grant)
 }

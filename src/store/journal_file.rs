@@ -11,10 +11,10 @@ use tokio::sync::broadcast;
 
 use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::{CanonicalText, canonical_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
-use crate::domain::record::Artifact;
 use crate::domain::redaction::Redactor;
 use crate::engine::journal::{Journal, JournalError};
 use crate::sys::clock::Clock;

@@ -20,8 +20,8 @@ use agentd::definition::policy_file::{PolicySource, read_policies, read_question
 use agentd::domain::agent_program::Backend;
 use agentd::domain::egress;
 use agentd::domain::message::Message;
+use agentd::domain::model_target::ModelTarget;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::domain::target::Target;
 use agentd::domain::{outgoing, output_schema, untrusted};
 use agentd::engine::model::{ModelRequest, ToolChoice};
 use agentd::engine::{arguments, policy_program};
@@ -171,7 +171,7 @@ fn inputs(seeds: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
 
 fn request() -> ModelRequest {
     let target = json!({ "provider": "p", "model": "m", "context_window": 8000, "context_window_buffer": 256, "max_output_tokens": 1000, "temperature": null, "price": null });
-    let target: Target = serde_json::from_value(target).unwrap_or_else(|error| panic!("{error}"));
+    let target: ModelTarget = serde_json::from_value(target).unwrap_or_else(|error| panic!("{error}"));
     ModelRequest {
         target,
         messages: vec![Message::User { content: "hello".into() }],

@@ -1,7 +1,7 @@
 //! Attacks on rules: calls that look like allowed ones, and denied ones in disguise.
 
 use agentd::definition::policy_file::{PolicySource, read_policies, read_question};
-use agentd::domain::reach::Reach;
+use agentd::domain::call_scope::CallScope;
 use serde_json::{Value, json};
 
 #[test]
@@ -15,7 +15,7 @@ fn p_038_no_disguised_call_slips_through_the_rules() {
         let case: Value = serde_json::from_str(line).unwrap();
         let question = json!({ "kind": "tool", "tool": case["tool"], "arguments": case["arguments"] });
         let input = read_question(&question).unwrap();
-        let verdict = rules.decide(&input, &Reach::of(&input, None));
+        let verdict = rules.decide(&input, &CallScope::of(&input, None));
         let decision = serde_json::to_value(verdict.result.decision).unwrap();
         if decision != case["decision"] {
             wrong.push(format!(

@@ -17,17 +17,17 @@ use crate::definition::{self, Loaded};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::egress::Egress;
 use crate::domain::flow::Sandbox;
+use crate::domain::model_target::ModelTarget;
 use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
-use crate::domain::target::Target;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
 use crate::lifecycle::open::{Opening, open};
-use crate::lifecycle::plan::workers_here;
+use crate::lifecycle::plan::step_executors_here;
 use crate::lifecycle::recovery::{Left, clear_left};
 use crate::lifecycle::site::Site;
 use crate::llm::Providers;
-use crate::llm::reach::Reach;
+use crate::llm::availability::Availability;
 use crate::sys::cage;
 use crate::sys::clock::Clock;
 
@@ -101,10 +101,10 @@ async fn agent(site: &Site) -> (Finding, Vec<Finding>, Option<String>, Sandbox) 
     let (finding, loaded) = definition_of(site).await;
     let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };
     let sandbox = loaded.definition.boundaries.sandbox.clone();
-    match workers_here(&loaded, site).await {
-        Ok(workers) => {
-            let alone = !workers.leave_a_step_to_the_session(&loaded.definition);
-            let programs = workers.programs().iter().map(|program| program_found(program, site)).collect();
+    match step_executors_here(&loaded, site).await {
+        Ok(executors) => {
+            let alone = !executors.leave_a_step_to_the_session(&loaded.definition);
+            let programs = executors.programs().iter().map(|program| program_found(program, site)).collect();
             (finding, programs, alone.then(|| loaded.definition.name.clone()), sandbox)
         }
         Err(refusal) => {
@@ -327,7 +327,7 @@ async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
             return vec![Finding::problem(what, error, "set the variable or the key that is named")];
         }
     };
-    let mut targets: Vec<Target> = Vec::new();
+    let mut targets: Vec<ModelTarget> = Vec::new();
     for target in &session.settings.targets {
         if !targets.iter().any(|known| (&known.provider, &known.model) == (&target.provider, &target.model)) {
             targets.push(target.clone());
@@ -347,7 +347,7 @@ async fn models(config: &Config, only_programs: Option<&str>) -> Vec<Finding> {
 async fn silent_model(
     config: &Config,
     providers: &Providers,
-    target: &Target,
+    target: &ModelTarget,
     (class, words): (ModelErrorClass, String),
 ) -> Finding {
     let what = "models";
@@ -375,8 +375,8 @@ async fn silent_model(
             "try again later",
         ),
         _ => {
-            let listed = match providers.reach(name).await {
-                Some(Reach::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
+            let listed = match providers.availability(name).await {
+                Some(Availability::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
                 _ => String::new(),
             };
             Finding::problem(

@@ -12,8 +12,8 @@ use crate::cli::context::Context;
 use crate::config::config_file::Publish;
 use crate::domain::flow::Sandbox;
 use crate::domain::message::Message;
+use crate::domain::model_target::ModelTarget;
 use crate::domain::name::{BranchName, CommitId};
-use crate::domain::target::Target;
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::github::{self, Right};
@@ -196,11 +196,11 @@ pub async fn rights(site: &Site, github: &github::Client, origin: &BranchName) -
 /// The smallest request to each model.
 pub async fn models(
     providers: &Providers,
-    targets: &[Target],
+    targets: &[ModelTarget],
     timeout: Duration,
-) -> Vec<(Target, Result<String, (ModelErrorClass, String)>)> {
+) -> Vec<(ModelTarget, Result<String, (ModelErrorClass, String)>)> {
     let asked = targets.iter().map(|target| async move {
-        let target = Target { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
+        let target = ModelTarget { max_output_tokens: SMALLEST_REPLY, ..target.clone() };
         let request = ModelRequest {
             messages: vec![Message::User { content: QUESTION.to_owned() }],
             tools: Arc::from([]),

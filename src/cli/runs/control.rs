@@ -15,7 +15,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
-use crate::lifecycle::approval::{self, Approval, NotApproved};
+use crate::lifecycle::approval::{self, NewApproval, NotApproved};
 use crate::lifecycle::control::{self, Wish};
 use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::request::{IssueRef, RunRequest};
@@ -174,7 +174,7 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
     }
     let (facts, _) = finished(dir)?;
     let approver = run_command::operator(&Host::current());
-    let approval = Approval { proposal: asked.to_owned(), approver, holds };
+    let approval = NewApproval { proposal: asked.to_owned(), approver, holds };
     let state = super::state_dir(context)?;
     let granted = approval::grant(&state, dir, &facts, &approval, Clock::system().now());
     let (grant, proposal) = granted.map_err(not_decided)?;

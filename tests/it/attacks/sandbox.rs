@@ -193,7 +193,7 @@ git init -q one && git -C one -c user.name=a -c user.email=a@b commit -q --allow
 for place in "$TMPDIR" /var/tmp; do mkfifo $place/through && break; done; (echo x > $place/through &) ; [ "$(cat $place/through)" = x ] && echo "works: pipe"
 printf 'x' > file; chmod 755 file; cp -a file copy; tar cf all.tar file copy && mkdir -p out && tar xpf all.tar -C out && install -m 755 file installed && echo "works: files"
 python3 -c "import subprocess, threading, tempfile, ssl; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run(['true'], check=True); tempfile.NamedTemporaryFile(); ssl.create_default_context()" && echo "works: python3"
-if type node; then node -e "const c = require('child_process'); c.execSync('true'); const {Worker} = require('worker_threads'); new Worker('1', {eval: true}).on('exit', () => console.log('works: node'))"; else echo "works: node"; fi
+if type node; then node -e "const c = require('child_process'); c.execSync('true'); const {StepExecutor} = require('worker_threads'); new StepExecutor('1', {eval: true}).on('exit', () => console.log('works: node'))"; else echo "works: node"; fi
 cargo init -q --name tiny --vcs none tiny && (cd tiny && cargo run -q --offline) | grep -q Hello && echo "works: cargo"
 id -un >/dev/null && getent hosts localhost >/dev/null && date >/dev/null && echo "works: names"
 "#;

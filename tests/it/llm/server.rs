@@ -2,7 +2,7 @@
 
 use agentd::config::{Provider, ProviderKind};
 use agentd::domain::message::{Message, ToolCall, ToolSpec};
-use agentd::domain::target::Target;
+use agentd::domain::model_target::ModelTarget;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest, ToolChoice};
 use agentd::llm::Providers;
 use agentd::sys::clock::Clock;
@@ -154,7 +154,7 @@ pub fn spec() -> ToolSpec {
 
 pub fn request(stream: bool) -> ModelRequest {
     ModelRequest {
-        target: Target {
+        target: ModelTarget {
             provider: "p".into(),
             model: "m".into(),
             context_window: 8000,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use agentd::domain::event::Event;
+use agentd::domain::ledger_entry::AccountingKind;
 use agentd::domain::message::TokenUsage;
+use agentd::domain::model_target::Price;
 use agentd::domain::money::Money;
-use agentd::domain::record::AccountingKind;
 use agentd::domain::run::ForcedFinal;
-use agentd::domain::target::Price;
 use agentd::engine::day_cap::DayCap;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest};
 use futures::future::BoxFuture;

@@ -181,7 +181,7 @@ fn world(script: Vec<Line>, setting: &Setting) -> World {
             settings.max_tool_calls_per_turn = setting.cap;
             settings.tool_response_max_bytes = setting.response_cap;
             settings.stream = setting.stream;
-            let skip = agentd::domain::target::OnFatalError::SkipTarget;
+            let skip = agentd::domain::model_target::OnFatalError::SkipTarget;
             if setting.skip {
                 settings.on_auth_error = skip;
                 settings.on_quota = skip;
@@ -189,7 +189,7 @@ fn world(script: Vec<Line>, setting: &Setting) -> World {
             let only = settings.targets[0].clone();
             let targets = setting.windows.iter().enumerate();
             settings.targets = targets
-                .map(|(index, window)| agentd::domain::target::Target {
+                .map(|(index, window)| agentd::domain::model_target::ModelTarget {
                     model: format!("m{index}"),
                     context_window: *window,
                     ..only.clone()

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agentd::domain::artifact::Artifact;
 use agentd::domain::event::Event;
 use agentd::domain::message::ToolSpec;
 use agentd::domain::policy::Risk;
-use agentd::domain::record::Artifact;
 use agentd::engine::journal::{Journal, JournalError};
 use agentd::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
 use futures::future::BoxFuture;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd::domain::event::Event;
+use agentd::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use agentd::domain::message::Message;
-use agentd::domain::record::{AccountingEntry, AccountingKind, AccountingStatus};
-use agentd::domain::target::SessionSettings;
+use agentd::domain::model_target::SessionSettings;
 use agentd::engine::model::ModelRequest;
 use agentd::engine::session::SessionOutcome;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd::domain::event::Event;
 use agentd::domain::message::Message;
-use agentd::domain::target::OnFatalError;
+use agentd::domain::model_target::OnFatalError;
 use agentd::engine::model::{ModelErrorClass, ModelReply, ReplyStop};
 use serde_json::json;
 

@@ -171,7 +171,7 @@ async fn a_069_a_reply_cut_by_its_limit_is_known_as_such_on_every_wire() {
     }
 }
 
-fn has_tokens(line: &agentd::domain::record::AccountingEntry) -> bool {
+fn has_tokens(line: &agentd::domain::ledger_entry::AccountingEntry) -> bool {
     serde_json::to_value(line).unwrap()["tokens"].is_object()
 }
 

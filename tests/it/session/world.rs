@@ -8,30 +8,30 @@ use agentd::definition::policy_file::{PolicySource, read_policies};
 use agentd::domain::budget::{Budgets, Spend};
 use agentd::domain::issue::IssueKey;
 use agentd::domain::message::{Message, ToolCall};
+use agentd::domain::model_target::{LoopLimits, ModelTarget, OnFatalError, Price, SessionSettings};
 use agentd::domain::policy::PolicyPrincipal;
 use agentd::domain::redaction::{KnownSecret, Redactor};
 use agentd::domain::report::ReportFormat;
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
-use agentd::domain::target::{LoopLimits, OnFatalError, Price, SessionSettings, Target};
+use agentd::engine::abort::Abort;
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
 use agentd::engine::day_cap::DayCap;
 use agentd::engine::envelope::Answer;
 use agentd::engine::gate::HandoffRuling;
-use agentd::engine::halt::Halt;
 use agentd::engine::journal::Journal;
 use agentd::engine::model::Model;
-use agentd::engine::offer::Offers;
 use agentd::engine::pacing::Backoff;
 use agentd::engine::policy::Policy;
 use agentd::engine::queue::Queues;
-use agentd::engine::record::{Record, SessionIds};
 use agentd::engine::report::ReportShape;
 use agentd::engine::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_session};
+use agentd::engine::session_trace::{SessionIds, SessionTrace};
 use agentd::engine::single_call::{SingleCall, call_tool};
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{CallLimits, Tool};
+use agentd::engine::tool_catalog::ToolCatalogs;
 use agentd::engine::tool_schema::ArgumentSchemas;
 use chrono::DateTime;
 use serde_json::{Value, json};
@@ -60,8 +60,8 @@ fn redactor() -> Arc<Redactor> {
     Arc::clone(&REDACTOR)
 }
 
-pub fn target(model: &str) -> Target {
-    Target {
+pub fn target(model: &str) -> ModelTarget {
+    ModelTarget {
         provider: "fake".to_owned(),
         model: model.to_owned(),
         context_window: 131_072,
@@ -216,7 +216,7 @@ impl World {
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
             schemas: ArgumentSchemas::default(),
-            offers: Offers::default(),
+            tool_catalogs: ToolCatalogs::default(),
             backoff: Backoff { first: self.backoff_first, ..Backoff::default() },
             runtime_version: "0.0.0-test".to_owned(),
             claims: None,
@@ -227,16 +227,17 @@ impl World {
     }
 
     /// One call outside of a session.
-    pub async fn call(&self, name: &str, arguments: &str) -> Result<SingleCall, Halt> {
+    pub async fn call(&self, name: &str, arguments: &str) -> Result<SingleCall, Abort> {
         let call = ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
         let limits = CallLimits { timeout: Duration::from_secs(5), max_inline_bytes: 12_288 };
         call_tool(self.ids(), self.scope(), call, &self.offered(), limits, &self.session_world()).await
     }
 
     /// A transition to another step.
-    pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<Answer, Halt> {
+    pub async fn hand_off(&self, from: &str, to: &str, payload: &Value) -> Result<Answer, Abort> {
         let world = self.session_world();
-        let record = Record::new(world.journal.clone(), world.redactor.clone(), world.clock, self.ids());
+        let record =
+            SessionTrace::new(world.journal.clone(), world.redactor.clone(), world.clock, self.ids());
         let gate = world.gate(record, self.scope(), &[]).unwrap();
         match gate.handoff(from, to, payload).await? {
             HandoffRuling::Accepted(answer) | HandoffRuling::Denied(answer) => Ok(answer),

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
 use super::tool_server::ToolServer;
-use crate::engine::agent_desk::AgentDesk;
+use crate::engine::agent_tools::AgentTools;
 use crate::sys::paths::AbsPath;
 #[cfg(unix)]
 use crate::sys::socket;
@@ -26,7 +26,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// What a program can open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Transport {
     /// A socket.
     Socket,
     /// Named pipes, in a folder that it may write.
@@ -35,7 +35,7 @@ pub enum Way {
 
 /// An open way; closed when dropped.
 #[derive(Debug)]
-pub struct Doorway {
+pub struct ToolBridge {
     place: PathBuf,
     serving: JoinHandle<()>,
 }
@@ -58,19 +58,19 @@ impl Entry {
     }
 }
 
-impl Doorway {
-    /// Opens `name` in a private folder that exists, and serves the desk to all that connect. Needs a tokio runtime.
+impl ToolBridge {
+    /// Opens `name` in a private folder that exists, and serves the tools to all that connect. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn open(
         folder: &AbsPath,
-        (name, way): (&str, Way),
-        desk: &AgentDesk,
+        (name, way): (&str, Transport),
+        tools: &AgentTools,
         permissions: bool,
     ) -> io::Result<Self> {
         let place = folder.join(name).as_path().to_owned();
-        let server = ToolServer { desk: desk.clone(), permissions };
+        let server = ToolServer { tools: tools.clone(), permissions };
         let serving = match way {
-            Way::Socket => {
+            Transport::Socket => {
                 let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
                 tokio::spawn(async move {
                     let mut talks = Talks { server, under_way: JoinSet::new() };
@@ -84,7 +84,7 @@ impl Doorway {
                 })
             }
             #[cfg(target_os = "linux")]
-            Way::Pipes => {
+            Transport::Pipes => {
                 crate::sys::files::create_private_dir(&place).map_err(io::Error::other)?;
                 let mut bell = crate::sys::pipes::Bell::listen(&place)?;
                 tokio::spawn(async move {
@@ -95,7 +95,7 @@ impl Doorway {
                 })
             }
             #[cfg(not(target_os = "linux"))]
-            Way::Pipes => return Err(io::ErrorKind::Unsupported.into()),
+            Transport::Pipes => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Self { place, serving })
     }
@@ -104,8 +104,8 @@ impl Doorway {
     #[cfg(not(unix))]
     pub fn open(
         _folder: &AbsPath,
-        _name: (&str, Way),
-        _desk: &AgentDesk,
+        _name: (&str, Transport),
+        _desk: &AgentTools,
         _permissions: bool,
     ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
@@ -141,7 +141,7 @@ impl Talks {
     }
 }
 
-impl Drop for Doorway {
+impl Drop for ToolBridge {
     fn drop(&mut self) {
         self.serving.abort();
         let is_folder = self.place.symlink_metadata().is_ok_and(|meta| meta.is_dir());
@@ -175,9 +175,9 @@ mod tests {
             description: "Reads.".into(),
             parameters: serde_json::json!({"type": "object"}),
         };
-        let (desk, arriving) = AgentDesk::new([spec].into());
+        let (tools, arriving) = AgentTools::new([spec].into());
         drop(arriving);
-        let doorway = Doorway::open(&folder, ("mcp-1", Way::Socket), &desk, true).unwrap();
+        let bridge = ToolBridge::open(&folder, ("mcp-1", Transport::Socket), &tools, true).unwrap();
         let stream = socket::connect(folder.join("mcp-1").as_path()).unwrap();
         stream.set_nonblocking(true).unwrap();
         let stream = tokio::net::UnixStream::from_std(stream).unwrap();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(names, ["read_file", "permission"]);
         let answer = client.call_tool(CallToolRequestParams::new("read_file")).await.unwrap();
         assert!(format!("{answer:?}").contains("the run is ending"), "{answer:?}");
-        drop(doorway);
+        drop(bridge);
         assert!(socket::connect(folder.join("mcp-1").as_path()).is_err());
     }
 }

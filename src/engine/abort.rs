@@ -7,9 +7,9 @@ use crate::domain::trace::SessionFailure;
 
 /// What ends a session before it has a report; every fallible step of a session returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Halt(Box<SessionFailure>);
+pub struct Abort(Box<SessionFailure>);
 
-impl Halt {
+impl Abort {
     /// An end with its typed class and its technical text (redacted by whoever records it).
     pub fn new(detail: StopDetail, error_name: &str, message: &str, technical: impl Into<String>) -> Self {
         Self(Box::new(SessionFailure {
@@ -40,7 +40,7 @@ impl Halt {
     }
 }
 
-impl From<Stop> for Halt {
+impl From<Stop> for Abort {
     fn from(stop: Stop) -> Self {
         let name = match stop.detail {
             StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost => "BudgetExceeded",
@@ -53,7 +53,7 @@ impl From<Stop> for Halt {
     }
 }
 
-impl From<DayCapError> for Halt {
+impl From<DayCapError> for Abort {
     fn from(error: DayCapError) -> Self {
         match &error {
             DayCapError::UsedUp { cap, .. } => {
@@ -70,7 +70,7 @@ impl From<DayCapError> for Halt {
     }
 }
 
-impl From<JournalError> for Halt {
+impl From<JournalError> for Abort {
     fn from(error: JournalError) -> Self {
         Self::new(
             StopDetail::OutputWriteFailed,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::agent_program::{AgentProgram, Backend, Worker};
+use super::agent_program::{AgentProgram, Backend, StepExecutor};
 use super::flow::{Definition, Step, StepId};
 
 /// The programs of a run and the steps that each works on; every other step is agentd's own session's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Workers {
+pub struct StepExecutors {
     programs: Vec<AgentProgram>,
     steps: BTreeMap<StepId, usize>,
 }
@@ -22,24 +22,24 @@ pub struct NoProgram {
     pub backend: Backend,
 }
 
-impl Workers {
+impl StepExecutors {
     /// Who works on the steps of a definition: who the step names, else the agent, else the configuration. A backend that
     /// is named alone is the program that the agent or the configuration has for it, else the usual one.
     ///
     /// # Errors
     /// A backend without a usual program is named alone, and nobody has one for it.
     pub fn of(definition: &Definition, configured: Option<&AgentProgram>) -> Result<Self, NoProgram> {
-        let agents = definition.agentd.worker.as_ref();
-        let written = |worker: Option<&Worker>| match worker {
-            Some(Worker::Program(program)) => Some(program.as_ref().clone()),
+        let agents = definition.agentd.executor.as_ref();
+        let written = |executor: Option<&StepExecutor>| match executor {
+            Some(StepExecutor::Program(program)) => Some(program.as_ref().clone()),
             _ => None,
         };
         let mut found = Self::default();
         for step in definition.flow.steps.iter().filter(|step| step.runner.is_none()) {
-            let program = match step.worker.as_ref().or(agents) {
-                Some(Worker::Session) => None,
-                Some(Worker::Program(program)) => Some(program.as_ref().clone()),
-                Some(Worker::Named(backend)) => {
+            let program = match step.executor.as_ref().or(agents) {
+                Some(StepExecutor::Session) => None,
+                Some(StepExecutor::Program(program)) => Some(program.as_ref().clone()),
+                Some(StepExecutor::Named(backend)) => {
                     let known = [written(agents), configured.cloned()];
                     let known = known.into_iter().flatten().find(|program| program.backend == *backend);
                     let none = || NoProgram { step: step.id.clone(), backend: *backend };
@@ -68,7 +68,7 @@ impl Workers {
         &self.programs
     }
 
-    /// Steps with the place of their program in [`Workers::programs`].
+    /// Steps with the place of their program in [`StepExecutors::programs`].
     pub fn steps(&self) -> impl Iterator<Item = (&StepId, usize)> {
         self.steps.iter().map(|(step, index)| (step, *index))
     }

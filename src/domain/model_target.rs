@@ -9,7 +9,7 @@ use super::money::Money;
 
 /// One entry of `[[session.targets]]`; attempt k of a turn uses target (k−1) mod n.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+pub struct ModelTarget {
     /// Key under `[providers]`.
     pub provider: String,
     /// Model name as the provider knows it.
@@ -26,7 +26,7 @@ pub struct Target {
     pub price: Option<Price>,
 }
 
-impl Target {
+impl ModelTarget {
     /// `context_window − buffer − max_output_tokens`; `None` when nothing is left (a configuration error, A-018).
     pub fn context_limit(&self) -> Option<u64> {
         self.context_window
@@ -76,7 +76,7 @@ pub struct SessionSettings {
     /// Longest tool response that stays inline, in bytes.
     pub tool_response_max_bytes: u64,
     /// In order; never empty.
-    pub targets: Vec<Target>,
+    pub targets: Vec<ModelTarget>,
     /// Ask for streamed replies.
     pub stream: bool,
     /// What refused credentials do (C-09).

@@ -8,20 +8,20 @@ use super::policy::PolicyInput;
 
 /// Everything of one call that predicates ask about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reach {
+pub struct CallScope {
     /// Every path among the arguments.
-    pub paths: Vec<ReachedPath>,
+    pub paths: Vec<ScopePath>,
     /// The program, if the call starts one.
     pub program: Option<Program>,
     /// Every host among the arguments.
-    pub hosts: Vec<ReachedHost>,
+    pub hosts: Vec<ScopeHost>,
     /// Bytes of the arguments' canonical JSON.
     pub bytes: u64,
 }
 
 /// A path as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReachedPath {
+pub enum ScopePath {
     /// Normalised and relative to the worktree, `.` for its root.
     Inside(String),
     /// Outside of the worktree, in git's own files, or not readable as a plain relative path.
@@ -41,14 +41,14 @@ pub enum Program {
 
 /// A host as rules see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReachedHost {
+pub enum ScopeHost {
     /// Lower case, without port and trailing dot; addresses in their usual form.
     Named(String),
     /// An address that clients may read differently.
     Unclear,
 }
 
-impl Reach {
+impl CallScope {
     /// Reads a call. `worktree` is the worktree's absolute path: servers that are used to absolute paths get them.
     pub fn of(input: &PolicyInput, worktree: Option<&Path>) -> Self {
         let mut reach = Self {
@@ -62,7 +62,7 @@ impl Reach {
         reach.program = program_of(arguments);
         if reach.paths.is_empty() && matches!(input.tool.as_deref(), Some("list_files" | "search")) {
             // Without a path these look at the whole worktree.
-            reach.paths.push(ReachedPath::Inside(".".into()));
+            reach.paths.push(ScopePath::Inside(".".into()));
         }
         reach
     }
@@ -84,8 +84,8 @@ impl Reach {
             }
             Value::String(text) if names_path(key) => self.paths.push(normalised(text, worktree)),
             Value::Null => {}
-            _ if names_path(key) => self.paths.push(ReachedPath::Unclear),
-            _ if names_host(key) => self.hosts.push(ReachedHost::Unclear),
+            _ if names_path(key) => self.paths.push(ScopePath::Unclear),
+            _ if names_host(key) => self.hosts.push(ScopeHost::Unclear),
             _ => {}
         }
     }
@@ -134,9 +134,9 @@ fn has_scheme(text: &str) -> bool {
 }
 
 /// The normalised relative form of a path, by its text alone; symbolic links are the tool's and the engine's matter.
-pub fn normalised(text: &str, worktree: Option<&Path>) -> ReachedPath {
+pub fn normalised(text: &str, worktree: Option<&Path>) -> ScopePath {
     if text.is_empty() {
-        return ReachedPath::Unclear;
+        return ScopePath::Unclear;
     }
     let inside = match worktree {
         Some(root) if Path::new(text).is_absolute() => {
@@ -144,24 +144,24 @@ pub fn normalised(text: &str, worktree: Option<&Path>) -> ReachedPath {
         }
         _ => Some(text),
     };
-    let Some(text) = inside else { return ReachedPath::Unclear };
+    let Some(text) = inside else { return ScopePath::Unclear };
     let hidden = |c: char| c.is_control() || super::untrusted::is_hidden(c);
     let drive = text.as_bytes().get(1) == Some(&b':');
     if text.starts_with(['/', '~']) || text.contains('\\') || drive || text.chars().any(hidden) {
-        return ReachedPath::Unclear;
+        return ScopePath::Unclear;
     }
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
         match part {
             "" | "." => {}
             // Behind a link, ".." leads elsewhere than its text says.
-            ".." => return ReachedPath::Unclear,
+            ".." => return ScopePath::Unclear,
             // File systems that ignore case, trailing dots and spaces, or keep short names, open .git by these too.
-            _ if is_git_directory(part) => return ReachedPath::Unclear,
+            _ if is_git_directory(part) => return ScopePath::Unclear,
             _ => parts.push(part),
         }
     }
-    ReachedPath::Inside(if parts.is_empty() { ".".into() } else { parts.join("/") })
+    ScopePath::Inside(if parts.is_empty() { ".".into() } else { parts.join("/") })
 }
 
 fn is_git_directory(part: &str) -> bool {
@@ -200,23 +200,23 @@ fn program_of(arguments: &Value) -> Option<Program> {
     None
 }
 
-fn host_of(text: &str, bare: bool) -> ReachedHost {
+fn host_of(text: &str, bare: bool) -> ScopeHost {
     // Clients disagree on these, so nobody can say which host is meant.
     if text.contains('\\') || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return ReachedHost::Unclear;
+        return ScopeHost::Unclear;
     }
     let with_scheme = has_scheme(text);
     if !with_scheme && !bare {
-        return ReachedHost::Unclear;
+        return ScopeHost::Unclear;
     }
     let full = if with_scheme { text.to_owned() } else { format!("https://{text}") };
-    let Ok(url) = url::Url::parse(&full) else { return ReachedHost::Unclear };
+    let Ok(url) = url::Url::parse(&full) else { return ScopeHost::Unclear };
     let only_host = with_scheme || (url.path() == "/" && url.query().is_none() && url.fragment().is_none());
     match url.host_str() {
         Some(host) if url.username().is_empty() && url.password().is_none() && only_host => {
             let host = host.trim_end_matches('.').to_lowercase();
-            if host.is_empty() { ReachedHost::Unclear } else { ReachedHost::Named(host) }
+            if host.is_empty() { ScopeHost::Unclear } else { ScopeHost::Named(host) }
         }
-        _ => ReachedHost::Unclear,
+        _ => ScopeHost::Unclear,
     }
 }

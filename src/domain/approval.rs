@@ -33,14 +33,14 @@ pub struct Denial {
     pub decided_at: DateTime<Utc>,
 }
 
-/// Version of [`Grant`].
-pub const GRANT_SCHEMA: &str = "agentd.grant.v1";
+/// Version of [`Approval`].
+pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 
 /// A grant. It executes nothing: the policy is asked again, and a grant lifts only a denial that asks for approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Grant {
-    /// [`GRANT_SCHEMA`].
+pub struct Approval {
+    /// [`APPROVAL_SCHEMA`].
     pub schema_version: String,
     /// The proposal: kind, repository, issue, step, name and arguments.
     pub proposal_hash: String,
@@ -62,7 +62,7 @@ pub struct Grant {
     pub expires_at: DateTime<Utc>,
 }
 
-impl Grant {
+impl Approval {
     /// Whether it holds for a proposal of `principal` now: theirs for whom the proposal waited, or the approver's own.
     pub fn holds(&self, principal: uuid::Uuid, now: DateTime<Utc>) -> bool {
         now < self.expires_at && [self.principal.id, self.approver.id].contains(&principal)
@@ -83,8 +83,8 @@ mod tests {
         let ada = Principal::new(PrincipalSource::Github, "1", Some("ada".into()));
         let operator = Principal::new(PrincipalSource::Local, "0@host", None);
         let now = DateTime::UNIX_EPOCH;
-        let grant = Grant {
-            schema_version: GRANT_SCHEMA.into(),
+        let grant = Approval {
+            schema_version: APPROVAL_SCHEMA.into(),
             proposal_hash: "h".into(),
             resource: Resource { kind: ProposalKind::Tool, name: "run_command".into() },
             repo: RepoName::parse("o/n").unwrap(),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::halt::Halt;
+use super::abort::Abort;
 use super::task_status;
 use super::token_estimate::ToolSizes;
 use super::tool::Tool;
@@ -16,7 +16,7 @@ const MOST_KEPT: usize = 64;
 
 /// A fixed list of tools.
 #[derive(Debug)]
-pub struct Offer {
+pub struct ToolCatalog {
     /// As models see them, in a fixed order.
     pub specs: Arc<[ToolSpec]>,
     /// For the context guard.
@@ -25,7 +25,7 @@ pub struct Offer {
     pub hashed: HashedTools,
 }
 
-impl Offer {
+impl ToolCatalog {
     fn new(specs: Vec<ToolSpec>) -> Result<Self, NotCanonical> {
         Ok(Self { sizes: ToolSizes::of(&specs), hashed: HashedTools::of(&specs)?, specs: specs.into() })
     }
@@ -33,19 +33,19 @@ impl Offer {
 
 /// What a session offers: on open turns, and on the final one.
 #[derive(Debug, Clone)]
-pub struct Offered {
+pub struct SessionTools {
     /// Tools and protocol tools.
-    pub open: Arc<Offer>,
+    pub open: Arc<ToolCatalog>,
     /// The reader of stored outputs, as it stands in the open one.
     pub reader: Arc<ToolSpec>,
     report: Option<Arc<ToolSpec>>,
-    /// See [`Offered::on`]; few sessions come so far.
-    last: Arc<OnceLock<Offer>>,
+    /// See [`SessionTools::on`]; few sessions come so far.
+    last: Arc<OnceLock<ToolCatalog>>,
 }
 
-impl Offered {
+impl SessionTools {
     /// What is offered on an open turn, or on a final one: only the report, where there is one.
-    pub fn on(&self, is_final: bool) -> Result<&Offer, Halt> {
+    pub fn on(&self, is_final: bool) -> Result<&ToolCatalog, Abort> {
         if !is_final {
             return Ok(&self.open);
         }
@@ -53,20 +53,20 @@ impl Offered {
             return Ok(made);
         }
         let report = self.report.iter().map(|report| ToolSpec::clone(report));
-        let made = Offer::new(report.collect()).map_err(|error| Halt::internal(error.to_string()))?;
+        let made = ToolCatalog::new(report.collect()).map_err(|error| Abort::internal(error.to_string()))?;
         Ok(self.last.get_or_init(|| made))
     }
 }
 
 /// What sessions offered so far: the next session with the same tools offers the same.
 #[derive(Clone, Default)]
-pub struct Offers(Arc<Mutex<Vec<Kept>>>);
+pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
 
 struct Kept {
     /// Their places in memory are not used again as long as these are here.
     tools: Vec<Weak<dyn Tool>>,
     page_lines: u32,
-    offered: Offered,
+    offered: SessionTools,
 }
 
 impl Kept {
@@ -86,7 +86,7 @@ impl Kept {
     }
 }
 
-impl Offers {
+impl ToolCatalogs {
     /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of
     /// what is read back (D77). The protocol tools stand behind the others.
     pub fn of(
@@ -94,7 +94,7 @@ impl Offers {
         tools: &[Arc<dyn Tool>],
         report: Option<&Arc<ToolSpec>>,
         page_lines: u32,
-    ) -> Result<Offered, NotCanonical> {
+    ) -> Result<SessionTools, NotCanonical> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) =
             kept.iter().find(|kept| kept.page_lines == page_lines && kept.is_of(tools, report))
@@ -104,8 +104,8 @@ impl Offers {
         let reader = Arc::new(tool_output::spec(page_lines));
         let own = tools.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
         let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
-        let offered = Offered {
-            open: Arc::new(Offer::new(own.chain(protocol).collect())?),
+        let offered = SessionTools {
+            open: Arc::new(ToolCatalog::new(own.chain(protocol).collect())?),
             reader,
             report: report.cloned(),
             last: Arc::default(),

@@ -8,16 +8,17 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::abort::Abort;
 use super::clock::RunClock;
 use super::envelope::Answer;
-use super::halt::Halt;
 use super::journal::Journal;
 use super::redaction_program::RedactionProgram;
+use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
+use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::message::{Message, ToolCall};
 use crate::domain::policy::ToolResultEnvelope;
-use crate::domain::record::{AccountingEntry, AccountingKind, AccountingStatus, Artifact};
 use crate::domain::redaction::Redactor;
 use crate::domain::report::FinalReport;
 use crate::domain::run::{RunId, Warning};
@@ -45,7 +46,7 @@ pub struct SessionIds {
 
 /// Writes for one session, or for a flow between sessions.
 #[derive(Clone)]
-pub struct Record {
+pub struct SessionTrace {
     journal: Arc<dyn Journal>,
     redactor: Arc<Redactor>,
     clock: RunClock,
@@ -74,7 +75,7 @@ pub struct LedgerLine {
     pub error: Option<String>,
 }
 
-impl Record {
+impl SessionTrace {
     /// A writer.
     pub fn new(journal: Arc<dyn Journal>, redactor: Arc<Redactor>, clock: RunClock, ids: SessionIds) -> Self {
         Self {
@@ -111,22 +112,22 @@ impl Record {
     }
 
     /// Appends an event whose texts are redacted already.
-    pub fn note(&self, event: Event) -> Result<(), Halt> {
+    pub fn note(&self, event: Event) -> Result<(), Abort> {
         Ok(self.journal.append(event)?)
     }
 
-    /// [`Record::note`] for what another event follows before anything is done outside: written with that one.
-    pub fn note_with_next(&self, event: Event) -> Result<(), Halt> {
+    /// [`SessionTrace::note`] for what another event follows before anything is done outside: written with that one.
+    pub fn note_with_next(&self, event: Event) -> Result<(), Abort> {
         Ok(self.journal.append_with_next(event)?)
     }
 
     /// Waits for the disk.
-    pub async fn flush(&self) -> Result<(), Halt> {
+    pub async fn flush(&self) -> Result<(), Abort> {
         Ok(self.journal.flush().await?)
     }
 
     /// A note for people.
-    pub fn warn(&self, code: &str, text: &str) -> Result<(), Halt> {
+    pub fn warn(&self, code: &str, text: &str) -> Result<(), Abort> {
         let text = self.redact(text);
         self.note(Event::Warned(Warning { code: code.to_owned(), at: self.clock.now_ms(), text }))
     }
@@ -136,7 +137,7 @@ impl Record {
         self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
     }
 
-    /// [`Record::redact`] for a text that may be long: one without secrets is not copied.
+    /// [`SessionTrace::redact`] for a text that may be long: one without secrets is not copied.
     pub fn redacted(&self, text: String) -> String {
         match self.redactor.redact(&text) {
             Ok(Cow::Borrowed(_)) => text,
@@ -187,7 +188,7 @@ impl Record {
         said
     }
 
-    /// [`Record::by_program`] for each text of a value.
+    /// [`SessionTrace::by_program`] for each text of a value.
     pub async fn value_by_program(&self, mut value: Value) -> Value {
         if self.program.is_none() {
             return value;
@@ -204,7 +205,7 @@ impl Record {
         value
     }
 
-    /// [`Record::by_program`] for a report.
+    /// [`SessionTrace::by_program`] for a report.
     pub async fn report_by_program(&self, report: FinalReport) -> FinalReport {
         let content = match report.content {
             Some(text) => Some(self.by_program(text).await),
@@ -218,7 +219,7 @@ impl Record {
     }
 
     /// A redacted text as a record holds it: inline, or kept and pointed to.
-    pub async fn text(&self, redacted: String) -> Result<RecordText, Halt> {
+    pub async fn text(&self, redacted: String) -> Result<RecordText, Abort> {
         if redacted.len() <= self.longest_inline {
             return Ok(RecordText::Inline(redacted));
         }
@@ -226,7 +227,7 @@ impl Record {
     }
 
     /// A value as a record holds it: redacted, and inline, or kept and pointed to.
-    pub async fn value(&self, value: &Value) -> Result<Value, Halt> {
+    pub async fn value(&self, value: &Value) -> Result<Value, Abort> {
         let mut text = value.to_string();
         let mut shown = None;
         if !self.redactor.is_clean_json(text.as_bytes()) {
@@ -239,8 +240,11 @@ impl Record {
     }
 
     /// A redacted report as a record holds it: inline, or kept and pointed to.
-    pub async fn report(&self, report: &FinalReport) -> Result<(Option<FinalReport>, Option<Pointer>), Halt> {
-        let text = serde_json::to_string(report).map_err(|error| Halt::internal(error.to_string()))?;
+    pub async fn report(
+        &self,
+        report: &FinalReport,
+    ) -> Result<(Option<FinalReport>, Option<Pointer>), Abort> {
+        let text = serde_json::to_string(report).map_err(|error| Abort::internal(error.to_string()))?;
         if text.len() <= self.longest_inline {
             return Ok((Some(report.clone()), None));
         }
@@ -248,18 +252,18 @@ impl Record {
     }
 
     /// Keeps bytes beside the record.
-    pub async fn keep(&self, bytes: Vec<u8>, mime: &str) -> Result<Pointer, Halt> {
+    pub async fn keep(&self, bytes: Vec<u8>, mime: &str) -> Result<Pointer, Abort> {
         let path = format!("artifacts/session-{}/{}", self.ids.session, Uuid::new_v4());
         Ok(Pointer::new(self.journal.keep(&path, bytes).await?, mime))
     }
 
     /// An item of the run record.
-    pub fn item(&self, turn: u32, item: Item) -> Result<(), Halt> {
+    pub fn item(&self, turn: u32, item: Item) -> Result<(), Abort> {
         self.note_with_next(Event::ItemRecorded { visit: self.ids.visit, turn, item: Box::new(item) })
     }
 
     /// What someone said.
-    pub async fn message_item(&self, turn: u32, role: ItemRole, text: &str) -> Result<(), Halt> {
+    pub async fn message_item(&self, turn: u32, role: ItemRole, text: &str) -> Result<(), Abort> {
         let text = self.redact(text);
         let text = if role == ItemRole::Assistant { self.by_program(text).await } else { text };
         let content = self.text(text).await?;
@@ -267,7 +271,7 @@ impl Record {
     }
 
     /// What the model wanted to call; arguments that do not parse are kept as text (C-15).
-    pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Halt> {
+    pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Abort> {
         let written = match parsed {
             Some(arguments) => Cow::Borrowed(arguments),
             None => Cow::Owned(Value::String(call.arguments.clone())),
@@ -286,7 +290,7 @@ impl Record {
     }
 
     /// What came of a call.
-    pub async fn answer_item(&self, turn: u32, call_id: &str, answer: &Answer) -> Result<(), Halt> {
+    pub async fn answer_item(&self, turn: u32, call_id: &str, answer: &Answer) -> Result<(), Abort> {
         let output = self.envelope(answer).await?;
         let item =
             Item::ToolCallOutputItem { call_id: call_id.to_owned(), output, rendered: answer.rendered() };
@@ -294,7 +298,7 @@ impl Record {
     }
 
     /// An answer's envelope as a record holds it.
-    pub async fn envelope(&self, answer: &Answer) -> Result<ToolResultEnvelope, Halt> {
+    pub async fn envelope(&self, answer: &Answer) -> Result<ToolResultEnvelope, Abort> {
         let Some(data) = &answer.envelope().data else {
             return Ok(answer.envelope().clone());
         };
@@ -329,7 +333,7 @@ impl Record {
 
     /// Keeps the conversation (D42). `marks` stand for the texts of its first messages that were made from prompt templates,
     /// where these are not kept (P-027).
-    pub async fn conversation(&self, messages: &[Message], marks: &[String]) -> Result<Artifact, Halt> {
+    pub async fn conversation(&self, messages: &[Message], marks: &[String]) -> Result<Artifact, Abort> {
         let shown: Vec<Cow<'_, Message>> = messages
             .iter()
             .enumerate()
@@ -339,7 +343,7 @@ impl Record {
                 (other, _) => Cow::Borrowed(other),
             })
             .collect();
-        let unwritable = |error: serde_json::Error| Halt::internal(error.to_string());
+        let unwritable = |error: serde_json::Error| Abort::internal(error.to_string());
         let mut bytes = serde_json::to_vec(&Conversation { messages: &shown }).map_err(unwritable)?;
         if self.program.is_some() {
             let mut kept = Vec::with_capacity(shown.len());

@@ -1,20 +1,9 @@
-//! What is kept of a run beside its events: artifacts and ledger entries.
+//! A ledger entry: one model request or tool execution with its cost, and the sums over them.
 
 use serde::{Deserialize, Serialize};
 
 use super::message::TokenUsage;
 use super::money::Money;
-
-/// A file of the run directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Artifact {
-    /// Relative to the run directory.
-    pub path: String,
-    /// Lower-case hexadecimal.
-    pub sha256: String,
-    /// Size.
-    pub bytes: u64,
-}
 
 /// One line of `accounting.jsonl` (A-072…A-082, contracts §3.7).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

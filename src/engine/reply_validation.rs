@@ -21,14 +21,14 @@ pub enum SessionMode {
 
 /// An accepted reply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
+pub struct ValidReply {
     /// Its calls, in reply order.
     pub proposals: Vec<Proposal>,
     /// The session's report, where the reply brings it.
     pub report: Option<ModelReport>,
 }
 
-impl Reading {
+impl ValidReply {
     /// Whether the reply tried a report that was not valid.
     pub fn failed_report(&self) -> bool {
         self.report.is_none()
@@ -111,7 +111,7 @@ pub fn read(
     mode: SessionMode,
     shape: &ReportShape,
     token_limit: u64,
-) -> Result<Reading, Box<Rejection>> {
+) -> Result<ValidReply, Box<Rejection>> {
     let cut = reply.stop == ReplyStop::Length;
     let result = if reply.stop == ReplyStop::Refusal {
         Err(Rejection::new(
@@ -139,7 +139,7 @@ fn read_text(
     mode: SessionMode,
     shape: &ReportShape,
     cut: bool,
-) -> Result<Reading, Rejection> {
+) -> Result<ValidReply, Rejection> {
     let next = match (mode, phase) {
         (SessionMode::Chat, _) => "Answer in text.".to_owned(),
         (SessionMode::Task, Phase::Open) => format!("Call a tool, or end with {FINAL_REPORT}."),
@@ -165,7 +165,7 @@ fn read_text(
         }));
     }
     let report = shape.from_text(&reply.text, cut).map_err(|problem| Rejection::of_report(&problem))?;
-    Ok(Reading { proposals: Vec::new(), report: Some(report) })
+    Ok(ValidReply { proposals: Vec::new(), report: Some(report) })
 }
 
 fn read_calls(
@@ -174,7 +174,7 @@ fn read_calls(
     mode: SessionMode,
     shape: &ReportShape,
     cut: bool,
-) -> Result<Reading, Rejection> {
+) -> Result<ValidReply, Rejection> {
     let mut report = None;
     let mut failed: Option<ReportProblem> = None;
     let mut proposals = Vec::with_capacity(reply.tool_calls.len());
@@ -209,7 +209,7 @@ fn read_calls(
     let readable =
         proposals.iter().any(|proposal| proposal.arguments.is_ok() && proposal.report == ReportCall::No);
     if report.is_some() || (readable && phase != Phase::Final) {
-        return Ok(Reading { proposals, report });
+        return Ok(ValidReply { proposals, report });
     }
     let mut rejection = match (&failed, phase, mode) {
         (Some(problem), ..) => Rejection::of_report(problem),

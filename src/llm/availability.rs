@@ -14,7 +14,7 @@ const LONGEST: usize = 4 * 1024 * 1024;
 
 /// What asking a provider for its models showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum Availability {
     /// It answers and takes the key. The models it lists; `None` where it keeps no such list.
     Answers(Option<Vec<String>>),
     /// It answers, and refuses the key (401 or 403).
@@ -27,7 +27,7 @@ pub enum Reach {
 
 impl Providers {
     /// Asks a provider for the models it has. `None` = no such provider among these.
-    pub async fn reach(&self, provider: &str) -> Option<Reach> {
+    pub async fn availability(&self, provider: &str) -> Option<Availability> {
         let provider = self.get(provider)?;
         let path = match provider.kind {
             ProviderKind::Anthropic => "/v1/models?limit=1000",
@@ -44,21 +44,23 @@ impl Providers {
         let answer = match asked.await {
             Ok(answer) => answer,
             Err(error) if error.is_timeout() => {
-                return Some(Reach::Silent(format!("no answer in {} s", LIMIT.as_secs())));
+                return Some(Availability::Silent(format!("no answer in {} s", LIMIT.as_secs())));
             }
-            Err(error) if error.is_connect() => return Some(Reach::Silent("no connection".to_owned())),
-            Err(error) => return Some(Reach::Silent(error.without_url().to_string())),
+            Err(error) if error.is_connect() => {
+                return Some(Availability::Silent("no connection".to_owned()));
+            }
+            Err(error) => return Some(Availability::Silent(error.without_url().to_string())),
         };
         let status = answer.status().as_u16();
         Some(match status {
-            200..=299 => Reach::Answers(match answer.bytes().await {
+            200..=299 => Availability::Answers(match answer.bytes().await {
                 Ok(body) if body.len() <= LONGEST => names(&body),
                 _ => None,
             }),
-            401 | 403 => Reach::RefusesKey(status),
+            401 | 403 => Availability::RefusesKey(status),
             // A compatible server without this list.
-            404 | 405 => Reach::Answers(None),
-            _ => Reach::Fails(status),
+            404 | 405 => Availability::Answers(None),
+            _ => Availability::Fails(status),
         })
     }
 }

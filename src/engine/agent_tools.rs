@@ -7,23 +7,23 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::agent_said::AgentProgress;
+use super::abort::Abort;
+use super::agent_output::AgentProgress;
 use super::arguments::{self, Scope};
 use super::context_guard::ContextGuard;
 use super::envelope::{Answer, Refusal};
 use super::execution::Execution;
 use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
-use super::halt::Halt;
 use super::interrupt::{Interrupt, Interrupts};
-use super::reading::Rejection;
-use super::record::Record;
+use super::reply_validation::Rejection;
 use super::report::{FINAL_REPORT, ReportShape};
 use super::session::{SessionWorld, unfit};
+use super::session_trace::SessionTrace;
 use super::tool::{CallLimits, Tool};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use crate::domain::message::{ToolCall, ToolSpec};
+use crate::domain::model_target::SessionSettings;
 use crate::domain::policy::EnvelopeStatus;
-use crate::domain::target::SessionSettings;
 use crate::domain::trace::Exclusion;
 
 /// The turn that everything of a program's visit belongs to.
@@ -33,7 +33,7 @@ const WAITING: usize = 32;
 
 /// Something that a program asks to be allowed, in the words of agentd's own tools.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AgentWish {
+pub struct PermissionRequest {
     /// Tool whose rules answer it.
     pub tool: String,
     /// What they are asked about.
@@ -53,7 +53,7 @@ pub struct AgentAnswer {
 
 /// The program's side of the desk; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AgentDesk {
+pub struct AgentTools {
     tools: Arc<[ToolSpec]>,
     requests: mpsc::Sender<Request>,
 }
@@ -62,10 +62,10 @@ pub struct AgentDesk {
 #[derive(Debug)]
 pub(crate) enum Request {
     Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
-    Permit { wish: AgentWish, reply: oneshot::Sender<Permission> },
+    Permit { wish: PermissionRequest, reply: oneshot::Sender<Permission> },
 }
 
-impl AgentDesk {
+impl AgentTools {
     /// A desk that offers these tools, and where its requests arrive.
     pub(crate) fn new(tools: Arc<[ToolSpec]>) -> (Self, mpsc::Receiver<Request>) {
         let (requests, arriving) = mpsc::channel(WAITING);
@@ -90,7 +90,7 @@ impl AgentDesk {
     }
 
     /// Asks for a permission. What nobody answers is not allowed.
-    pub async fn permit(&self, wish: AgentWish) -> Permission {
+    pub async fn permit(&self, wish: PermissionRequest) -> Permission {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Request::Permit { wish, reply }).await;
         let answered = if sent.is_ok() { answer.await.ok() } else { None };
@@ -111,11 +111,11 @@ pub(super) fn on_offer(
 }
 
 /// The run's side of the desk during one launch.
-pub(super) struct Desk<'a> {
+pub(super) struct ToolHandler<'a> {
     world: &'a SessionWorld,
     settings: &'a SessionSettings,
     shape: &'a ReportShape,
-    record: Record,
+    record: SessionTrace,
     gate: Gate,
     guard: ContextGuard,
     outputs: Arc<StoredOutputs>,
@@ -139,15 +139,15 @@ pub(super) struct Launched {
     pub(super) progress: AgentProgress,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> ToolHandler<'a> {
     pub(super) fn open(
         world: &'a SessionWorld,
         (settings, shape): (&'a SessionSettings, &'a ReportShape),
-        (record, scope): (Record, Scope),
+        (record, scope): (SessionTrace, Scope),
         tools: &[Arc<dyn Tool>],
         outputs: Arc<StoredOutputs>,
         launched: Launched,
-    ) -> Result<Self, Halt> {
+    ) -> Result<Self, Abort> {
         let mut behind = tools.to_vec();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
         let gate = world
@@ -181,7 +181,7 @@ impl<'a> Desk<'a> {
         &mut self,
         mut requests: mpsc::Receiver<Request>,
         over: &CancellationToken,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Abort> {
         loop {
             let request = tokio::select! {
                 biased;
@@ -202,12 +202,12 @@ impl<'a> Desk<'a> {
         }
     }
 
-    async fn permit(&self, wish: &AgentWish) -> Result<Permission, Halt> {
+    async fn permit(&self, wish: &PermissionRequest) -> Result<Permission, Abort> {
         let asked = self.gate.permits(TURN, &wish.tool, &wish.arguments);
         uncut(self.interrupts.watch(None, asked).await)
     }
 
-    async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Halt> {
+    async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Abort> {
         self.calls += 1;
         let report = if tool == FINAL_REPORT { self.report(&arguments).await } else { ReportCall::No };
         let call = ToolCall {
@@ -227,7 +227,7 @@ impl<'a> Desk<'a> {
                 Answer::success("The final report is captured. End now.".to_owned())
             }
             Some(Ruling::Protocol) => Answer::success("Noted.".to_owned()),
-            None => return Err(Halt::internal("a call was left without a ruling")),
+            None => return Err(Abort::internal("a call was left without a ruling")),
         };
         self.record.answer_item(TURN, &proposal.call.id, &answer).await?;
         let envelope = answer.envelope();
@@ -236,7 +236,7 @@ impl<'a> Desk<'a> {
         Ok(AgentAnswer { text: answer.text().to_owned(), failed: !worked, call_id: proposal.call.id })
     }
 
-    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<Answer, Halt> {
+    async fn run(&mut self, ready: super::gate::ReadyCall) -> Result<Answer, Abort> {
         let execution = Execution {
             gate: &mut self.gate,
             record: &self.record,
@@ -279,10 +279,10 @@ impl<'a> Desk<'a> {
 }
 
 /// What came of a wait without grace.
-fn uncut<T>(waited: Result<Result<T, Halt>, Interrupt>) -> Result<T, Halt> {
+fn uncut<T>(waited: Result<Result<T, Abort>, Interrupt>) -> Result<T, Abort> {
     match waited {
         Ok(done) => done,
         Err(Interrupt::End(halt)) => Err(halt),
-        Err(Interrupt::GraceOver) => Err(Halt::internal("a wait without grace ran out of it")),
+        Err(Interrupt::GraceOver) => Err(Abort::internal("a wait without grace ran out of it")),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::agent_desk::AgentWish;
+use crate::engine::agent_tools::PermissionRequest;
 
 /// Name of agentd's tools in programs' configurations.
 pub(super) const SERVER: &str = "agentd";
@@ -10,22 +10,22 @@ pub(super) const SERVER: &str = "agentd";
 pub(super) const PERMISSION: &str = "permission";
 
 /// An edit of a file.
-pub fn edit(path: &str) -> AgentWish {
-    AgentWish { tool: "write_file".to_owned(), arguments: json!({"path": path, "content": ""}) }
+pub fn edit(path: &str) -> PermissionRequest {
+    PermissionRequest { tool: "write_file".to_owned(), arguments: json!({"path": path, "content": ""}) }
 }
 
 /// A look at a file.
-pub(super) fn read(path: &str) -> AgentWish {
-    AgentWish { tool: "read_file".to_owned(), arguments: json!({"path": path}) }
+pub(super) fn read(path: &str) -> PermissionRequest {
+    PermissionRequest { tool: "read_file".to_owned(), arguments: json!({"path": path}) }
 }
 
 /// A command.
-pub(super) fn command(command: &Value) -> AgentWish {
+pub(super) fn command(command: &Value) -> PermissionRequest {
     let argv = match command {
         Value::String(line) => argv_of(line),
         words => words.clone(),
     };
-    AgentWish { tool: "run_command".to_owned(), arguments: json!({"argv": argv}) }
+    PermissionRequest { tool: "run_command".to_owned(), arguments: json!({"argv": argv}) }
 }
 
 /// A line for a shell as the argv it comes to: plain words are what they are, everything else is the shell's to read.

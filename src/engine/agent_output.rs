@@ -4,15 +4,15 @@
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
+use crate::domain::ledger_entry::CostSource;
 use crate::domain::message::TokenUsage;
+use crate::domain::model_target::{ModelTarget, SessionSettings};
 use crate::domain::model_traffic::ModelTraffic;
 use crate::domain::money::Money;
-use crate::domain::record::CostSource;
-use crate::domain::target::{SessionSettings, Target};
 
 /// What a program said so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct AgentSaid {
+pub struct AgentOutput {
     /// Its last words.
     pub text: String,
     /// Its output, where it gives one apart from the words.
@@ -33,7 +33,7 @@ pub struct AgentSaid {
     pub seen: ModelTraffic,
 }
 
-impl AgentSaid {
+impl AgentOutput {
     /// What agentd saw itself; the program's own figure where that is larger, since some of its requests may have gone
     /// another way. Never both: what it says holds what agentd saw.
     pub fn tokens(&self) -> Option<TokenUsage> {
@@ -88,34 +88,34 @@ pub(super) struct Used {
 
 /// How a launch tells what it hears; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AgentProgress(watch::Sender<AgentSaid>);
+pub struct AgentProgress(watch::Sender<AgentOutput>);
 
 impl Default for AgentProgress {
     fn default() -> Self {
-        Self(watch::Sender::new(AgentSaid::default()))
+        Self(watch::Sender::new(AgentOutput::default()))
     }
 }
 
 impl AgentProgress {
     /// Adds to what is known.
-    pub fn tell(&self, change: impl FnOnce(&mut AgentSaid)) {
+    pub fn tell(&self, change: impl FnOnce(&mut AgentOutput)) {
         self.0.send_modify(change);
     }
 
     /// Hears of each change.
-    pub fn changes(&self) -> watch::Receiver<AgentSaid> {
+    pub fn changes(&self) -> watch::Receiver<AgentOutput> {
         self.0.subscribe()
     }
 
     /// What is known.
-    pub fn so_far(&self) -> AgentSaid {
+    pub fn so_far(&self) -> AgentOutput {
         self.0.borrow().clone()
     }
 }
 
 /// What a target of the configuration would charge for that model: of the same name, or of its name without the date.
 fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<Money> {
-    let dated = |target: &&Target| {
+    let dated = |target: &&ModelTarget| {
         let rest = model.strip_prefix(&target.model);
         rest.is_some_and(|rest| rest.starts_with('-') && rest.chars().all(|c| c == '-' || c.is_ascii_digit()))
     };
@@ -130,12 +130,12 @@ mod tests {
 
     use super::*;
 
-    fn said(seen: u64, told: Option<u64>) -> AgentSaid {
+    fn said(seen: u64, told: Option<u64>) -> AgentOutput {
         let by_model = BTreeMap::from([("m".to_owned(), TokenUsage::new(seen, 0, 0, 0))]);
-        AgentSaid {
+        AgentOutput {
             usage: told.map(|told| TokenUsage::new(told, 0, 0, 0)),
             seen: ModelTraffic { by_model, ..ModelTraffic::default() },
-            ..AgentSaid::default()
+            ..AgentOutput::default()
         }
     }
 
