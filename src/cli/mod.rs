@@ -40,7 +40,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{Cli, Command, ToolsCommand, WorktreesCommand};
+use args::{Cli, Command, RunsCommand, ToolsCommand, WorktreesCommand};
 use context::Context;
 use error::CommandError;
 use output::Output;
@@ -136,7 +136,13 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Chat(_) | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
         _ => "warn",
     };
-    logging::start(&cli.global, output, told)?;
+    let progress = matches!(
+        cli.command,
+        Command::Run(_)
+            | Command::Demo(_)
+            | Command::Runs(RunsCommand::Resume(_) | RunsCommand::Replay { .. })
+    );
+    logging::start(&cli.global, output, told, progress)?;
     let context = Context::new(env, cli.global, output);
     context.check_config_flag()?;
     match &cli.command {

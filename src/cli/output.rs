@@ -114,6 +114,11 @@ impl Output {
         self.stderr_is_terminal && !self.quiet && !self.logged
     }
 
+    /// Whether what is said on stderr are lines of the log.
+    pub fn is_log(self) -> bool {
+        self.logged
+    }
+
     /// Whether the result may be coloured.
     pub fn colours(self) -> bool {
         self.stdout_colour

@@ -121,6 +121,10 @@ impl Screen {
     fn take(&mut self, line: &JournalLine) {
         let Some(event) = line.event() else { return };
         for line in self.transcript.take(&event) {
+            // Each warning is told once.
+            if line.logged && self.view.output.is_log() {
+                continue;
+            }
             self.view.say(&line.text);
         }
         self.now();

@@ -44,6 +44,8 @@ pub struct Line {
     pub heads: bool,
     /// Whether it tells of something that failed.
     pub failed: bool,
+    /// Whether the log has it as well.
+    pub logged: bool,
     /// What it says.
     pub text: String,
 }
@@ -205,7 +207,10 @@ impl Transcript {
             Event::TargetSkipped { target, reason } if self.detail == Detail::Dialogue => {
                 self.once(format!("  {target} is not asked: {reason}"))
             }
-            Event::Warned(warning) => self.once(format!("  ! {}", warning.text)),
+            Event::Warned(warning) => {
+                let logged = |line| Line { logged: true, ..line };
+                self.once(format!("  ! {}", warning.text)).into_iter().map(logged).collect()
+            }
             _ => self.run(event),
         }
     }
@@ -377,7 +382,7 @@ impl Transcript {
 
     fn said(&mut self, text: String) -> Vec<Line> {
         self.doing.clear();
-        vec![Line { step: self.step.clone(), heads: false, failed: false, text }]
+        vec![Line { step: self.step.clone(), heads: false, failed: false, logged: false, text }]
     }
 
     fn failed(&mut self, text: String) -> Vec<Line> {

@@ -176,7 +176,7 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
             Ok(Ok(()))
         }
         Err(error) => {
-            tracing::warn!(%error, technical = error.technical(), "the pull request could not be settled");
+            tracing::info!(technical = error.technical(), "the pull request could not be settled");
             failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()).await
         }
     }

@@ -42,6 +42,7 @@ mod red_verify;
 mod replays;
 mod texts;
 mod tool_calls;
+mod reading;
 mod reload;
 mod session_keys;
 mod several;
