@@ -107,7 +107,7 @@ fn list(context: &Context, issue: Option<&IssueArg>) -> Result<(), CommandError>
     for left in &all {
         let Some(lease) = &left.facts.lease else { continue };
         let title = format!("{}#{}: {}", left.dir.repo, lease.issue.key, lease.issue.title);
-        context.output.text(&context.output.toned(&title, Tone::Strong))?;
+        context.output.line(&context.output.toned(&title, Tone::Strong))?;
         for (proposal, decision) in left.waiting(&state) {
             open |= decision == Decision::Open;
             approvals_text::show(context, proposal, &decision)?;
@@ -148,7 +148,7 @@ fn deny(context: &Context, left: &Left, asked: &str) -> Result<(), CommandError>
     if context.output.json() {
         return context.output.document(&denial);
     }
-    context.output.text(&format!("Denied: {} {}", proposal.resource.name, proposal.canonical_json))?;
+    context.output.line(format!("Denied: {} {}", proposal.resource.name, proposal.canonical_json))?;
     context.output.line(format!(
         "Nothing goes on by itself. To let the agent find another way: agentd runs resume {}",
         left.dir.run_id

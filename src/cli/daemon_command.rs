@@ -24,6 +24,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run_output::rfc3339;
+use crate::domain::stop::StopDetail;
 use crate::http::{self, Chat, Front, Listening};
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::recovery;
@@ -251,17 +252,22 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// Whether a daemon works here that goes on with an issue once its call is approved.
+/// Whether a daemon works here that goes on with a run's issue once what the run left to a person is approved.
 pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &RunFacts) -> bool {
+    let end = facts.end.as_ref().or(facts.flow_end.as_ref().map(|end| &end.stop));
     let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
-    let Ok(state_dir) = context.state_dir() else { return false };
+    let (Some(number), Some(StopDetail::ApprovalPending), Ok(state_dir)) =
+        (number, end.map(|stop| stop.detail), context.state_dir())
+    else {
+        return false;
+    };
     let files = DaemonFiles::of(state_dir.as_path());
     let stopping = files.load_status().ok().flatten().is_none_or(|status| status.stopping);
-    let known = files.load().ok().zip(number).and_then(|(state, number)| {
-        let memory = state.repositories.get(repo)?.issues.get(&number)?;
-        memory.waits_for_approval().map(|_| ())
-    });
-    known.is_some() && !stopping && daemon_lives(&files)
+    let goes_on = files
+        .load()
+        .ok()
+        .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved()));
+    goes_on == Some(true) && !stopping && daemon_lives(&files)
 }
 
 pub(super) fn wish(shutdown: &Shutdown) -> Wish<'static> {

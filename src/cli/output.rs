@@ -129,24 +129,24 @@ impl Output {
         self.stderr_colour
     }
 
-    /// A line of the result.
+    /// A line of the result, broken between words where the screen ends.
     pub fn line(self, text: impl AsRef<str>) -> Result<(), CommandError> {
-        self.result(&format!("{}\n", text.as_ref()))
+        self.whole_line(&wrap::paragraph(text.as_ref(), self.stdout_width, seen))
+    }
+
+    /// A line of the result that is in its form already, or is to be copied in one piece.
+    pub fn whole_line(self, text: &str) -> Result<(), CommandError> {
+        self.result(&format!("{text}\n"))
     }
 
     /// A line of the result that says something behind a lead, broken where the screen ends.
     pub fn entry(self, lead: &str, text: &str) -> Result<(), CommandError> {
-        self.line(self.behind(lead, text))
+        self.whole_line(&self.behind(lead, text))
     }
 
     /// The text of an [`Output::entry`].
     pub fn behind(self, lead: &str, text: &str) -> String {
         wrap::behind(lead, text, self.stdout_width, seen)
-    }
-
-    /// Lines of the result, broken between words where the screen ends.
-    pub fn text(self, text: &str) -> Result<(), CommandError> {
-        self.line(wrap::paragraph(text, self.stdout_width, seen))
     }
 
     /// Columns that a line of the result may have.

@@ -176,11 +176,11 @@ fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandErr
             lines.push(row(context, "Then", &format!("agentd runs resume {}", output.run_id)));
         }
     }
+    context.output.whole_line(&lines.join("\n"))?;
     let summary = output.summary.trim();
     if !summary.is_empty() {
-        lines.push(format!("\n{summary}"));
+        context.output.line(format!("\n{summary}"))?;
     }
-    context.output.text(&lines.join("\n"))?;
     Ok(exit_code)
 }
 

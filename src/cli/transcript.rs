@@ -443,12 +443,14 @@ fn answer(output: &ToolResultEnvelope) -> String {
         }
         other => other.to_string(),
     };
-    // How a command ended stands before it already.
-    match text.split_once('\n') {
-        Some((head, rest)) if head.starts_with("{\"exit_code\"") => rest.to_owned(),
-        _ if text.starts_with("{\"exit_code\"") => String::new(),
+    // A tool's own head says how it ended, or which page this is; what people look for stands below it.
+    let is_head = |line: &str| serde_json::from_str::<serde_json::Map<String, Value>>(line).is_ok();
+    let text = match text.split_once('\n') {
+        Some((head, rest)) if is_head(head) => rest.to_owned(),
+        None if text.starts_with("{\"exit_code\"") => String::new(),
         _ => text,
-    }
+    };
+    text.replace('\t', "  ")
 }
 
 /// The first lines of a text, and how many more there are.

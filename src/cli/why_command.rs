@@ -93,7 +93,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         }
         tell_outlook(context, &outlook)?;
         if let Some(last) = &last {
-            context.output.text(&format!("The last run, {}: {}\n", last.dir.run_id, last.stop.message))?;
+            context.output.line(format!("The last run, {}: {}\n", last.dir.run_id, last.stop.message))?;
         }
         for (proposal, decision) in &left {
             approvals_text::show(context, proposal, decision)?;
@@ -141,6 +141,9 @@ fn with_approvals(
     last: Option<&LastRun>,
     left: &[(&SuspendedProposal, Decision)],
 ) -> Outlook {
+    if matches!(outlook, Outlook::Runs(_)) {
+        return outlook;
+    }
     let first = verdicts.iter().find(|verdict| !verdict.passed());
     let (Some(last), Some((proposal, _)), Some("no_trigger")) =
         (last, left.first(), first.map(|verdict| verdict.code))
@@ -174,8 +177,8 @@ fn tell_outlook(context: &Context, outlook: &Outlook) -> Result<(), CommandError
     match (outlook, fits) {
         (Outlook::NeedsYou(what, todo), false) => {
             context.output.entry("Needs you:", &format!("{what}."))?;
-            context.output.line(format!("Do: {todo}\n"))
+            context.output.whole_line(&format!("Do: {todo}\n"))
         }
-        _ => context.output.text(&format!("{line}\n")),
+        _ => context.output.line(format!("{line}\n")),
     }
 }

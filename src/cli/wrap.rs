@@ -76,7 +76,8 @@ fn lines(text: &str, (first, rest): (usize, usize), measure: Measure) -> Vec<Str
                 line.push(' ');
                 line.push_str(word);
             } else {
-                out.push(std::mem::replace(&mut line, word.to_owned()));
+                let full = std::mem::replace(&mut line, word.to_owned());
+                out.push(full.trim_end().to_owned());
             }
         }
         out.push(line);

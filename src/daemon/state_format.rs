@@ -118,6 +118,12 @@ fn by_comment() -> AskedHow {
 }
 
 impl IssueMemory {
+    /// Whether the daemon goes on by itself where the run that it made, or makes, ends because a call waits for an approval.
+    pub fn goes_on_when_approved(&self) -> bool {
+        let parked = self.parked.as_ref().and_then(|parked| parked.requester.as_ref());
+        parked.or(self.requester.as_ref()).is_some()
+    }
+
     /// Whoever asked for a run whose call waits for an approval; for them it is gone on with once it is approved.
     pub fn waits_for_approval(&self) -> Option<&AskedBy> {
         let parked = self.parked.as_ref().filter(|_| self.settling.is_none())?;

@@ -62,7 +62,7 @@ fn quoted(word: &str) -> String {
 fn argument_text(value: &Value) -> String {
     match value {
         Value::String(text) if text.lines().count() > 1 => format!("({} lines)", text.lines().count()),
-        Value::String(text) => one_line(&quoted(text), LONGEST_ARGUMENT),
+        Value::String(text) => one_line(&quoted(text.trim_end()), LONGEST_ARGUMENT),
         other => one_line(&other.to_string(), LONGEST_ARGUMENT),
     }
 }

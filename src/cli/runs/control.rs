@@ -182,7 +182,7 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
         return context.output.document(&grant);
     }
     let until = grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
-    context.output.text(&format!(
+    context.output.line(format!(
         "Approved once, until {until}: {} {}",
         proposal.resource.name, proposal.canonical_json
     ))?;

@@ -124,7 +124,7 @@ impl Log<'_> {
             },
             None => line.text.clone(),
         };
-        output.text(&format!("{gap}{text}"))
+        output.line(format!("{gap}{text}"))
     }
 
     fn close(self) -> Result<(), CommandError> {

@@ -241,11 +241,9 @@ async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine
     until("its record", || newest(&world).join("run.json").is_file()).await;
     let hash = waiting(&world);
     let state = world.dir.path().join("state/daemon/state.json");
-    until("the daemon knows", || {
-        std::fs::read_to_string(&state)
-            .is_ok_and(|state| state.contains("requester") && !state.contains("settling"))
-    })
-    .await;
+    let parked =
+        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
+    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
     let (_, why, _) = said(&world, &["why", "7"]).await;
     assert!(why.lines().next().unwrap().ends_with("; the daemon goes on by itself"), "{why}");
     let (_, status, _) = said(&world, &["status"]).await;
