@@ -62,7 +62,8 @@ struct Talk<'a> {
     loaded: bool,
     session: String,
     after_tool: bool,
-    /// Calls of MCP servers' tools that it told of: id, server, tool, arguments. The last ones; a question names the id alone.
+    /// The last calls of MCP tools that it reported: id, server, tool, arguments. A permission request names only the
+    /// id.
     served: VecDeque<(String, Served)>,
 }
 
@@ -127,7 +128,7 @@ impl Launch {
         };
         drop(talk);
         let status = match &ended {
-            // It has no more to read: it has a moment to end. So has one that closed its output itself.
+            // Its input is closed, and it has a moment to end. A program that closed its output has the same.
             Ok(()) | Err(AgentError::Ended { .. }) => {
                 match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
                     Ok(status) => status,
@@ -242,7 +243,7 @@ impl Talk<'_> {
         self.ask(NEW_SESSION, "session/new", params)
     }
 
-    /// Authenticates with a method whose variables the program has: nobody is there to sign in.
+    /// Authenticates with a method whose variables the program has, because nobody can sign in by hand.
     fn authenticate(&mut self) -> Result<Next, AgentError> {
         self.authenticated = true;
         let has = |variable: &str| self.launch.variable(variable).is_some();
@@ -277,14 +278,14 @@ impl Talk<'_> {
             .map(|()| Next::More)
     }
 
-    /// A request of the program: permissions are the gate's to give, everything else is not on offer.
+    /// A request of the program. The gate decides about permissions; other requests are not supported.
     async fn asked(&self, method: &str, id: Value, message: &Value) -> Result<(), AgentError> {
         if method != "session/request_permission" {
             let error = json!({"code": -32601, "message": "not on offer"});
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
         let allowed = match self.launch.program.permissions {
-            Permissions::Cage => true,
+            Permissions::Sandbox => true,
             // A call of agentd's own tools is judged when it comes.
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == permission_request::SERVER => true,
@@ -310,7 +311,8 @@ impl Talk<'_> {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
     }
 
-    /// The tool of an MCP server that a question is about: as the question says, else as the call was told of before.
+    /// The MCP tool that a permission request is about: as the request says, else as the earlier report of the call
+    /// says.
     fn served_call(&self, message: &Value) -> Option<Served> {
         let call = message.pointer("/params/toolCall")?;
         let id = text(call, "/toolCallId");
@@ -398,7 +400,7 @@ fn refusal(message: &Value) -> String {
     }
 }
 
-/// Sets of variables of which each is enough for a way to authenticate: those that it lists, else what its id is called.
+/// Sets of variables; each one is enough to authenticate. They are listed, or follow from the id.
 fn variables(method: &Value) -> Vec<Vec<String>> {
     let listed: Vec<String> =
         method["vars"].as_array().into_iter().flatten().filter_map(|one| text(one, "/name")).collect();
@@ -473,7 +475,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         home: cwd.clone(),
         cwd,
         environment: Vec::new(),
-        caged: None,
+        sandbox: None,
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);

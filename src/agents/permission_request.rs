@@ -28,7 +28,7 @@ pub(super) fn command(command: &Value) -> PermissionRequest {
     PermissionRequest { tool: "run_command".to_owned(), arguments: json!({"argv": argv}) }
 }
 
-/// A line for a shell as the argv it comes to: plain words are what they are, everything else is the shell's to read.
+/// A shell line as an argument list. Plain words stay as they are; everything else is left to the shell.
 fn argv_of(line: &str) -> Value {
     let plain = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || "_./:,@%+-".contains(c));
     let words: Vec<&str> = line.split([' ', '\t']).filter(|word| !word.is_empty()).collect();

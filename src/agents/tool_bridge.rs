@@ -1,9 +1,9 @@
-//! The way of an agent program to the tools of its run: a socket in a private folder, or pipes where the cage lets nobody
-//! make sockets, served while the program runs.
+//! The bridge from an agent program to the tools of its run: a socket in a private folder, or pipes if the sandbox
+//! allows no sockets. It is served while the program runs.
 //!
-//! `agentd mcp` is the other end: it passes lines between that and its own standard streams. Who reaches the folder is the
-//! run's user, or stands in the run's cage; nothing else authorises, and the way of one launch knows the tools of that
-//! launch only.
+//! `agentd mcp` is the other end: it passes lines between that and its own standard streams. Only the run's user and
+//! programs in the run's sandbox reach the folder. Nothing else authorises, and the bridge of one launch has the tools
+//! of that launch only.
 
 use std::io;
 use std::path::PathBuf;
@@ -86,10 +86,10 @@ impl ToolBridge {
             #[cfg(target_os = "linux")]
             Transport::Pipes => {
                 crate::sys::files::create_private_dir(&place).map_err(io::Error::other)?;
-                let mut bell = crate::sys::pipes::Bell::listen(&place)?;
+                let mut listener = crate::sys::pipes::PipeListener::listen(&place)?;
                 tokio::spawn(async move {
                     let mut talks = Talks { server, under_way: JoinSet::new() };
-                    while let Ok(talk) = bell.accept().await {
+                    while let Ok(talk) = listener.accept().await {
                         talks.begin(talk);
                     }
                 })

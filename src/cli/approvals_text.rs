@@ -8,7 +8,7 @@ use crate::domain::run::Principal;
 use crate::domain::run_output::rfc3339;
 use crate::domain::trace::SuspendedProposal;
 use crate::lifecycle::approval::Decision;
-use crate::lifecycle::telling::short_hash;
+use crate::record::summary_text::short_hash;
 
 /// A proposal and what was decided on it, for programs.
 pub fn document(proposal: &SuspendedProposal, decision: &Decision) -> Value {

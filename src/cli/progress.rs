@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::output::{Output, harmless};
 use super::transcript::{Detail, Transcript};
-use crate::lifecycle::watch::Lines;
+use crate::lifecycle::run_observer::Lines;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
@@ -37,7 +37,7 @@ impl View {
         Self { output, stream, detail, bar, following: Arc::default() }
     }
 
-    /// Says something that does not come from the journal, without disturbing the live line.
+    /// Writes something that is not from the journal, without disturbing the live line.
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.output.note(text)),
@@ -51,7 +51,7 @@ impl View {
         *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
     }
 
-    /// Waits until everything that happened was shown. A screen may miss the end, a stream may not.
+    /// Waits until everything was shown. A screen may miss the end; a stream may not.
     pub async fn finish(&self) {
         let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut following) = following else { return };

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::config::Span;
 use crate::domain::facts::RunFacts;
 use crate::domain::stop::{StopDetail, StopReason};
-use crate::lifecycle::recovery::Standing;
+use crate::record::finish::Standing;
 
 /// A point in time as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

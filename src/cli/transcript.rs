@@ -12,8 +12,8 @@ use crate::domain::money::Money;
 use crate::domain::policy::{EnvelopeStatus, PROTOCOL_TOOLS, PolicyDecision, ToolResultEnvelope};
 use crate::domain::run::VisitRecord;
 use crate::domain::trace::{Item, ItemRole, RecordText, ReportCaptured};
-use crate::lifecycle::page;
-use crate::lifecycle::telling::short_hash;
+use crate::record::rendering;
+use crate::record::summary_text::short_hash;
 
 /// Lines of a tool's output that are shown of each call.
 const OUTPUT_LINES: usize = 6;
@@ -250,7 +250,7 @@ impl Transcript {
                 Vec::new()
             }
             Event::Committed { head, change, .. } => {
-                let mut text = format!("committed {}: {}", head.short(), page::change_line(change));
+                let mut text = format!("committed {}: {}", head.short(), rendering::change_line(change));
                 if self.detail == Detail::Dialogue {
                     for file in &change.files {
                         text.push_str(&format!("\n  {} +{} −{}", file.path, file.added, file.removed));
@@ -353,7 +353,8 @@ impl Transcript {
                     .unwrap_or_else(|| Call { text: command.clone(), ..Call::default() });
                 let failed = failed || entry.nonzero_exit().is_some();
                 let change = call.change.take().map(|change| format!(", {change}")).unwrap_or_default();
-                let ending = format!("{}{change} ({})", entry.tool_ending(), page::duration(entry.latency));
+                let ending =
+                    format!("{}{change} ({})", entry.tool_ending(), rendering::duration(entry.latency));
                 if self.detail == Detail::Dialogue {
                     // It is told together with what it answers.
                     call.ending = Some((ending, failed));

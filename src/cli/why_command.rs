@@ -18,10 +18,10 @@ use crate::domain::mapping::worktree_of;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
 use crate::lifecycle::approval::{self, Decision};
-use crate::lifecycle::lease;
-use crate::lifecycle::recovery;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::telling::short_hash;
+use crate::record::run_facts;
+use crate::record::summary_text::short_hash;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::store::run_dir::RunDir;
 use crate::sys::holder_format::Liveness;
 use crate::sys::lock;
@@ -115,16 +115,16 @@ struct LastRun {
 }
 
 /// The last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &Site, lease_file: &Path) -> Option<LastRun> {
-    let mapping = lease::mapping_of(&lock::peek(lease_file)?.record?)?;
+fn last_run(site: &RepositoryContext, lease_file: &Path) -> Option<LastRun> {
+    let mapping = mapping_of(&lock::peek(lease_file)?.record?)?;
     let dir = site.state.run(&site.repo, mapping.run_id);
-    let facts = recovery::facts(&dir).ok()?;
+    let facts = run_facts::read(&dir).ok()?;
     let stop = facts.end.clone().filter(|stop| !stop.success())?;
     Some(LastRun { dir, facts, stop })
 }
 
 /// What the last run left to a person.
-fn waiting_calls<'a>(site: &Site, last: &'a LastRun) -> Vec<(&'a SuspendedProposal, Decision)> {
+fn waiting_calls<'a>(site: &RepositoryContext, last: &'a LastRun) -> Vec<(&'a SuspendedProposal, Decision)> {
     match last.stop.detail {
         StopDetail::ApprovalPending => {
             approval::waiting(&site.state, &last.dir, &last.facts, site.clock.now())

@@ -1,4 +1,4 @@
-//! `[commit]` of `agentd.toml`: whose commits they are, what is in none of them, and how much may be.
+//! `[commit]` of `agentd.toml`: the author, the files that are never committed, and the size limits.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,11 @@ pub struct CommitTable {
     pub author_email: Option<String>,
     /// Trailers added to each message, `Key: value`.
     pub trailers: Vec<String>,
-    /// Files that are in no commit, beside the built-in list: patterns as in `.gitignore`; one with `!` takes others back.
+    /// Files that are never committed, besides the built-in list: patterns as in `.gitignore`. A pattern with `!`
+    /// removes others from the list.
     pub exclude: Vec<String>,
-    /// Largest new file, and largest changed binary one, that is committed without being named by the report, in bytes.
+    /// The largest new file, and the largest changed binary file, that is committed although the report does not name
+    /// it, in bytes.
     pub max_file: u64,
     /// Most files that a run may change.
     pub max_files: u32,
@@ -25,7 +27,7 @@ pub struct CommitTable {
     pub max_lines: u64,
     /// Most bytes of all files that it changes.
     pub max_bytes: u64,
-    /// Globs of files in which what looks like a secret is none, such as those of tests; what agentd knows to be one stays
+    /// Globs of files in which text that looks like a secret is not one, such as tests. Secrets that agentd knows stay
     /// refused.
     pub secrets_allowed: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785) and the hashes made over it (contracts §3.9).
+//! Canonical JSON (RFC 8785) and the hashes made over it (P-028).
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// Up to here a double holds every integer, so its digits are the canonical ones.
+/// A double holds every integer up to here, so the integer's digits are the canonical ones.
 const EXACT_INTEGERS: u64 = 1 << 53;
 
 /// A value that has no canonical JSON form (a map whose keys are no texts).
@@ -32,8 +32,8 @@ pub fn canonical_sha256<T: Serialize>(value: &T) -> Result<String, NotCanonical>
     })
 }
 
-/// Lends the thread's own memory for texts, so that a text costs none of its own; fresh memory where it is lent already.
-/// What a long text took is given back.
+/// Lends the thread's buffer for texts, so that a text allocates nothing. Where the buffer is lent already, it lends a
+/// new one. A buffer that a long text made large is given back.
 pub fn with_text<R>(work: impl FnOnce(&mut CanonicalText) -> R) -> R {
     const LONG: usize = 64 * 1024;
     thread_local! { static OWN: RefCell<CanonicalText> = RefCell::default(); }
@@ -66,16 +66,17 @@ pub fn finished(hash: Sha256) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// RFC 8785 texts, of one value after the other in the same memory. A value is looked at once: each object's members are
-/// put in order when it ends.
+/// Writes RFC 8785 texts, one value after the other in the same memory. It visits a value once and sorts the members of
+/// an object when the object ends.
 #[derive(Debug, Default)]
 pub struct CanonicalText {
     text: Vec<u8>,
-    /// Objects that have not ended, the innermost last: where its members begin, and its first place in `members`.
+    /// The objects that have not ended, the innermost last: where the members begin, and their first index in
+    /// `members`.
     open: Vec<(usize, usize)>,
     /// Members of all objects that have not ended.
     members: Vec<Member>,
-    /// An object's members as they came, while they are put in order.
+    /// The members of an object in the order of writing, while they are sorted.
     unsorted: Vec<u8>,
     /// Numbers are written as `serde_json` does.
     exact: bool,
@@ -89,7 +90,7 @@ struct Member {
     start: usize,
     name_end: usize,
     end: usize,
-    /// Where the name is ASCII without escapes, its first bytes: their order is that of its UTF-16 code units.
+    /// The first bytes of a name that is ASCII without escapes. Their order is the order of its UTF-16 code units.
     begins: Option<u64>,
 }
 
@@ -124,14 +125,14 @@ impl Member {
 }
 
 impl CanonicalText {
-    /// Makes the text of a value, in place of that of the one before.
+    /// Writes the text of a value. It replaces the text of the value before.
     pub fn write<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), NotCanonical> {
         self.exact = false;
         self.make(value)
     }
 
-    /// The same for a text that the value is read back from: numbers keep what a double or its shortest digits lose, large
-    /// integers and the point of `1.0`. Gives whether it is the canonical text all the same; it nearly always is.
+    /// The same, for a text from which the value is read back. Numbers keep what a double would lose, such as large
+    /// integers and the point of `1.0`. Says whether this is the canonical text too; it nearly always is.
     pub fn write_exact<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<bool, NotCanonical> {
         self.exact = true;
         self.make(value)?;
@@ -161,7 +162,7 @@ impl CanonicalText {
         let start = self.text.len();
         exactly(&mut self.text)?;
         let written = &self.text[start..];
-        // Below 1e16 and not very small: the same shortest digits in both.
+        // Numbers below 1e16 that are not very small have the same shortest digits in both forms.
         let plain = value != 0.0 && written.contains(&b'.') && !written.contains(&b'e');
         if !plain || written.ends_with(b".0") {
             self.differs |= written != serde_json_canonicalizer::to_vec(&value)?;
@@ -227,7 +228,7 @@ impl Formatter for &mut CanonicalText {
     }
 
     fn write_f32<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f32) -> io::Result<()> {
-        // Whoever reads its digits back has the double that they stand for.
+        // Reading the digits back gives the same double.
         let mut digits = Vec::new();
         CompactFormatter.write_f32(&mut digits, value)?;
         self.write_number_str(writer, std::str::from_utf8(&digits).map_err(io::Error::other)?)

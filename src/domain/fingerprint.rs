@@ -1,4 +1,4 @@
-//! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
+//! Fingerprints of model requests and hashes of proposals: recomputable in any language (P-028, P-035).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::canonical::{CanonicalText, NotCanonical, canonical_json, finished, sha256_hex, with_text};
 use super::message::{Message, ToolSpec, sent_arguments};
 
-/// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
+/// The name of the rule for the hashes below. It changes when the rule changes (P-034).
 pub const FINGERPRINT_SCHEMA: &str = "agentd.fingerprint.v1";
 
 /// Hashes over one model request, before redaction; the texts themselves are not kept.
@@ -67,7 +67,7 @@ pub struct RequestHashes {
     pub tool_count: u32,
 }
 
-/// The tools of a session as every request's hashes have them: made once, as the tools stay the same (X-040).
+/// The part of the hashes that the tools of a session make. It is computed once, since the tools stay the same (X-040).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedTools {
     canonical: String,
@@ -98,7 +98,7 @@ pub fn request_hashes(
 ) -> Result<RequestHashes, NotCanonical> {
     let said = said(messages);
     with_text(|text| {
-        // The parts in the order of their names: what the canonical form of the whole is.
+        // The parts, sorted by name, as the canonical form has them.
         let mut whole = Whole { text, hash: Sha256::new() };
         let messages_hash = whole.part(r#"{"messages":"#, &said)?;
         whole.part(r#","model":"#, &model)?;
@@ -118,7 +118,7 @@ pub fn request_hashes(
     })
 }
 
-/// The hash of a whole request while its parts are hashed, each for itself too.
+/// Hashes a whole request while each part is hashed for itself too.
 struct Whole<'t> {
     text: &'t mut CanonicalText,
     hash: Sha256,

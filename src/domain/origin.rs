@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::{BranchName, CommitId};
 
-/// A resolved origin, frozen in the mapping (interface §4).
+/// A resolved origin, frozen in the mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The branch.

@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::lease::mapping_of;
-use super::report::facts_of;
-use super::site::Site;
-use super::telling;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
@@ -17,6 +13,10 @@ use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
 use crate::domain::stop::Stop;
 use crate::domain::trace::SuspendedProposal;
+use crate::record::run_facts;
+use crate::record::summary_text;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::store::approvals::Approvals;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::files::FileError;
@@ -122,13 +122,13 @@ pub fn waiting<'a>(
             (None, Some(denial)) => Decision::Denied(denial),
             (None, None) => Decision::Open,
         };
-    telling::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
+    summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
 }
 
 /// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
-pub async fn is_granted(key: &IssueKey, site: &Site) -> bool {
-    let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
-    let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
+pub async fn is_granted(key: &IssueKey, context: &RepositoryContext) -> bool {
+    let lease_file = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
         let last = lock::peek(&lease_file).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let grants = last.map(|last| Approvals::new(&state, &repo).of_run(last.run_id)).unwrap_or_default();
@@ -193,7 +193,7 @@ fn named<'a>(
     asked: &str,
 ) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
     let asked = asked.trim().to_ascii_lowercase();
-    let pending = telling::pending(facts);
+    let pending = summary_text::pending(facts);
     let waiting = || {
         pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
     };
@@ -214,14 +214,14 @@ fn named<'a>(
 pub async fn grant_of_issue(
     key: &IssueKey,
     approval: NewApproval,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
-    let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
+    let lease_file = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
         let last = lock::peek(&lease_file).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
-        let facts = facts_of(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
+        let facts = run_facts::read(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
         grant(&state, &dir, &facts, &approval, now)
     });
     work.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))

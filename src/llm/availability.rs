@@ -1,4 +1,4 @@
-//! Whether a provider answers, takes the key and knows a model: one free request, asked before money is spent.
+//! Whether a provider answers, accepts the key and has a model. One free request finds out before money is spent.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const LONGEST: usize = 4 * 1024 * 1024;
 /// What asking a provider for its models showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
-    /// It answers and takes the key. The models it lists; `None` where it keeps no such list.
+    /// It answers and accepts the key. Has the models that it lists; `None` if it has no such list.
     Answers(Option<Vec<String>>),
     /// It answers, and refuses the key (401 or 403).
     RefusesKey(u16),

@@ -60,8 +60,8 @@ impl Approvals {
         read(&file(&self.folder, proposal_hash))
     }
 
-    /// Takes the grant for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
-    /// thrown away; someone else's stays. Blocks.
+    /// Takes the grant for a proposal of `principal`, if one holds now. From here on it is used. An expired one is
+    /// deleted; another principal's stays. Blocks.
     pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
         let path = file(&self.folder, proposal_hash);
         let grant = read(&path)?;

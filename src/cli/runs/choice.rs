@@ -2,7 +2,7 @@
 
 use crate::cli::args::ListArgs;
 use crate::domain::facts::RunFacts;
-use crate::lifecycle::recovery::Standing;
+use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 
 impl ListArgs {

@@ -13,8 +13,9 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
-use crate::lifecycle::recovery::Standing;
-use crate::lifecycle::{approval, page, telling};
+use crate::lifecycle::approval;
+use crate::record::finish::Standing;
+use crate::record::{rendering, summary_text};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
@@ -140,7 +141,7 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     if let Some(stop) = &facts.end {
         rows.push(("", stop.message.clone()));
         if stop.detail == StopDetail::VerifyFailed
-            && let Some(red) = telling::red_verify(&facts)
+            && let Some(red) = summary_text::red_verify(&facts)
         {
             rows.push(("output", red.output));
         }
@@ -163,7 +164,10 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         rows.extend(approvals_text::rows(proposal, &decision));
     }
     let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
-    rows.push(("started", format!("{}, for {}", rfc3339_of_ms(facts.started_at), page::duration(lived))));
+    rows.push((
+        "started",
+        format!("{}, for {}", rfc3339_of_ms(facts.started_at), rendering::duration(lived)),
+    ));
     for visit in &facts.visits {
         let next = visit.next.as_deref().map(|next| format!(" → {next}")).unwrap_or_default();
         rows.push((
@@ -244,7 +248,7 @@ pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError
     }
     let run: RunOutput = super::read(&dir.result())?;
     let (facts, _) = super::finished(dir)?;
-    let (headline, sentence) = page::headline(&run, &facts);
+    let (headline, sentence) = rendering::headline(&run, &facts);
     context.output.document(&json!({
         "run_id": run.run_id,
         "success": run.success,
@@ -256,7 +260,7 @@ pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError
         "claims": run.claims,
         "limitations": run.limitations,
         "conflicts": run.conflicts,
-        "next_steps": telling::next_steps(&run, &facts),
+        "next_steps": summary_text::next_steps(&run, &facts),
         "markdown": String::from_utf8_lossy(&bytes),
     }))
 }

@@ -10,7 +10,7 @@ use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::reader_went_away;
 use crate::cli::transcript::{Detail, Line, Transcript};
-use crate::lifecycle::recovery::Standing;
+use crate::record::finish::Standing;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;

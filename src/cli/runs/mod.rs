@@ -16,8 +16,8 @@ use super::context::Context;
 use super::error::CommandError;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
-use crate::lifecycle::recovery::{self, Standing};
-use crate::lifecycle::report;
+use crate::record::finish::{self, Standing};
+use crate::record::run_facts;
 use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -115,7 +115,7 @@ fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandErro
         0 => runs
             .into_iter()
             .find(|dir| {
-                report::facts_of(dir)
+                run_facts::read(dir)
                     .ok()
                     .and_then(|facts| facts.lease)
                     .is_some_and(|lease| lease.instance.as_str() == asked)
@@ -128,7 +128,7 @@ fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandErro
 
 /// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
 pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
-    recovery::settle(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
+    finish::ensure_ended(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
         // What fails is the reading, or the writing of what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
             .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
