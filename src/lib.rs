@@ -14,10 +14,11 @@ pub mod prompt;
 pub mod config;
 // agent.json, steps_registry.json, schemas, policies: read, migrate, check.
 pub mod definition;
-// One run of one flow; sees the outside through three traits: Model, Tool, Journal.
+// State: one port, Store (logs, cells, blobs, holders), and the files behind it; the journal of a run on top of it.
+pub mod store;
+// One run of one flow; sees the outside through traits: Model, Tool, Journal, Store.
 pub mod engine;
 // Adapters, which do not import each other.
-pub mod store;
 pub mod tools;
 pub mod agents;
 pub mod mcp;
@@ -33,6 +34,8 @@ pub mod replay;
 pub mod record;
 // The repository that a run works for: checkout, managed clone, worktrees.
 pub mod repository;
+// An issue: where its text is from, which text counts, and what is told on it.
+pub mod issue;
 // What a program of a run may see: files, processes, network, credentials.
 pub mod sandbox;
 // One issue: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal.

@@ -27,7 +27,7 @@ use agentd::engine::stop::StopHandle;
 use agentd::engine::tool_catalog::ToolCatalogs;
 use agentd::engine::tool_schema::ArgumentSchemas;
 use agentd::store::journal_file::FileJournal;
-use agentd::store::run_dir::RunDir;
+use agentd::store::run_dir::StateDir;
 use agentd::sys::clock::Clock;
 use futures::future::BoxFuture;
 use uuid::Uuid;
@@ -82,7 +82,7 @@ pub fn run(
 ) -> (Arc<FileJournal>, SessionWorld) {
     let run_id = RunId(Uuid::now_v7());
     let repo = RepoName::parse("o/n").unwrap();
-    let dir = RunDir { repo, path: folder.join(run_id.to_string()), run_id };
+    let dir = StateDir::new(folder.to_owned()).run(&repo, run_id);
     let journal = Arc::new(FileJournal::open(dir, Clock::system(), Arc::clone(redactor)).unwrap());
     let clock = RunClock::starting(Clock::system().now());
     let budgets =

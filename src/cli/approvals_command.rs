@@ -12,7 +12,7 @@ use super::output::Tone;
 use super::{approvals_text, run_command, runs};
 use crate::domain::facts::RunFacts;
 use crate::domain::trace::SuspendedProposal;
-use crate::lifecycle::approval::{self, Decision};
+use crate::issue::approval::{self, Decision};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;

@@ -7,7 +7,7 @@ use super::error::CommandError;
 use crate::domain::run::Principal;
 use crate::domain::run_output::rfc3339;
 use crate::domain::trace::SuspendedProposal;
-use crate::lifecycle::approval::Decision;
+use crate::issue::approval::Decision;
 use crate::record::summary_text::short_hash;
 
 /// A proposal and what was decided on it, for programs.

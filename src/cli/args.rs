@@ -1,13 +1,16 @@
 //! The command line: every command and flag of agentd, with its help.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::PossibleValue;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::global::Global;
 use super::issue_arg::{IssueArg, issue};
 use super::run_filter::{Since, State, since, state};
 use crate::config::{Publish, Span};
+use crate::domain::agent_program::Backend;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 achieved · 1 failed · 3 a required MCP server is missing · 4 invalid arguments, configuration, definition \
@@ -479,18 +482,22 @@ pub struct InitArgs {
     pub backend: Option<BackendChoice>,
 }
 
-/// Agent programs that `init` knows how to write down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum BackendChoice {
-    /// Claude Code.
-    ClaudeCode,
-    /// Codex.
-    Codex,
-    /// Gemini CLI.
-    Gemini,
-    /// OpenCode.
-    #[value(name = "opencode")]
-    OpenCode,
+/// An agent program that `init` knows how to write down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackendChoice(pub Backend);
+
+impl ValueEnum for BackendChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        static CHOICES: LazyLock<Vec<BackendChoice>> = LazyLock::new(|| {
+            let known = Backend::ALL.iter().filter(|backend| backend.facts().init.is_some());
+            known.map(|backend| BackendChoice(*backend)).collect()
+        });
+        &CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.as_str()).help(self.0.facts().title))
+    }
 }
 
 /// `agentd sim`.

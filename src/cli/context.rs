@@ -9,6 +9,7 @@ use super::logging;
 use super::output::Output;
 use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Env, Flag, Request};
+use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 use crate::sys::private_place;
 
@@ -116,6 +117,11 @@ impl Context {
                 .hint(fault.remedy(dir.as_path()))
         })?;
         Ok(dir)
+    }
+
+    /// The state directory with its store, if nobody else may reach it.
+    pub fn state(&self) -> Result<StateDir, CommandError> {
+        Ok(StateDir::new(self.state_dir()?.as_path().to_owned()))
     }
 
     /// Where the state directory is, whoever else may reach it.

@@ -16,8 +16,8 @@ use super::tools_command;
 use crate::config::Config;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Progress, Reload, Watched,
-    abandons, approved, approves, retires, unfinished, walks,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
+    Watched, abandons, approved, approves, clean_ups, starts, unfinished,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
@@ -31,13 +31,10 @@ use crate::lifecycle::run_observer::RunObserver;
 use crate::record::finish;
 use crate::repository::context::RepositoryContext;
 use crate::service::Service;
-use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
 use crate::sys::file_watch::{self, FileWatch, Place};
-use crate::sys::holder_format::Liveness;
 use crate::sys::host::Host;
-use crate::sys::lock;
 use crate::sys::memory;
 use crate::sys::shutdown::Shutdown;
 
@@ -132,8 +129,8 @@ fn daemon_front(
         hosts: context.config()?.daemon.hosts.clone(),
         status: daemon.statuses(),
         progress: daemon.progress(),
-        state: StateDir::new(context.state_dir()?.as_path().to_owned()),
-        bell: daemon.waker(),
+        state: context.state()?,
+        hints: daemon.hints(),
         webhook_secret: secrets.webhook,
         chat,
     })
@@ -142,17 +139,17 @@ fn daemon_front(
 pub(super) fn unopened(error: DaemonError) -> CommandError {
     let told = CommandError::failed(error.to_string());
     match error {
-        DaemonError::File(_) => told.hint("--state-dir names a directory that agentd can write to"),
+        DaemonError::Store(_) => told.hint("--state-dir names a directory that agentd can write to"),
         DaemonError::Busy(_) | DaemonError::State(_) => told,
     }
 }
 
 /// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
-    let files = DaemonFiles::of(context.state_dir()?.as_path());
+    let files = daemon_files(context)?;
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
     let running = daemon_lives(&files);
-    let others = in_foreground(context, status.as_ref(), &Host::current())?;
+    let others = in_foreground(context, status.as_ref())?;
     if context.output.json() {
         let others: Vec<_> = others
             .iter()
@@ -181,25 +178,26 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
 }
 
 pub(super) fn daemon_lives(files: &DaemonFiles) -> bool {
-    let holder = lock::peek(&files.lock()).and_then(|record| record.holder);
-    holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
+    files.holder().is_some_and(|holder| holder.host == Host::current().name)
+}
+
+pub(super) fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
+    Ok(DaemonFiles::of(&context.state()?))
 }
 
 /// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
 fn in_foreground(
     context: &Context,
     status: Option<&Status>,
-    host: &Host,
 ) -> Result<Vec<(RepoName, LeaseTaken)>, CommandError> {
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let state = context.state()?;
     let runs =
         state.runs(context.global.repo.as_ref()).map_err(|error| CommandError::failed(error.to_string()))?;
     let known = |repo: &RepoName, issue: &IssueKey| {
         let running = status.into_iter().flat_map(|status| &status.running);
         running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
     };
-    let clock = Clock::system();
-    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir, &clock, host)?)));
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir)?)));
     Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
 }
 
@@ -257,12 +255,11 @@ fn show_status(
 pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &RunFacts) -> bool {
     let end = facts.end.as_ref().or(facts.flow_end.as_ref().map(|end| &end.stop));
     let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
-    let (Some(number), Some(StopDetail::ApprovalPending), Ok(state_dir)) =
-        (number, end.map(|stop| stop.detail), context.state_dir())
+    let (Some(number), Some(StopDetail::ApprovalPending), Ok(files)) =
+        (number, end.map(|stop| stop.detail), daemon_files(context))
     else {
         return false;
     };
-    let files = DaemonFiles::of(state_dir.as_path());
     let stopping = files.load_status().ok().flatten().is_none_or(|status| status.stopping);
     let goes_on = files
         .load()
@@ -285,7 +282,7 @@ pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
     chats: &Chats,
-) -> Result<(Parts, Option<FileWatch>), CommandError> {
+) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
     let sites = sites::all(context, &wish(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -300,7 +297,7 @@ pub(super) async fn parts(
     let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
     let open = open_again(context.clone(), shutdown.clone(), progress.clone());
     let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), bell);
-    Ok((Parts { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
+    Ok((Dependencies { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
 }
 
 /// Opens everything again, for the repositories that could not be opened yet.
@@ -311,7 +308,7 @@ fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reloa
             let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
             let unfinished = unfinished(&sites.open).await;
             let parts = parts_of(&context, &shutdown, sites, progress).await;
-            parts.map(|parts| Parts { unfinished, ..parts }).map_err(|error| error.message)
+            parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
         }
         .boxed()
     })
@@ -331,7 +328,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
             if chats.receiver_count() > 0 {
                 let new = chat(&context).await.map_err(|error| error.message)?;
                 if let Some(old) = chats.send_replace(new) {
-                    tokio::spawn(async move { old.retire().await });
+                    tokio::spawn(async move { old.close_when_idle().await });
                 }
             }
             Ok(parts)
@@ -381,14 +378,14 @@ async fn parts_of(
     shutdown: &Shutdown,
     sites: sites::Sites,
     progress: Progress,
-) -> Result<Parts, CommandError> {
+) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
     let mut repositories = Vec::new();
     let sites::Sites { open: sites, later, client } = sites;
     for site in &sites {
         repositories.push(watched(site).await);
     }
-    Ok(Parts {
+    Ok(Dependencies {
         client,
         repositories,
         unopened: later,
@@ -398,18 +395,18 @@ async fn parts_of(
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,
-        state_dir: context.state_dir()?.as_path().to_owned(),
+        state: context.state()?,
         clock: Clock::system(),
         host: Host::current(),
         shutdown: shutdown.clone(),
         unfinished: Vec::new(),
-        retire: Some(retires(&sites)),
+        clean_up: Some(clean_ups(&sites)),
         abandon: abandons(&sites),
         approve: approves(&sites),
         approved: approved(&sites),
         listen: None,
         reload: None,
-        start: walks(sites, {
+        start: starts(sites, {
             let progress = progress.clone();
             move |request| {
                 let issue = &request.issue.issue;

@@ -13,12 +13,14 @@ use super::run_command::operator;
 use super::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
+use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline;
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
 use crate::sim::{Scenario, SimOptions, Simulator};
+use crate::store::run_dir::StateDir;
 use crate::sys::files;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -208,7 +210,7 @@ async fn site(
         config: Arc::new(config),
         base: &absolute(checkout.clone())?,
         repo: None,
-        state: &absolute(folder.state())?,
+        state: &StateDir::new(folder.state()),
         needs_github: true,
         github: None,
         env: &env,
@@ -220,7 +222,7 @@ async fn site(
 async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Finished {
     step(context, "the daemon's walk: origin → lease → worktree → instance → steps → report → publish\n");
     let request = RunRequest {
-        issue: IssueRef::Number(ISSUE),
+        issue: IssueSource::Number(ISSUE),
         source: ObjectiveSource::Issue,
         principal: operator(&Host::current()),
         permission: None,

@@ -22,9 +22,10 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::lifecycle::approval;
+use crate::issue::approval;
+use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline::{self, Finished};
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::run_observer::RunObserver;
 use crate::record::rendering;
 use crate::record::{report, run_facts};
@@ -66,7 +67,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         let wish = Wish {
             agent: args.agent.as_deref(),
             flags: &flags,
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
             github: None,
             cancel: shutdown.abort_token().clone(),
@@ -104,7 +105,7 @@ pub(super) fn resume(
         let agent = request.agent.clone();
         let wish = Wish {
             agent: agent.as_deref(),
-            needs_github: matches!(request.issue, IssueRef::Number(_)),
+            needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
             cancel: shutdown.abort_token().clone(),
             ..Wish::default()
@@ -242,10 +243,17 @@ async fn dry_run(
     request: RunRequest,
     site: &RepositoryContext,
 ) -> Result<u8, CommandError> {
-    let (plan, resolved) = match pipeline::prepare(request.clone(), site).await {
-        Ok(prepared) => prepared,
-        Err(refusal) => return tell(context, pipeline::refused(&request, None, site, refusal), site),
+    let resolved = match pipeline::prepare(request.clone(), site).await {
+        Ok(resolved) => resolved,
+        Err(refusal) => {
+            return tell(
+                context,
+                pipeline::refused(&request, request.objective(&site.repo), site, refusal),
+                site,
+            );
+        }
     };
+    let plan = &resolved.plan;
     let planned = serde_json::json!({
         "dry_run": true,
         "issue": plan.issue.key,
@@ -290,8 +298,8 @@ pub fn operator(host: &Host) -> Principal {
 
 fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
     let issue = match (args.issue(), &args.issue_file) {
-        (Some(issue), _) => IssueRef::Number(issue.number),
-        (None, Some(path)) => IssueRef::File(path.clone()),
+        (Some(issue), _) => IssueSource::Number(issue.number),
+        (None, Some(path)) => IssueSource::File(path.clone()),
         (None, None) => {
             return Err(
                 CommandError::invalid("an issue is missing").hint("agentd run N, or --issue-file FILE.md")

@@ -17,7 +17,6 @@ use crate::github;
 use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 use crate::repository::open::{Opening, open};
-use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 
 /// What a command needs of a repository.
@@ -190,7 +189,7 @@ async fn managed(
     wish: &Wish<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
-    let state = StateDir::new(context.state_dir()?.as_path().to_owned());
+    let state = context.state()?;
     let mut wish = wish.clone();
     let there = AbsPath::new(managed::place(&state, name)).ok().filter(|dir| dir.as_path().exists());
     let dir = match there.filter(|_| !wish.fresh) {
@@ -218,7 +217,7 @@ async fn opened(
         config: Arc::new(config),
         base,
         repo,
-        state: &context.state_dir()?,
+        state: &context.state()?,
         needs_github: wish.needs_github,
         github: wish.github.clone(),
         env: &context.env,

@@ -1,30 +1,25 @@
 //! `agentd why`: what becomes of an issue, then every rule with its answer.
 
-use std::path::Path;
-
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{daemon_lives, goes_on_when_approved, limits, watched, wish};
+use super::daemon_command::{daemon_files, daemon_lives, goes_on_when_approved, limits, watched, wish};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::sites::{self, Wish};
 use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{
-    DaemonFiles, Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook,
+    Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook,
 };
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
-use crate::domain::mapping::worktree_of;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
-use crate::lifecycle::approval::{self, Decision};
+use crate::issue::approval::{self, Decision};
 use crate::record::run_facts;
 use crate::record::summary_text::short_hash;
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::mapping_of;
 use crate::store::run_dir::RunDir;
-use crate::sys::holder_format::Liveness;
-use crate::sys::lock;
 use crate::sys::shutdown::Shutdown;
 
 /// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
@@ -36,9 +31,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         sites::check_host(issue, &site)?;
         let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
-        let path = site.checkout.lease_file(&worktree_of(&IssueKey::Number(number)));
+        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
         let now = site.clock.now();
-        let files = DaemonFiles::of(context.state_dir()?.as_path());
+        let files = daemon_files(context)?;
         // What a daemon that is gone said last is not so any more.
         let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
         let here = |pid| {
@@ -47,9 +42,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
                 status.pid == pid && status.running.iter().any(is)
             })
         };
-        let holder = lock::peek(path.as_path())
-            .and_then(|record| record.holder)
-            .filter(|holder| holder.liveness(&site.host, now) != Liveness::Dead)
+        let holder = lease
+            .as_ref()
+            .and_then(|lease| lease.holder.as_ref())
             .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
         let around = Surroundings {
             watched: watched(&site).await,
@@ -69,7 +64,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
         let (all, own) = ((running, limits.all), (running, limits.per_repository));
         let verdicts = explain(&facts, all, own, daemon);
         let outlook = outlook(&facts, all, own, daemon);
-        let last = last_run(&site, path.as_path());
+        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
         let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
         let outlook = with_approvals(context, outlook, &verdicts, last.as_ref(), &left);
         let code = u8::from(exit_status && outlook.todo().is_some());
@@ -115,8 +110,8 @@ struct LastRun {
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &RepositoryContext, lease_file: &Path) -> Option<LastRun> {
-    let mapping = mapping_of(&lock::peek(lease_file)?.record?)?;
+fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<LastRun> {
+    let mapping = mapping_of(recorded?)?;
     let dir = site.state.run(&site.repo, mapping.run_id);
     let facts = run_facts::read(&dir).ok()?;
     let stop = facts.end.clone().filter(|stop| !stop.success())?;

@@ -13,7 +13,9 @@ use super::program_file::ProgramTable;
 use super::sandbox_file::SandboxTable;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::OnFatalError;
+use crate::domain::model_wire::ProviderKind;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 
@@ -237,40 +239,6 @@ pub struct AppTable {
     pub installation_id: u64,
     /// Placeholder of the private key (PEM).
     pub private_key: String,
-}
-
-/// `[github.labels]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LabelsTable {
-    /// Starts a run.
-    pub trigger: String,
-    /// The issue waits.
-    pub queued: String,
-    /// A run works on it.
-    pub running: String,
-    /// The last run succeeded.
-    pub done: String,
-    /// The last run failed.
-    pub failed: String,
-    /// A person is needed.
-    pub attention: String,
-    /// The last run ended without evidence.
-    pub no_evidence: String,
-}
-
-impl Default for LabelsTable {
-    fn default() -> Self {
-        Self {
-            trigger: "agentd".to_owned(),
-            queued: "agentd:queued".to_owned(),
-            running: "agentd:running".to_owned(),
-            done: "agentd:done".to_owned(),
-            failed: "agentd:failed".to_owned(),
-            attention: "agentd:attention".to_owned(),
-            no_evidence: "agentd:no-evidence".to_owned(),
-        }
-    }
 }
 
 /// `[daemon]`.
@@ -505,20 +473,6 @@ pub struct ProviderTable {
     /// Headers sent with each request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-}
-
-/// The wires that agentd speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProviderKind {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI chat completions, and every server compatible with it.
-    Openai,
-    /// OpenAI Responses.
-    OpenaiResponses,
-    /// Gemini.
-    Gemini,
 }
 
 /// `[policy]`.

@@ -7,7 +7,7 @@ use crate::domain::issue::ObjectiveSource;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::github::{Actor, Client, Error, IssueSnapshot, Labelling};
-use crate::lifecycle::request::Asked;
+use crate::issue::reference::Asked;
 
 /// Who asks for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Approvals on this machine: an issue whose call was approved there is worked on again, for whoever asked for it.
 
-use super::board::IssueRef;
+use super::main_loop::Daemon;
+use super::snapshot::IssueRef;
 use super::state_format::AskedBy;
-use super::watch::Daemon;
 
 impl Daemon {
     /// Goes on where a call waited for an approval that is there now.
@@ -19,7 +19,7 @@ impl Daemon {
             })
             .collect();
         for (issue, requester) in waiting {
-            if self.supervisor.get(&issue).is_some() || !(self.parts.approved)(issue.clone()).await {
+            if self.supervisor.get(&issue).is_some() || !(self.deps.approved)(issue.clone()).await {
                 continue;
             }
             match self.queue(&issue, requester).await {

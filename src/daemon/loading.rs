@@ -1,13 +1,19 @@
-//! The daemon's files: read at start, written whole when something changed.
+//! What the daemon keeps in the store: read at start, written whole when something changed.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::state_format::{DaemonState, SCHEMA};
 use super::status_format::{self, Status};
+use crate::store::port::{Cell, Held, LeaseKey, NotTaken, StoreError};
+use crate::store::run_dir::StateDir;
 use crate::sys::files::{self, FileError};
+use crate::sys::holder_format::Holder;
+
+/// How long the daemon's lease counts for those who cannot see whether it lives.
+const LASTS: Duration = Duration::from_secs(600);
 
 /// Why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -20,97 +26,95 @@ pub enum StateError {
         /// Its version.
         found: String,
     },
-    /// It cannot be read.
-    #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// Where.
-        path: PathBuf,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// It cannot be written, or set aside.
+    /// It cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What cannot be understood cannot be kept aside.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// The daemon's folder and files in the state directory.
+/// What the daemon keeps of itself, and the lease of the one daemon that may.
 #[derive(Debug, Clone)]
 pub struct DaemonFiles {
-    folder: PathBuf,
+    state: StateDir,
 }
 
 impl DaemonFiles {
-    /// The files below a state directory; nothing is made.
-    pub fn of(state_dir: &Path) -> Self {
-        Self { folder: state_dir.join("daemon") }
+    /// Those of a state directory; nothing is made.
+    pub fn of(state: &StateDir) -> Self {
+        Self { state: state.clone() }
     }
 
-    /// The lock of the one daemon that may use the state directory.
-    pub fn lock(&self) -> PathBuf {
-        self.folder.join("lock")
+    /// Takes the lease. Blocks.
+    pub fn take(&self) -> Result<Box<dyn Held>, NotTaken> {
+        self.state.store().take(&LeaseKey::Daemon, "daemon", LASTS)
     }
 
-    fn state(&self) -> PathBuf {
-        self.folder.join("state.json")
+    /// Who has it.
+    pub fn holder(&self) -> Option<Holder> {
+        self.state.store().look(&LeaseKey::Daemon)?.holder
     }
 
-    fn status(&self) -> PathBuf {
-        self.folder.join("status.json")
-    }
-
-    /// Makes the folder.
-    pub fn create(&self) -> Result<(), StateError> {
-        Ok(files::create_private_dir(&self.folder)?)
-    }
-
-    /// Reads the state; a missing file counts as an empty one. A file that cannot be read is set aside with a warning,
-    /// because its content can be found out again.
+    /// Reads the state; a missing one is empty. One that cannot be understood is set aside, with a warning: what it
+    /// remembers can be found out again.
     pub fn load(&self) -> Result<DaemonState, StateError> {
-        let path = self.state();
-        let Some(text) = read(&path)? else { return Ok(DaemonState::default()) };
+        let (_, value) = self.state.store().get(&Cell::Daemon)?;
+        let Some(text) = value else { return Ok(DaemonState::default()) };
         let version = serde_json::from_str::<serde_json::Value>(&text).ok();
         let version = version.as_ref().and_then(|file| file["schema_version"].as_str()).unwrap_or_default();
         if version.starts_with("agentd.daemon_state.") && version != SCHEMA {
+            let path = self.state.store().place(&Cell::Daemon);
             return Err(StateError::Newer { path, found: version.to_owned() });
         }
         match serde_json::from_str(&text) {
             Ok(state) => Ok(state),
             Err(error) => {
-                let aside = files::set_aside(&path, "unreadable")?;
+                let aside = self.keep_aside(&text)?;
+                self.state.store().put(&Cell::Daemon, None)?;
                 tracing::warn!(%error, kept = %aside.display(), "the daemon's state could not be understood; starting without it");
                 Ok(DaemonState::default())
             }
         }
     }
 
-    /// Writes the state.
-    pub fn save(&self, state: &DaemonState) -> Result<(), StateError> {
-        self.write(&self.state(), state)
+    /// Keeps a text that cannot be understood in this machine's state directory, under the first name that is free.
+    fn keep_aside(&self, text: &str) -> Result<PathBuf, FileError> {
+        let folder = self.state.path().join("daemon");
+        files::create_private_dir(&folder)?;
+        let mut path = folder.join("state.json.unreadable");
+        let mut count = 1;
+        while !files::write_private_new(&path, text.as_bytes())? {
+            count += 1;
+            path.set_file_name(format!("state.json.unreadable-{count}"));
+        }
+        Ok(path)
     }
 
-    /// Reads the daemon's last status; `None` = there is none, or it has another version.
+    /// Writes the state.
+    pub fn save(&self, state: &DaemonState) -> Result<(), StateError> {
+        self.write(&Cell::Daemon, state)
+    }
+
+    /// Reads what the daemon last said of itself; `None` = there never was one, or it is of another version.
     pub fn load_status(&self) -> Result<Option<Status>, StateError> {
-        let Some(text) = read(&self.status())? else { return Ok(None) };
-        let status: Option<Status> = serde_json::from_str(&text).ok();
+        let (_, value) = self.state.store().get(&Cell::Status)?;
+        let status: Option<Status> = value.and_then(|text| serde_json::from_str(&text).ok());
         Ok(status.filter(|status| status.schema_version == status_format::SCHEMA))
     }
 
     /// Writes what the daemon says of itself.
     pub fn save_status(&self, status: &Status) -> Result<(), StateError> {
-        self.write(&self.status(), status)
+        self.write(&Cell::Status, status)
     }
 
-    fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), StateError> {
-        let text = serde_json::to_vec(value)
-            .map_err(|error| StateError::Read { path: path.to_owned(), source: error.into() })?;
-        Ok(files::write_private(path, &text)?)
-    }
-}
-
-fn read(path: &Path) -> Result<Option<String>, StateError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(StateError::Read { path: path.to_owned(), source }),
+    fn write(&self, cell: &Cell, value: &impl Serialize) -> Result<(), StateError> {
+        let store = self.state.store();
+        let text = serde_json::to_string(value).map_err(|error| StoreError::Failed {
+            action: "write",
+            place: store.place(cell).display().to_string(),
+            words: error.to_string(),
+        })?;
+        Ok(store.put(cell, Some(&text))?)
     }
 }

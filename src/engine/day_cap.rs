@@ -1,27 +1,22 @@
-//! The cap on what all runs of one UTC day may cost, held across processes in the state directory (D87).
+//! The cap on what all runs of one UTC day may cost, held across processes in the store (D87).
 //!
 //! Before a request its worst case is reserved. Afterwards the reservation becomes the real cost. The reservation of a
 //! process that died stays, because the money may have been spent.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, Utc};
 use uuid::Uuid;
 
 use super::day_cap_format::{DAY_SPENDING_SCHEMA, DaySpending};
 use crate::domain::money::Money;
-use crate::sys::files::{self, FileError};
-use crate::sys::lock::Turn;
-
-/// Longest wait for another process that changes the same file.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::store::Store;
+use crate::store::port::{Cell, StoreError};
 
 /// The cap and where the day's spending is kept.
 #[derive(Debug, Clone)]
 pub struct DayCap {
-    folder: PathBuf,
+    store: Arc<dyn Store>,
     cap: Money,
 }
 
@@ -61,16 +56,19 @@ pub enum DayCapError {
     Unknown(String),
 }
 
-impl From<FileError> for DayCapError {
-    fn from(error: FileError) -> Self {
-        Self::Unknown(error.to_string())
+impl From<StoreError> for DayCapError {
+    fn from(error: StoreError) -> Self {
+        Self::Unknown(match error {
+            StoreError::Failed { action: "read", place, words } => format!("{place}: {words}"),
+            other => other.to_string(),
+        })
     }
 }
 
 impl DayCap {
-    /// A cap whose days are kept in `folder`, one file each.
-    pub fn new(folder: PathBuf, cap: Money) -> Self {
-        Self { folder, cap }
+    /// A cap whose days are kept in `store`, one cell each.
+    pub fn new(store: Arc<dyn Store>, cap: Money) -> Self {
+        Self { store, cap }
     }
 
     /// Reserves `worst`, or says that the day's money does not cover it. Blocks.
@@ -121,7 +119,9 @@ impl DayCap {
 
     /// Spent and set aside on the day of `now`. Blocks.
     pub fn used(&self, now: DateTime<Utc>) -> Result<Money, DayCapError> {
-        Ok(read(&self.file(now.date_naive()))?.total())
+        let cell = Cell::Spend(now.date_naive());
+        let (_, value) = self.store.get(&cell)?;
+        Ok(self.read(&cell, value)?.total())
     }
 
     /// What is left of the day of `now`, off the runtime's threads.
@@ -150,26 +150,32 @@ impl DayCap {
         off_thread(move || cap.settle(&reservation, cost)).await
     }
 
-    fn file(&self, day: NaiveDate) -> PathBuf {
-        self.folder.join(format!("{day}.json"))
-    }
-
-    /// Reads, changes and writes a day while no other process does.
+    /// Reads, changes and writes a day, again where another process did so in between.
     fn change(
         &self,
         day: NaiveDate,
-        change: impl FnOnce(&mut DaySpending) -> Result<(), DayCapError>,
+        mut change: impl FnMut(&mut DaySpending) -> Result<(), DayCapError>,
     ) -> Result<(), DayCapError> {
-        files::create_private_dir(&self.folder)?;
-        let turn = Turn::wait(&self.folder.join("lock"), PATIENCE)?;
-        let Some(_turn) = turn else {
-            return Err(DayCapError::Unknown(format!("{} is locked for too long", self.folder.display())));
-        };
-        let path = self.file(day);
-        let mut spending = read(&path)?;
-        change(&mut spending)?;
-        let text = serde_json::to_vec(&spending).map_err(|error| DayCapError::Unknown(error.to_string()))?;
-        Ok(files::write_private(&path, &text)?)
+        let cell = Cell::Spend(day);
+        self.store.update(&cell, |value| {
+            let mut spending = self.read(&cell, value)?;
+            change(&mut spending)?;
+            let text = serde_json::to_string(&spending);
+            text.map(Some).map_err(|error| DayCapError::Unknown(error.to_string()))
+        })
+    }
+
+    /// A day without a value has no spending yet.
+    fn read(&self, cell: &Cell, value: Option<String>) -> Result<DaySpending, DayCapError> {
+        let Some(value) = value else { return Ok(DaySpending::default()) };
+        let unreadable =
+            |words: String| DayCapError::Unknown(format!("{}: {words}", self.store.place(cell).display()));
+        let day: DaySpending = serde_json::from_str(&value).map_err(|error| unreadable(error.to_string()))?;
+        if day.schema_version != DAY_SPENDING_SCHEMA {
+            let version = &day.schema_version;
+            return Err(unreadable(format!("its version is {version}, which this agentd does not know")));
+        }
+        Ok(day)
     }
 }
 
@@ -180,35 +186,21 @@ async fn off_thread<T: Send + 'static>(
     done.unwrap_or_else(|panic| Err(DayCapError::Unknown(panic.to_string())))
 }
 
-/// A day's file; a day without one has no spending yet.
-fn read(path: &Path) -> Result<DaySpending, DayCapError> {
-    let unreadable = |words: String| DayCapError::Unknown(format!("{}: {words}", path.display()));
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DaySpending::default()),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    let day: DaySpending = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
-    if day.schema_version != DAY_SPENDING_SCHEMA {
-        return Err(unreadable(format!(
-            "its version is {}, which this agentd does not know",
-            day.schema_version
-        )));
-    }
-    Ok(day)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use chrono::TimeDelta;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::store::run_dir::StateDir;
+    use crate::sys::files;
 
     #[test]
     fn two_launches_at_once_do_not_both_use_the_rest_of_the_day() {
         let dir = tempfile::tempdir().unwrap();
-        let cap = DayCap::new(dir.path().join("day"), Money::from_micros(100));
+        let cap = cap(dir.path(), 100);
         let now = DateTime::<Utc>::UNIX_EPOCH;
         let (one, two) = (cap.reserve(Money::ZERO, now).unwrap(), cap.reserve(Money::ZERO, now).unwrap());
         let hold = |of: &Reservation, micros| cap.hold((of.day, of.id), Money::from_micros(micros)).unwrap();
@@ -223,7 +215,8 @@ mod tests {
     }
 
     fn cap(folder: &Path, micros: u64) -> DayCap {
-        DayCap::new(folder.to_owned(), Money::from_micros(micros))
+        let state = StateDir::new(folder.to_owned());
+        DayCap::new(Arc::clone(state.store()), Money::from_micros(micros))
     }
 
     #[test]
@@ -249,7 +242,8 @@ mod tests {
     fn a_file_that_cannot_be_read_stops_spending() {
         let folder = tempfile::tempdir().unwrap();
         let cap = cap(folder.path(), 100);
-        files::write_private(&folder.path().join("2023-11-14.json"), b"{").unwrap();
+        files::create_private_dir(&folder.path().join("spend")).unwrap();
+        files::write_private(&folder.path().join("spend/2023-11-14.json"), b"{").unwrap();
         let refused = cap.reserve(Money::from_micros(1), noon()).unwrap_err();
         assert!(matches!(&refused, DayCapError::Unknown(words) if words.contains("2023-11-14")), "{refused}");
     }

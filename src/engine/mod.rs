@@ -4,7 +4,8 @@
 pub mod model;
 pub mod tool;
 pub mod tool_schema;
-pub mod journal;
+pub use crate::store::journal;
+pub mod tool_list;
 // What a run shares: time, stop, budgets, queues.
 pub mod clock;
 pub mod stop;
@@ -50,3 +51,4 @@ mod subprocess;
 pub mod flow;
 mod attempt;
 mod turn;
+mod tool_changes;

@@ -1,7 +1,7 @@
 //! Stores outputs that are too large for the conversation, names them by a handle, and reads them back in pages
 //! (A-026…A-031, D26, D77).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::abort::Abort;
 use super::journal::Journal;
 use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::domain::artifact::Artifact;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 
@@ -24,7 +25,7 @@ const NOTICE_BYTES: usize = 160;
 pub struct StoredOutputs {
     session: Uuid,
     journal: Arc<dyn Journal>,
-    handles: Mutex<BTreeSet<String>>,
+    handles: Mutex<BTreeMap<String, Artifact>>,
 }
 
 /// Why an output was stored.
@@ -77,7 +78,7 @@ impl StoredOutputs {
         let handle = format!("session-{}/{}", self.session, Uuid::new_v4());
         let lines = text.lines().count();
         let artifact = self.journal.keep(&path_of(&handle), text.into_bytes()).await?;
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.clone());
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.clone(), artifact.clone());
         let object = json!({
             "handle": handle,
             "reason": reason.as_str(),
@@ -89,8 +90,8 @@ impl StoredOutputs {
         Ok(StoredOutput { handle, object })
     }
 
-    fn knows(&self, handle: &str) -> bool {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner).contains(handle)
+    fn artifact(&self, handle: &str) -> Option<Artifact> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner).get(handle).cloned()
     }
 }
 
@@ -141,14 +142,12 @@ impl ToolOutputReader {
 
     async fn read(&self, arguments: &Value, limits: CallLimits) -> Result<ToolOutput, ToolError> {
         let handle = arguments["handle"].as_str().unwrap_or_default();
-        if !self.outputs.knows(handle) {
-            return Err(ToolError::Refused {
-                code: "invalid_arguments".to_owned(),
-                message: "unknown handle; use a handle that a tool of this session gave".to_owned(),
-            });
-        }
+        let artifact = self.outputs.artifact(handle).ok_or_else(|| ToolError::Refused {
+            code: "invalid_arguments".to_owned(),
+            message: "unknown handle; use a handle that a tool of this session gave".to_owned(),
+        })?;
         let query = Query::of(arguments, self.page_lines as usize)?;
-        let bytes = self.outputs.journal.kept(&path_of(handle)).await.map_err(|error| {
+        let bytes = self.outputs.journal.kept(&artifact).await.map_err(|error| {
             ToolError::for_model(format!("the stored output cannot be read: {}", error.message))
         })?;
         let cap = usize::try_from(limits.max_inline_bytes).unwrap_or(usize::MAX);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -155,15 +155,12 @@ impl Checkout {
 
     /// The lease file of an issue (D75).
     pub fn lease_file(&self, worktree_name: &str) -> AbsPath {
-        self.common.join("agentd").join(format!("{worktree_name}.json"))
+        self.lease_folder().join(format!("{worktree_name}.json"))
     }
 
-    /// Lease files that were ever made here.
-    pub fn lease_files(&self) -> Vec<PathBuf> {
-        let folder = self.common.join("agentd");
-        let files = std::fs::read_dir(folder.as_path()).into_iter().flatten().flatten();
-        let files = files.map(|entry| entry.path());
-        files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+    /// The folder of the lease files.
+    pub fn lease_folder(&self) -> AbsPath {
+        self.common.join("agentd")
     }
 
     /// The program it uses.

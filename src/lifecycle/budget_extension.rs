@@ -12,7 +12,6 @@ use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
-use crate::repository::context::RepositoryContext;
 
 /// The caps of a run: as planned, and at least what a person gave the run that it continues.
 pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
@@ -27,12 +26,12 @@ pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
 }
 
 /// Asks as soon as a soft limit is passed, and says so when the budget was extended. Never returns.
-pub(super) async fn listen(run: &Run<'_>, context: &RepositoryContext) -> Infallible {
+pub(super) async fn listen(run: &Run<'_>) -> Infallible {
     let mut lines = run.journal.listen();
     loop {
         match lines.recv().await {
-            Ok(line) if line.kind == "budget_soft_limit" => ask(run, context).await,
-            Ok(line) if line.kind == "budget_extended" => answered(run, context).await,
+            Ok(line) if line.kind == "budget_soft_limit" => ask(run).await,
+            Ok(line) if line.kind == "budget_extended" => answered(run).await,
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return std::future::pending().await,
         }
@@ -40,18 +39,18 @@ pub(super) async fn listen(run: &Run<'_>, context: &RepositoryContext) -> Infall
 }
 
 /// Makes sure that the comment has every soft limit that was passed so far, and that the label is on the issue.
-pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
-    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
+pub(super) async fn ask(run: &Run<'_>) {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     let facts = run.journal.facts();
     let near: Vec<BudgetKind> = facts.soft_limits.iter().map(|(kind, ..)| *kind).collect();
     if near.iter().all(|kind| told.contains(kind)) {
         return;
     }
-    let labels = [context.config.github.labels.attention.as_str()];
+    let labels = [run.context.config.github.labels.attention.as_str()];
     let asked = async {
-        github.ensure_comment(&context.repo, number, &marker(run), &question(run, &facts)).await?;
-        github.add_labels(&context.repo, number, &labels).await
+        github.ensure_comment(&run.context.repo, number, &marker(run), &question(run, &facts)).await?;
+        github.add_labels(&run.context.repo, number, &labels).await
     };
     match asked.await {
         Ok(()) => *told = near,
@@ -60,11 +59,11 @@ pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
 }
 
 /// The lease is held for the longer time. If people were asked, the answer replaces the question.
-async fn answered(run: &Run<'_>, context: &RepositoryContext) {
+async fn answered(run: &Run<'_>) {
     let facts = run.journal.facts();
     let Some((by, budgets)) = facts.extensions.last() else { return };
-    run.lease.hold(run.plan, context, budgets.max_wall_time).await;
-    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
+    run.lease.hold(run.plan, run.context, budgets.max_wall_time).await;
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let mut told = run.told.lock().await;
     if std::mem::take(&mut *told).is_empty() {
         return;
@@ -72,8 +71,8 @@ async fn answered(run: &Run<'_>, context: &RepositoryContext) {
     let text =
         format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
     let settled = async {
-        github.ensure_comment(&context.repo, number, &marker(run), &text).await?;
-        github.remove_label(&context.repo, number, &context.config.github.labels.attention).await
+        github.ensure_comment(&run.context.repo, number, &marker(run), &text).await?;
+        github.remove_label(&run.context.repo, number, &run.context.config.github.labels.attention).await
     };
     if let Err(error) = settled.await {
         tracing::warn!(%error, "that a limit was raised could not be told on the issue");

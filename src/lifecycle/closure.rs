@@ -1,13 +1,12 @@
 //! What the agent's closure does to the issue: its labels, and its state if no pull request will close it.
 
 use super::run::Run;
+use super::stage::StageError;
 use crate::domain::completion::Completion;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::flow::{Closure, StepKind};
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::journal::JournalError;
-use crate::repository::context::RepositoryContext;
 
 /// The closure of a run that succeeded with a closing step. `None` = the agent may not change the issue, or nothing
 /// closed.
@@ -38,14 +37,9 @@ fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
     !changed && closure.action.closes() && (!works || asked || owed)
 }
 
-/// Does it. `Err` inside: GitHub did not take it, so the run is no clean success (E22); trying again finds what is there.
-pub async fn settle(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    facts: &RunFacts,
-    closure: &Closure,
-) -> Result<Result<(), Stop>, JournalError> {
-    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return Ok(Ok(())) };
+/// Carries it out. What GitHub does not take makes the run no clean success (E22); trying again finds what is there.
+pub async fn carry_out(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> Result<(), StageError> {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return Ok(()) };
     if !closure.refused_labels.is_empty() {
         let names = closure.refused_labels.join(", ");
         run.journal.warn(
@@ -71,10 +65,10 @@ pub async fn settle(
     if !(closure.add_labels.is_empty() && closure.remove_labels.is_empty()) {
         run.journal.plan_effect(Effect::ClosureLabels).await?;
         let add: Vec<&str> = closure.add_labels.iter().map(String::as_str).collect();
-        let mut settled = github.add_labels(&context.repo, number, &add).await;
+        let mut settled = github.add_labels(&run.context.repo, number, &add).await;
         for name in &closure.remove_labels {
             if settled.is_ok() {
-                settled = github.remove_label(&context.repo, number, name).await;
+                settled = github.remove_label(&run.context.repo, number, name).await;
             }
         }
         if let Err(error) = settled {
@@ -85,18 +79,19 @@ pub async fn settle(
     }
     if closes_now(run, facts, closure) {
         run.journal.plan_effect(Effect::Close).await?;
-        if let Err(error) = github.close_issue(&context.repo, number).await {
+        if let Err(error) = github.close_issue(&run.context.repo, number).await {
             return failed(run, Effect::Close, &error.to_string());
         }
         run.journal.effect_done(Effect::Close, "closed")?;
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
-fn failed(run: &Run<'_>, effect: Effect, message: &str) -> Result<Result<(), Stop>, JournalError> {
+fn failed(run: &Run<'_>, effect: Effect, message: &str) -> Result<(), StageError> {
     run.journal.effect_failed(effect, message)?;
-    Ok(Err(Stop::new(
+    Err(Stop::new(
         StopDetail::GithubError,
         format!("The work is done, but the issue could not be settled ({}): {message}.", effect.as_str()),
-    )))
+    )
+    .into())
 }

@@ -1,30 +1,52 @@
 //! Stage judge: what the reports claim, held against what their evidence shows.
+//!
+//! Takes a verified run. Leaves each claim with its evidence, and the stop reason that they allow. After a crash in it the
+//! next run judges the same commit again, with the same result.
 
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-
+use super::commit::Committed;
 use super::run::Run;
-use crate::domain::event::{Change, Event};
+use super::stage::Worked;
+use super::verify::Verified;
+use crate::domain::event::Event;
 use crate::domain::evidence_gate::GateOutcome;
-use crate::domain::facts::{Committed, RunFacts};
+use crate::domain::facts::RunFacts;
 use crate::domain::flow::EvidenceMode;
 use crate::domain::stop::Stop;
 use crate::domain::trace::{GuardrailDecision, GuardrailOutcome};
 use crate::engine::journal::JournalError;
-use crate::engine::session::ClaimCheck;
 use crate::git::Worktree;
-use crate::record::evidence::{Scene, unbacked, weigh};
+use crate::record::evidence::{Scene, weigh};
 use crate::record::run_facts;
-use crate::repository::context::RepositoryContext;
 
-/// Judges the claims of a run's reports after the commit and the verify commands. Gives the stop reason afterwards
-/// (C-05).
-pub async fn judge(run: &Run<'_>, context: &RepositoryContext, stop: Stop) -> Result<Stop, JournalError> {
-    let Some(worktree) = run.worktree() else { return Ok(stop) };
+/// A run whose stop reason rests on what was looked at.
+pub struct Judged<'a> {
+    worked: Worked<'a>,
+}
+
+impl<'a> Judged<'a> {
+    /// The run, with that stop reason.
+    pub fn into_worked(self) -> Worked<'a> {
+        self.worked
+    }
+}
+
+/// Judges the claims of a run's reports, and with them its stop reason (C-05, D62). Where nothing was committed there is
+/// nothing to judge.
+pub async fn judge<'a>(verified: Verified<'a>) -> Result<Judged<'a>, JournalError> {
+    let Committed { mut worked, is_done } = verified.into_committed();
+    if let Some(workspace) = worked.workspace.as_ref().filter(|_| is_done) {
+        let judged = weigh_claims(worked.run, &workspace.worktree, worked.stop).await?;
+        worked.stop = worked.run.end_whatever_comes(&judged).unwrap_or(judged);
+    }
+    Ok(Judged { worked })
+}
+
+async fn weigh_claims(run: &Run<'_>, worktree: &Worktree, stop: Stop) -> Result<Stop, JournalError> {
     let facts = run_facts::with_predecessors(
-        &context.state,
-        &context.repo,
+        &run.context.state,
+        &run.context.repo,
         Arc::unwrap_or_clone(run.journal.facts()),
     )
     .await;
@@ -32,17 +54,17 @@ pub async fn judge(run: &Run<'_>, context: &RepositoryContext, stop: Stop) -> Re
         facts: &facts,
         worktree,
         run_dir: &run.journal.dir().path,
-        repo: &context.repo.to_string(),
-        verify_commands: &context.config.verify.commands,
+        repo: &run.context.repo.to_string(),
+        verify_commands: &run.context.config.verify.commands,
         requires: &run.plan.loaded.definition.agentd.requires,
         evidence_required: run.plan.loaded.definition.agentd.evidence == EvidenceMode::Required,
         redactor: &run.plan.redactor,
-        now: context.clock.now(),
+        now: run.context.clock.now(),
     })
     .await;
     let passed = judged.outcome == GateOutcome::Pass;
     run.journal.record(Event::GuardrailDecided(Box::new(GuardrailDecision {
-        timestamp: context.clock.now_ms(),
+        timestamp: run.context.clock.now_ms(),
         turn: 0,
         guardrail_name: "evidence".to_owned(),
         decision: if passed { GuardrailOutcome::Pass } else { GuardrailOutcome::Triggered },
@@ -66,37 +88,4 @@ pub fn missing_requirement(run: &Run<'_>, facts: &RunFacts) -> Option<String> {
         None => requires.first().copied(),
     };
     missing.map(|kind| kind.as_str().to_owned())
-}
-
-/// Checks the claims of a report within its turn. Every citation is looked up in the present worktree. Tests and the
-/// change are judged at the end of the run.
-pub fn in_turn(run: &Run<'_>, context: &RepositoryContext, worktree: &Worktree) -> ClaimCheck {
-    let (journal, worktree) = (run.journal.clone(), worktree.clone());
-    let (redactor, clock) = (Arc::clone(&run.plan.redactor), context.clock.clone());
-    let (repo, refreshed) = (context.repo.to_string(), Arc::new(context.config.verify.commands.clone()));
-    Arc::new(move |visit, claims| {
-        let refreshed = Arc::clone(&refreshed);
-        let (journal, worktree) = (journal.clone(), worktree.clone());
-        let (redactor, clock, repo) = (Arc::clone(&redactor), clock.clone(), repo.clone());
-        async move {
-            let mut facts = Arc::unwrap_or_clone(journal.facts());
-            let (Ok(tree), Ok(Some(head))) = (worktree.tree().await, worktree.head().await) else {
-                return Vec::new();
-            };
-            facts.committed = Some(Committed { head, tree, change: Change::default() });
-            let scene = Scene {
-                facts: &facts,
-                worktree: &worktree,
-                run_dir: &journal.dir().path,
-                repo: &repo,
-                verify_commands: &[],
-                requires: &[],
-                evidence_required: false,
-                redactor: &redactor,
-                now: clock.now(),
-            };
-            unbacked(&scene, visit, claims, &refreshed).await
-        }
-        .boxed()
-    })
 }

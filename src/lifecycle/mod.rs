@@ -1,33 +1,22 @@
 //! One issue from label to pull request, stage by stage. Start with [`pipeline`].
 
 pub mod request;
-pub mod issue_file;
-pub mod issue_text;
-pub mod budgets;
 pub mod plan;
 pub mod origin;
-pub mod shown_lease;
-pub mod recovery;
 pub mod lease;
 pub mod extender;
 pub mod run_observer;
 pub mod stop_request;
 pub mod run;
 pub mod budget_extension;
+pub mod stage;
 pub mod worktree;
-pub mod task;
-pub mod toolbox;
 pub mod instance;
-pub mod polled;
 pub mod steps;
-pub mod new_files;
-pub mod review;
+pub mod closure;
 pub mod commit;
 pub mod verify;
 pub mod judge;
-pub mod report;
-pub mod closure;
 pub mod publish;
-pub mod given_up;
-pub mod approval;
+pub mod seal;
 pub mod pipeline;

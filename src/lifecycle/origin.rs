@@ -1,4 +1,6 @@
-//! Room 1, origin: the branch that the work starts from and returns to. No link set is an error, never a default.
+//! Stage origin: the branch that the work starts from and returns to. No link set is an error, never a default.
+//!
+//! Takes a plan. Leaves branch and commit, frozen once the lease is taken. Nothing is made in it, so a crash leaves nothing.
 
 use super::plan::Plan;
 use crate::config::Source;
@@ -8,25 +10,37 @@ use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
-use crate::github::{self, Client, ErrorKind, Filter, PageCache};
+use crate::github::{self, Client, ErrorKind, PageCache};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
 
-/// The origin, and what is to be said about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A plan with its origin.
 pub struct Resolved {
+    /// What was planned.
+    pub plan: Plan,
     /// Frozen from here on.
     pub origin: Origin,
     /// `origin_changed` if a field changed after the mapping was made (D35); `origin_moved` if its work is merged.
     pub warnings: Vec<Warning>,
 }
 
+/// The origin, and what is to be said about it.
+struct Found {
+    origin: Origin,
+    warnings: Vec<Warning>,
+}
+
 /// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin: a changed field
 /// is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
 /// nothing of the issue's branch is left to merge; then the work starts from the present commit.
-pub async fn resolve(plan: &Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
+pub async fn resolve(plan: Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
+    let Found { origin, warnings } = find(&plan, context).await?;
+    Ok(Resolved { plan, origin, warnings })
+}
+
+async fn find(plan: &Plan, context: &RepositoryContext) -> Result<Found, Refusal> {
     let (asked, unreadable) = ask_chain(plan, context).await?;
-    let warned = |mut resolved: Resolved| {
+    let warned = |mut resolved: Found| {
         resolved.warnings.extend(unreadable.clone());
         resolved
     };
@@ -76,7 +90,7 @@ pub async fn resolve(plan: &Plan, context: &RepositoryContext) -> Result<Resolve
         )
         .hint(format!("create it, or change {}", link(source, context)))
     })?;
-    Ok(warned(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
+    Ok(warned(Found { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
 }
 
 /// Whether the issue's branch has commits, all of them are in its origin or in a merged pull request, and its worktree
@@ -138,8 +152,7 @@ async fn ask_chain(
 /// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
 /// be read or this is not known.
 pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
-    let all = Filter { labels: Vec::new() };
-    let listing = github.list_open(&context.repo, &all, &mut PageCache::default()).await.ok()?;
+    let listing = github.list_open(&context.repo, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
     project_field(context, github, number).await.ok()?.1
 }
@@ -175,7 +188,7 @@ fn keep(
     frozen: Origin,
     asked: Option<(String, OriginSource)>,
     context: &RepositoryContext,
-) -> Result<Resolved, Refusal> {
+) -> Result<Found, Refusal> {
     let mut warnings = Vec::new();
     if let Some((text, source)) = asked {
         let now = BranchName::parse(&text).map_or_else(|_| text.clone(), |branch| branch.to_string());
@@ -202,7 +215,7 @@ fn keep(
             });
         }
     }
-    Ok(Resolved { origin: frozen, warnings })
+    Ok(Found { origin: frozen, warnings })
 }
 
 fn unresolved(plan: &Plan, context: &RepositoryContext) -> Refusal {

@@ -4,34 +4,29 @@
 //! plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal
 //! ```
 //!
-//! Everything is planned first, so that what can be refused is refused while nothing has been made. From
-//! the lease on there is a run: whatever happens, it ends with a stop reason, a result and a report. Nothing jumps back;
-//! after a crash the next run takes the dead lease over, keeps the finished visits, and goes through the same stages.
+//! Everything is planned first, so that what can be refused is refused while nothing has been made. Each stage takes what
+//! the stage before it gives, by type. From the lease on there is a run: whatever happens, judge, publish and seal end it
+//! with a stop reason, a result and a report. Nothing jumps back; after a crash the next run takes the dead lease over,
+//! keeps the finished visits, and goes through the same stages.
 
 use tracing::Instrument as _;
+use uuid::Uuid;
 
-use super::budget_extension;
-use super::given_up;
-use super::instance;
+use super::commit::{self, given_up};
 use super::lease;
-use super::origin;
-use super::plan::{self, Plan};
-use super::publish;
-use super::recovery;
-use super::report;
+use super::origin::{self, Resolved};
 use super::request::RunRequest;
 use super::run::Run;
 use super::run_observer::RunObserver;
-use super::steps;
-use super::stop_request;
-use super::worktree;
-use crate::domain::event::{Effect, Event};
+use super::stage::{Stage, Worked};
+use super::{budget_extension, instance, judge, plan, publish, seal, steps, stop_request, verify, worktree};
+use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::refusal::Refusal;
-use crate::domain::run_output::RunOutput;
-use crate::domain::stop::Stop;
+use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
-use crate::record::sinks;
+use crate::issue::cut_off_runs;
+use crate::record::report;
 use crate::repository::context::RepositoryContext;
 
 /// How a request ended: always with a run output, also when nothing could start (A-035).
@@ -47,102 +42,84 @@ pub struct Finished {
 /// Takes one issue to its end.
 pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &RunObserver) -> Finished {
     if request.source == ObjectiveSource::Cli {
-        recovery::clear_left(context).await;
+        cut_off_runs::clear_left(context).await;
     }
-    let (plan, resolved) = match prepare(request.clone(), context).await {
-        Ok(prepared) => prepared,
-        Err(refusal) => return refused(&request, None, context, refusal),
+    let resolved = match prepare(request.clone(), context).await {
+        Ok(resolved) => resolved,
+        Err(refusal) => return refused(&request, request.objective(&context.repo), context, refusal),
     };
-    let lease = match lease::take(&plan, &resolved, context).await {
-        Ok(lease) => lease,
-        Err(refusal) => return refused(&request, Some(&plan), context, refusal),
+    let objective = resolved.plan.objective();
+    let leased = match lease::take(resolved, context).await {
+        Ok(leased) => leased,
+        Err(refusal) => return refused(&request, objective, context, refusal),
     };
-    let span =
-        tracing::info_span!("run", issue = %plan.issue.key, instance = %lease.instance, run = %lease.run_id);
+    let lease = &leased.lease;
+    let span = tracing::info_span!(
+        "run", issue = %leased.plan.issue.key, instance = %lease.instance, run = %lease.run_id
+    );
     let finished = async {
         observer.opened(&lease.journal);
-        let run = Run::new(&plan, &lease, context, observer);
-        for warning in resolved.warnings.into_iter().chain(plan.warnings.iter().cloned()) {
-            run.journal.note(warning);
+        let run = Run::new(&leased, context, observer);
+        for warning in leased.warnings.iter().chain(&leased.plan.warnings) {
+            run.journal.note(warning.clone());
         }
-        let stages = stages(&run, context);
         let output = tokio::select! {
-            output = stages => output.unwrap_or_else(|error| run.output_lost(&error)),
+            output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
             never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
-            never = budget_extension::listen(&run, context) => match never {},
+            never = budget_extension::listen(&run) => match never {},
         };
-        stop_request::forget(lease.journal.dir());
+        stop_request::forget(lease.journal.dir()).await;
         let written_back = run.journal.facts().outcome(Effect::Labels).is_some();
         Finished { output, refusal: None, written_back }
     }
     .instrument(span)
     .await;
-    lease.release();
+    leased.lease.release();
     finished
 }
 
 /// Everything that is decided before anything is made; `--dry-run` ends here.
-pub async fn prepare(
-    request: RunRequest,
-    context: &RepositoryContext,
-) -> Result<(Plan, origin::Resolved), Refusal> {
+pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let plan = plan::make(request, context).await?;
     lease::check(&plan, context).await?;
-    let resolved = origin::resolve(&plan, context).await?;
-    worktree::check(&plan, &resolved.origin, context).await?;
-    Ok((plan, resolved))
+    let resolved = origin::resolve(plan, context).await?;
+    worktree::check(&resolved.plan, &resolved.origin, context).await?;
+    Ok(resolved)
 }
 
-/// From the lease on: work, then always report and publish.
-async fn stages(run: &Run<'_>, context: &RepositoryContext) -> Result<RunOutput, JournalError> {
-    let stop = match &run.lease.given_up {
-        Some(stop) => given_up::keep(run, context, stop).await?,
-        None => {
-            let worked = work(run, context).await?;
-            let stop = match worked {
-                Ok(stop) | Err(stop) => stop,
-            };
-            report::provisional(run, context, stop).await?
-        }
+/// From the lease on.
+async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
+    let committed = match &run.lease.given_up {
+        Some(killed) => given_up::commit(run, killed).await?,
+        None => commit::commit(work(run).await?).await?,
     };
-    let stop = publish::publish(run, context, stop).await?;
-    if run.lease.given_up.is_some() {
-        run.lease.give_up();
+    let verified = verify::verify(committed).await?;
+    let judged = judge::judge(verified).await?;
+    let published = publish::publish(judged).await?;
+    seal::seal(published).await
+}
+
+/// The stages in which the agent works.
+async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
+    let prepared = match worktree::prepare(run).await? {
+        Stage::Next(prepared) => prepared,
+        Stage::Over(worked) => return Ok(worked),
+    };
+    publish::running_label(run).await;
+    match instance::start(prepared).await? {
+        Stage::Next(instance) => steps::run(instance).await,
+        Stage::Over(worked) => Ok(worked),
     }
-    if let Some(sandbox) = run.sandbox() {
-        sandbox.close();
-    }
-    run.journal.record(Event::RunEnded { stop })?;
-    run.journal.flush().await?;
-    let output = report::write(run, context).await?;
-    sinks::emit(&context.sinks(), run.journal.file()).await?;
-    Ok(output)
 }
 
-/// Worktree, instance and steps. `Err` inside: the run is over before its flow could end.
-async fn work(run: &Run<'_>, context: &RepositoryContext) -> Result<Result<Stop, Stop>, JournalError> {
-    let worktree = match worktree::prepare(run, context).await? {
-        Ok(worktree) => worktree,
-        Err(stop) => return Ok(Err(stop)),
-    };
-    run.has_worktree(worktree);
-    publish::running_label(run, context).await;
-    let instance = match instance::start(run, context).await? {
-        Ok(instance) => instance,
-        Err(stop) => return Ok(Err(stop)),
-    };
-    let stop = steps::run(run, context, &instance).await;
-    instance.toolbox.close().await;
-    stop.map(Ok)
-}
-
-/// The end of a run that did not start.
+/// The end of a run that did not start: nothing was made (X-011, D31).
 pub fn refused(
     request: &RunRequest,
-    plan: Option<&Plan>,
+    objective: Objective,
     context: &RepositoryContext,
     refusal: Refusal,
 ) -> Finished {
-    let output = report::refused(request, plan, context, &refusal.stop);
+    let (principal, now) = (request.principal.clone(), context.clock.now_ms());
+    let output = report::not_started(Uuid::now_v7(), objective, principal, &refusal.stop, now);
     Finished { output, refusal: Some(refusal), written_back: false }
 }

@@ -1,23 +1,23 @@
 //! What a run is asked for, by the command line, the daemon or a sweep.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use crate::config::config_file::Publish;
-use crate::domain::event::AskedHow;
-use crate::domain::issue::{Issue, ObjectiveSource};
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{Principal, RunId};
+use crate::domain::run_output::Objective;
+use crate::issue::reference::{Asked, IssueSource};
 
 /// One run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Which issue.
-    pub issue: IssueRef,
+    pub issue: IssueSource,
     /// What asked.
     pub source: ObjectiveSource,
     /// On whose behalf.
@@ -49,34 +49,14 @@ pub struct RunRequest {
     pub dry_run: bool,
 }
 
-/// Who asked for a run on the tracker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Login; `None` = the account is gone.
-    pub by: Option<String>,
-    /// How.
-    pub how: AskedHow,
-    /// When, by the tracker's clock.
-    pub at: DateTime<Utc>,
-}
-
-/// Which issue a run is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IssueRef {
-    /// A number of the repository's tracker.
-    Number(u64),
-    /// A Markdown file (D30).
-    File(PathBuf),
-    /// What an earlier run read from such a file.
-    Recorded(Box<Issue>),
-}
-
-impl IssueRef {
-    /// Its number in the tracker, where it is in one.
-    pub fn tracked(&self) -> Option<u64> {
-        match self {
-            Self::Number(number) => Some(*number),
-            Self::File(_) | Self::Recorded(_) => None,
-        }
+impl RunRequest {
+    /// What the run is to reach, as far as is known before its issue was read.
+    pub fn objective(&self, repo: &RepoName) -> Objective {
+        let title = match &self.issue {
+            IssueSource::Number(number) => format!("Issue {number} of {repo}"),
+            IssueSource::File(path) => path.display().to_string(),
+            IssueSource::Recorded(issue) => issue.title.clone(),
+        };
+        Objective { title, body: String::new(), source: self.source, issue: None }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::extender::Extender;
-use super::lease::Lease;
+use super::lease::recovery::Predecessor;
+use super::lease::{Lease, Leased};
 use super::plan::Plan;
-use super::recovery::Predecessor;
 use super::run_observer::RunObserver;
 use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
@@ -18,13 +18,10 @@ use crate::engine::clock::RunClock;
 use crate::engine::journal::JournalError;
 use crate::engine::session_trace::WITHHELD;
 use crate::engine::stop::{StopSignal, StopState};
-use crate::git::worktree::Worktree;
 use crate::record::report;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
-use crate::sandbox::run_sandbox::RunSandbox;
-use crate::sys::sandbox::ProcessSandbox;
 
 /// One run under way.
 pub struct Run<'a> {
@@ -36,23 +33,18 @@ pub struct Run<'a> {
     pub journal: RunJournal,
     /// Time since the run began, for budgets and records.
     pub clock: RunClock,
-    context: &'a RepositoryContext,
+    /// Its repository.
+    pub context: &'a RepositoryContext,
     stop: StopSignal,
     pub(super) extender: Extender,
-    worktree: OnceLock<Worktree>,
-    sandbox: OnceLock<Arc<RunSandbox>>,
     /// The budgets that people were told of already; one asks at a time.
     pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
 }
 
 impl<'a> Run<'a> {
     /// A run whose lease was just taken.
-    pub fn new(
-        plan: &'a Plan,
-        lease: &'a Lease,
-        context: &'a RepositoryContext,
-        watch: &RunObserver,
-    ) -> Self {
+    pub fn new(leased: &'a Leased, context: &'a RepositoryContext, observer: &RunObserver) -> Self {
+        let Leased { plan, lease, .. } = leased;
         let clock = RunClock::starting(context.clock.now());
         Self {
             plan,
@@ -60,10 +52,8 @@ impl<'a> Run<'a> {
             journal: RunJournal::new(Arc::clone(&lease.journal), context.clock.clone()),
             clock,
             context,
-            stop: watch.signal(),
-            extender: watch.extender(),
-            worktree: OnceLock::new(),
-            sandbox: OnceLock::new(),
+            stop: observer.signal(),
+            extender: observer.extender(),
             told: tokio::sync::Mutex::default(),
         }
     }
@@ -74,21 +64,6 @@ impl<'a> Run<'a> {
         let mut environment = self.context.child_environment();
         environment.push(run_mark(self.lease.run_id));
         environment
-    }
-
-    /// The sandbox of the run's programs, from the stage instance on.
-    pub fn sandbox(&self) -> Option<&Arc<RunSandbox>> {
-        self.sandbox.get()
-    }
-
-    /// The sandbox of agentd's own commands, if there is one.
-    pub fn caged(&self) -> Option<&ProcessSandbox> {
-        self.sandbox()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
-    }
-
-    pub(super) fn has_sandbox(&self, sandbox: Arc<RunSandbox>) {
-        // Set once, by the stage instance.
-        let _already = self.sandbox.set(sandbox);
     }
 
     /// Whether someone asked to stop.
@@ -138,16 +113,6 @@ impl<'a> Run<'a> {
             let cap = self.wall_time_cap();
             Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up."))
         })
-    }
-
-    /// The worktree, from its stage on.
-    pub fn worktree(&self) -> Option<&Worktree> {
-        self.worktree.get()
-    }
-
-    pub(super) fn has_worktree(&self, worktree: Worktree) {
-        // Set once, by the pipeline.
-        let _already = self.worktree.set(worktree);
     }
 
     /// The number of the issue in the tracker, where it is there.

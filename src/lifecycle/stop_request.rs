@@ -1,15 +1,14 @@
-//! A stop request to a live run from another process: a file beside the runs that the run looks at.
+//! Asking a live run to stop from another process: a cell that the run watches.
 
 use std::convert::Infallible;
-use std::time::Duration;
+
+use futures::StreamExt as _;
 
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::stop::StopHandle;
+use crate::store::port::{Cell, StoreError};
 use crate::store::run_dir::RunDir;
-use crate::sys::files::{self, FileError};
 
-/// How often a run looks.
-const PAUSE: Duration = Duration::from_millis(150);
 const LAST_REPORT: &str = "stop\n";
 const AT_ONCE: &str = "abort\n";
 
@@ -23,37 +22,44 @@ pub enum Wish {
 }
 
 /// Asks. The run hears of it within a moment if it lives.
-pub fn ask(dir: &RunDir, wish: Wish) -> Result<(), FileError> {
-    let path = dir.stop_file();
-    if let Some(folder) = path.parent() {
-        files::create_private_dir(folder)?;
-    }
+pub fn ask(dir: &RunDir, wish: Wish) -> Result<(), StoreError> {
     let word = match wish {
         Wish::LastReport => LAST_REPORT,
         Wish::AtOnce => AT_ONCE,
     };
-    files::write_private(&path, word.as_bytes())
+    dir.store().put(&cell(dir), Some(word))
 }
 
 /// Passes stop requests on to the run's own signal. Never returns.
 pub(super) async fn listen(dir: &RunDir, stop: &StopHandle) -> Infallible {
-    let path = dir.stop_file();
-    loop {
-        match std::fs::read_to_string(&path).as_deref() {
-            Ok(AT_ONCE) => {
+    let mut asked = dir.store().watch(&cell(dir));
+    while let Some(word) = asked.next().await {
+        match word.as_deref() {
+            Some(AT_ONCE) => {
                 stop.abort(Stop::new(StopDetail::UserAbort, "A person asked the run to end at once."));
             }
-            Ok(LAST_REPORT) => stop.ask(Stop::new(StopDetail::UserStop, "A person asked the run to stop.")),
-            // Nobody asked, or the file is being written.
+            Some(LAST_REPORT) => {
+                stop.ask(Stop::new(StopDetail::UserStop, "A person asked the run to stop."));
+            }
+            // Nobody asked.
             _ => {}
         }
-        tokio::time::sleep(PAUSE).await;
     }
+    std::future::pending().await
 }
 
 /// Forgets what was asked of a run that has ended.
-pub(super) fn forget(dir: &RunDir) {
-    if let Err(error) = files::remove_file(&dir.stop_file()) {
-        tracing::warn!(%error, "a stop file is left behind");
+pub(super) async fn forget(dir: &RunDir) {
+    let dir = dir.clone();
+    let forgotten = tokio::task::spawn_blocking(move || match dir.store().get(&cell(&dir))? {
+        (_, None) => Ok(()),
+        (_, Some(_)) => dir.store().put(&cell(&dir), None),
+    });
+    if let Ok(Err(error)) = forgotten.await {
+        tracing::warn!(%error, "what was asked of an ended run is left behind");
     }
+}
+
+fn cell(dir: &RunDir) -> Cell {
+    Cell::Stop { repo: dir.repo.clone(), run_id: dir.run_id }
 }

@@ -1,17 +1,20 @@
-//! The verify commands, which agentd itself runs on exactly the tree that is published.
+//! Stage verify: the operator's verify commands, which agentd itself runs on exactly the tree that is published.
+//!
+//! Takes a committed run. Leaves the result of each command, and the worktree as it was committed. After a crash in it the
+//! next run runs the commands again.
 
 use std::time::Duration;
 
-use super::new_files;
+use super::commit::{Committed, new_files};
 use super::run::Run;
+use super::stage::Workspace;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::{Event, VerifyCommand};
+use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
 use crate::git::error::GitError;
-use crate::git::worktree::Worktree;
 use crate::record::summary_text;
 use crate::repository::base_tree::{self, BaseTree};
-use crate::repository::context::RepositoryContext;
 use crate::repository::host_command;
 use crate::sys::clock::Stopwatch;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError};
@@ -22,37 +25,61 @@ const OVERTIME: Duration = Duration::from_secs(5 * 60);
 /// Characters of a verify command's output that the report shows.
 const TAIL: usize = 2_000;
 
-/// Runs the verify commands one after the other on the committed tree (D83). They run even if the wall time is used up,
-/// so that finished work is not lost, but then only for a short time.
-pub async fn verify(run: &Run<'_>, context: &RepositoryContext) -> Result<(), JournalError> {
-    verify_all(run, context).await?;
-    if let Some(worktree) = run.worktree()
-        && let Err(error) = new_files::put_back(run, worktree).await
-    {
-        run.journal.warn(
-            "left_by_verify",
-            format!("what the verify commands left could not be taken away: {error}"),
-        );
-    }
-    run.sandbox().map_or(Ok(()), |sandbox| sandbox.record_asked(&run.journal, &run.plan.redactor))
+/// A run whose committed tree was verified, where there is one.
+pub struct Verified<'a> {
+    committed: Committed<'a>,
 }
 
-async fn verify_all(run: &Run<'_>, context: &RepositoryContext) -> Result<(), JournalError> {
-    let Some(worktree) = run.worktree() else { return Ok(()) };
+impl<'a> Verified<'a> {
+    /// The committed run, with the stop reason that the verify commands leave.
+    pub fn into_committed(self) -> Committed<'a> {
+        self.committed
+    }
+}
+
+/// Runs the verify commands on the committed tree, and takes away what they left there.
+pub async fn verify<'a>(mut committed: Committed<'a>) -> Result<Verified<'a>, JournalError> {
+    let Committed { worked, is_done } = &mut committed;
+    let (run, workspace) = (worked.run, worked.workspace.as_ref().filter(|_| *is_done));
+    // The person who asked to stop is waiting, and nothing of such a run is offered for merging (D66).
+    if let Some(workspace) = workspace.filter(|_| !stopped_by_a_person(&worked.stop)) {
+        verify_all(run, workspace).await?;
+        if let Err(error) = new_files::put_back(run, &workspace.worktree).await {
+            let text = format!("what the verify commands left could not be taken away: {error}");
+            run.journal.warn("left_by_verify", text);
+        }
+        workspace.record_asked(run)?;
+    }
+    if *is_done
+        && worked.stop.success()
+        && let Some(red) = summary_text::red_verify(&run.journal.facts())
+    {
+        worked.stop = Stop::new(StopDetail::VerifyFailed, red.message());
+    }
+    Ok(Verified { committed })
+}
+
+fn stopped_by_a_person(stop: &Stop) -> bool {
+    matches!(stop.detail, StopDetail::Shutdown | StopDetail::UserStop | StopDetail::UserAbort)
+}
+
+/// Runs the verify commands one after the other (D83). They run even if the wall time is used up, so that finished work is
+/// not lost, but then only for a short time.
+async fn verify_all(run: &Run<'_>, workspace: &Workspace) -> Result<(), JournalError> {
     let watch = Stopwatch::start();
     let longest = run.wall_time_left().max(OVERTIME);
-    let commands = &context.config.verify.commands;
+    let commands = &run.context.config.verify.commands;
     let mut base = None;
     for (at, argv) in commands.iter().enumerate() {
-        let left = context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
-        let mut verified = verify_one(run, context, worktree, argv, left).await;
+        let left = run.context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
+        let mut verified = verify_one(run, workspace, argv, left).await;
         if let Ok(red) = &mut verified
             && !red.passed()
-            && context.replay.is_none()
+            && run.context.replay.is_none()
             && run.aborted().is_none()
         {
-            let left = context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
-            red.also_red_on_base = on_base(run, context, &mut base, red, left).await;
+            let left = run.context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
+            red.also_red_on_base = on_base((run, workspace), &mut base, red, left).await;
         }
         if run.aborted().is_some() {
             // The command and git were cancelled, so the result says nothing about the work.
@@ -96,19 +123,20 @@ async fn verify_all(run: &Run<'_>, context: &RepositoryContext) -> Result<(), Jo
 
 async fn verify_one(
     run: &Run<'_>,
-    context: &RepositoryContext,
-    worktree: &Worktree,
+    workspace: &Workspace,
     argv: &[String],
     longest: Duration,
 ) -> Result<VerifyCommand, JournalError> {
+    let worktree = &workspace.worktree;
     let defect = |error: GitError| run.journal.defect(&format!("the tree around a verify command: {error}"));
     let tree_before = worktree.tree_of_known().await.map_err(defect)?;
-    let recorded = context.replay.as_ref().and_then(|recorded_run| recorded_run.verified(argv, &tree_before));
+    let recorded =
+        run.context.replay.as_ref().and_then(|recorded_run| recorded_run.verified(argv, &tree_before));
     if let Some(recorded) = recorded {
         return Ok(recorded);
     }
-    let started_at = context.clock.now_ms();
-    let ended = run_command(run, worktree, argv, longest).await;
+    let started_at = run.context.clock.now_ms();
+    let ended = run_command(run, workspace, argv, longest).await;
     let tree_after = worktree.tree_of_known().await.map_err(defect)?;
     let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
     let not_started = ended.is_err();
@@ -149,7 +177,7 @@ async fn verify_one(
         stderr_bytes: stderr.total,
         tail,
         output: artifact.path,
-        sandbox: sandbox::name(run.caged()).to_owned(),
+        sandbox: sandbox::name(workspace.of_commands(run)).to_owned(),
         tree_before,
         tree_after,
     })
@@ -157,12 +185,18 @@ async fn verify_one(
 
 async fn run_command(
     run: &Run<'_>,
-    worktree: &Worktree,
+    workspace: &Workspace,
     argv: &[String],
     longest: Duration,
 ) -> Result<Exit, ProcessError> {
     host_command::run(
-        host_command::spec(argv, worktree, run.child_environment(), longest, run.caged()),
+        host_command::spec(
+            argv,
+            &workspace.worktree,
+            run.child_environment(),
+            longest,
+            workspace.of_commands(run),
+        ),
         &run.stop(),
     )
     .await
@@ -171,18 +205,17 @@ async fn run_command(
 /// Whether a failing command fails on the origin commit too. Then this run did not break it. `None` = it could not be
 /// tried there.
 async fn on_base(
-    run: &Run<'_>,
-    context: &RepositoryContext,
+    (run, workspace): (&Run<'_>, &Workspace),
     base: &mut Option<BaseTree>,
     red: &VerifyCommand,
     left: Duration,
 ) -> Option<bool> {
     let commit = &run.lease.mapping.origin.commit;
-    if context.checkout.tree_of_commit(commit).await.is_ok_and(|tree| tree == red.tree_before) {
+    if run.context.checkout.tree_of_commit(commit).await.is_ok_and(|tree| tree == red.tree_before) {
         return Some(true);
     }
-    let caged = run.caged();
-    let known = base_tree::known_end(context, commit, &red.argv, caged);
+    let caged = workspace.of_commands(run);
+    let known = base_tree::known_end(run.context, commit, &red.argv, caged);
     if let Some(code) = known.read() {
         return Some(code != 0);
     }
@@ -193,7 +226,7 @@ async fn on_base(
     if base.is_none() {
         let folder = run.journal.dir().sandbox().join("base");
         let within = || left;
-        match BaseTree::prepare(context, commit, folder, caged, (&stop, &within)).await {
+        match BaseTree::prepare(run.context, commit, folder, caged, (&stop, &within)).await {
             Ok(made) => *base = Some(made),
             Err(why) => {
                 run.journal.warn(

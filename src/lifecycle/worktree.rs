@@ -1,9 +1,13 @@
-//! Room 3, worktree: the issue's branch and its files, apart from everybody else's. What fits is used again; what does
-//! not fit is never deleted.
+//! Stage worktree: the issue's branch and its files, apart from everybody else's. What fits is used again; what does not
+//! fit is never deleted.
+//!
+//! Takes a run that holds its lease. Leaves its worktree, set up. After a crash in it the next run finds the worktree as it
+//! is, and sets it up again where that was not finished.
 
+use super::lease::recovery::Predecessor;
 use super::plan::Plan;
-use super::recovery::Predecessor;
 use super::run::Run;
+use super::stage::{Stage, StageError, Worked};
 use crate::config::config_file::{Auto, Publish};
 use crate::domain::event::Event;
 use crate::domain::mapping::{branch_of, worktree_of};
@@ -64,62 +68,58 @@ fn refusal(error: &WorktreeError) -> Refusal {
     Refusal::new(stop.detail, stop.message)
 }
 
+/// A run with its worktree.
+pub struct Prepared<'a> {
+    /// The run.
+    pub run: &'a Run<'a>,
+    /// The issue's worktree, on its branch.
+    pub worktree: Worktree,
+}
+
 /// Makes the worktree or finds it. The worktree of a killed predecessor is restored to its last finished visit (D70).
-/// `Err` inside: the run ends here.
-pub async fn prepare(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-) -> Result<Result<Worktree, Stop>, JournalError> {
+pub async fn prepare<'a>(run: &'a Run<'a>) -> Result<Stage<'a, Prepared<'a>>, JournalError> {
+    match make(run).await {
+        Ok(worktree) => Ok(Stage::Next(Prepared { run, worktree })),
+        Err(error) => Ok(Stage::Over(Worked { run, stop: error.stop()?, workspace: None })),
+    }
+}
+
+async fn make(run: &Run<'_>) -> Result<Worktree, StageError> {
     let key = &run.plan.issue.key;
     let origin = &run.lease.mapping.origin;
     run.journal.record(Event::WorktreePlanned {
-        path: run.plan.worktree_shown(context),
+        path: run.plan.worktree_shown(run.context),
         branch: branch_of(key),
         base: origin.commit.clone(),
     })?;
     run.journal.flush().await?;
-    let plan = match wanted(run.plan, origin, context).await {
-        Ok(plan) => plan,
-        Err(refusal) => return Ok(Err(refusal.stop)),
-    };
-    let prepared = match context.checkout.prepare_worktree(&plan).await {
-        Ok(prepared) => prepared,
-        Err(error) => return Ok(Err(stop_of(&error))),
-    };
+    let plan = wanted(run.plan, origin, run.context).await.map_err(|refusal| refusal.stop)?;
+    let prepared = run.context.checkout.prepare_worktree(&plan).await.map_err(|error| stop_of(&error))?;
     for warning in prepared.warnings {
         run.journal.warn("worktree", warning);
     }
     if run.lease.given_up.is_some() {
         // It is kept as it was left: nobody works in it.
         run.journal.record(Event::WorktreeReady { state: prepared.state, head: prepared.head })?;
-        return Ok(Ok(prepared.worktree));
+        return Ok(prepared.worktree);
     }
-    if let Some(predecessor) = &run.lease.predecessor
-        && let Err(stop) = bring_back(run, &prepared.worktree, predecessor).await
-    {
-        return Ok(Err(stop));
+    if let Some(predecessor) = &run.lease.predecessor {
+        bring_back(run, &prepared.worktree, predecessor).await?;
     }
-    let head = match merge_base_in(run, context, &prepared.worktree).await {
-        Ok(head) => head.unwrap_or(prepared.head),
-        Err(error) => return Ok(Err(not_taken_in(run, &prepared.worktree, &error))),
-    };
-    if let Err(stop) = set_up(run, context, &prepared.worktree).await {
-        return Ok(Err(stop));
-    }
+    let merged = merge_base_in(run, &prepared.worktree).await;
+    let head = merged.map_err(|error| not_merged_in(run, &prepared.worktree, &error))?;
+    set_up(run, &prepared.worktree).await?;
+    let head = head.unwrap_or(prepared.head);
     run.journal.record(Event::WorktreeReady { state: prepared.state, head })?;
-    Ok(Ok(prepared.worktree))
+    Ok(prepared.worktree)
 }
 
 /// Makes sure that the branch contains the commit that the run's changes are compared with. If the run is to catch up,
 /// that commit is newer than the branch. Merging what conflicts is the work of the run. Gives the branch's commit.
-async fn merge_base_in(
-    run: &Run<'_>,
-    context: &RepositoryContext,
-    worktree: &Worktree,
-) -> Result<Option<CommitId>, GitError> {
+async fn merge_base_in(run: &Run<'_>, worktree: &Worktree) -> Result<Option<CommitId>, GitError> {
     let origin = &run.lease.mapping.origin;
     if worktree.forward(&origin.commit).await? == Forward::Apart {
-        let files = worktree.merge_base_in(&origin.commit, &context.identity().await?).await?;
+        let files = worktree.merge_base_in(&origin.commit, &run.context.identity().await?).await?;
         if !files.is_empty() {
             run.journal.warn(
                 "conflicts",
@@ -130,7 +130,7 @@ async fn merge_base_in(
     worktree.head().await
 }
 
-fn not_taken_in(run: &Run<'_>, worktree: &Worktree, error: &GitError) -> Stop {
+fn not_merged_in(run: &Run<'_>, worktree: &Worktree, error: &GitError) -> Stop {
     let origin = &run.lease.mapping.origin.branch;
     let message = format!("{origin} could not be merged into {}: {error}.", worktree.display());
     Stop::new(StopDetail::GitError, message)
@@ -169,10 +169,10 @@ fn stop_of(error: &WorktreeError) -> Stop {
 }
 
 /// Sets it up, once.
-async fn set_up(run: &Run<'_>, context: &RepositoryContext, worktree: &Worktree) -> Result<(), Stop> {
+async fn set_up(run: &Run<'_>, worktree: &Worktree) -> Result<(), Stop> {
     let left = || run.wall_time_left();
     let note = |note: String| run.journal.warn("worktree_copy", note);
-    worktree_setup::set_up(context, worktree, &run.stop(), &left, &note).await.map_err(|stop| {
+    worktree_setup::set_up(run.context, worktree, &run.stop(), &left, &note).await.map_err(|stop| {
         let out_of_time = run.out_of_time().filter(|_| stop.detail == StopDetail::ConfigInvalid);
         out_of_time.unwrap_or(stop)
     })

@@ -1,6 +1,6 @@
 //! The end of a run whose process died: `interrupted`, with result, report and seal from what its journal has (D61).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +13,12 @@ use crate::domain::redaction::Redactor;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::{Journal as _, JournalError};
 use crate::store::journal_file::{self, FileJournal};
+use crate::store::port::LeaseKey;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::SealIndex;
 use crate::sys::clock::Clock;
 use crate::sys::files;
-use crate::sys::holder_format::Liveness;
-use crate::sys::host::Host;
-use crate::sys::lock::{self, Turn};
+use crate::sys::lock::Turn;
 
 /// How long another process that ends runs is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,7 +39,6 @@ pub enum Standing {
 pub fn ensure_ended(
     dir: &RunDir,
     clock: &Clock,
-    host: &Host,
     key: Option<&Path>,
 ) -> Result<(RunFacts, Standing), JournalError> {
     let read = journal_file::read(dir)?;
@@ -51,7 +49,7 @@ pub fn ensure_ended(
         return Ok((known, Standing::Ended));
     }
     let Some(lease) = &known.lease else { return Ok((known, Standing::Running)) };
-    if may_live(lease, host, clock) {
+    if may_live(dir, lease) {
         return Ok((known, Standing::Running));
     }
     finalise(dir, clock, key)?;
@@ -65,21 +63,20 @@ fn was_sealed(dir: &RunDir) -> bool {
 }
 
 /// The lease of a run whose process lives, as far as can be told from here.
-pub fn living(dir: &RunDir, clock: &Clock, host: &Host) -> Option<LeaseTaken> {
+pub fn living(dir: &RunDir) -> Option<LeaseTaken> {
     // Whoever has a result has ended; so that the many that have are not read.
     if dir.result().exists() {
         return None;
     }
     let known = run_facts::read(dir).ok().filter(|known| known.end.is_none())?;
-    known.lease.filter(|lease| may_live(lease, host, clock))
+    known.lease.filter(|lease| may_live(dir, lease))
 }
 
 /// Whether the lease that a run took is still held by it.
-fn may_live(lease: &LeaseTaken, host: &Host, clock: &Clock) -> bool {
-    let holder = lock::peek(Path::new(&lease.lease_file)).and_then(|content| content.holder);
-    holder.is_some_and(|holder| {
-        holder.instance == lease.instance.as_str() && holder.liveness(host, clock.now()) != Liveness::Dead
-    })
+fn may_live(dir: &RunDir, lease: &LeaseTaken) -> bool {
+    let key = LeaseKey::Issue { repo: dir.repo.clone(), file: PathBuf::from(&lease.lease_file) };
+    let holder = dir.store().look(&key).and_then(|content| content.holder);
+    holder.is_some_and(|holder| holder.instance == lease.instance.as_str())
 }
 
 /// Feeds the record of a run that died before it could.

@@ -7,15 +7,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::context::RepositoryContext;
 use super::mapping_format::{MappingRecord, mapping_of};
-use super::resources::blocking;
 use crate::domain::name::BranchName;
 use crate::domain::refusal::Refusal;
 use crate::git::prune::{ListedWorktree, PrunePlan, Pruned};
-use crate::sys::holder_format::{Holder, Liveness};
-use crate::sys::lock::{self, Lock, LockError};
+use crate::sys::holder_format::Holder;
 
 /// How long a lease is taken for at most while its worktree goes.
-const MINUTES: i64 = 10;
+const LASTS: Duration = Duration::from_secs(10 * 60);
 
 /// A worktree and what is known of its issue.
 #[derive(Debug, Clone)]
@@ -32,12 +30,9 @@ pub struct Known {
 pub async fn list(context: &RepositoryContext) -> Result<Vec<Known>, Refusal> {
     let mut found = Vec::new();
     for listed in context.checkout.list_worktrees(&context.worktree_root()).await? {
-        let path = context.checkout.lease_file(&listed.name).as_path().to_owned();
-        let record = blocking(move || lock::peek(&path)).await?;
-        let mapping = record.as_ref().and_then(|record| mapping_of(record.record.as_ref()?));
-        let now = context.clock.now();
-        let alive = |holder: &Holder| holder.liveness(&context.host, now) != Liveness::Dead;
-        let holder = record.and_then(|record| record.holder).filter(alive);
+        let lease = context.look(context.lease_of(&listed.name)).await?;
+        let mapping = lease.as_ref().and_then(|lease| mapping_of(lease.record.as_ref()?));
+        let holder = lease.and_then(|lease| lease.holder);
         found.push(Known { listed, mapping, holder });
     }
     Ok(found)
@@ -59,7 +54,7 @@ pub async fn clean_up(
         if let Some(why) = reason_to_hold(one, context.clock.now(), age) {
             held.insert(name.clone(), why);
         } else if !dry_run {
-            match take(context, name).await? {
+            match context.take(context.lease_of(name), "worktrees prune", LASTS).await {
                 Ok(lease) => leases.push(lease),
                 Err(error) => {
                     held.insert(name.clone(), format!("its lease is {error}"));
@@ -90,14 +85,6 @@ fn reason_to_hold(one: &Known, now: DateTime<Utc>, age: Duration) -> Option<Stri
     let until = began + TimeDelta::from_std(age).unwrap_or(TimeDelta::days(36_500));
     (until > now)
         .then(|| format!("it is kept until {} (worktree.retention)", until.format("%Y-%m-%dT%H:%M:%SZ")))
-}
-
-async fn take(context: &RepositoryContext, name: &str) -> Result<Result<Lock, LockError>, Refusal> {
-    let path = context.checkout.lease_file(name).as_path().to_owned();
-    let now = context.clock.now();
-    let holder = Holder::here(&context.host, "worktrees prune", now, now + TimeDelta::minutes(MINUTES));
-    let host = context.host.clone();
-    blocking(move || Lock::try_acquire(&path, holder, &host, now)).await
 }
 
 /// The present commits of the origin branches. A branch that cannot be fetched proves nothing.

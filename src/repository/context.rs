@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::last_known_good::LastKnownGood;
-use super::resources;
+use super::resources::{self, blocking};
 use crate::config::env::Env;
 use crate::config::settings::{Config, Repository};
 use crate::domain::host_paths::{HostPaths, Shown};
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::worktree_of;
 use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::refusal::Refusal;
 use crate::engine::redaction_program::RedactionProgram;
@@ -19,9 +22,10 @@ use crate::git::remote::{Remote, RemoteAuth};
 use crate::github;
 use crate::record::sinks::Sinks;
 use crate::replay::recorded_run::RecordedRun;
+use crate::store::port::{Held, LeaseKey, NotTaken, StoreError};
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
-use crate::sys::host::Host;
+use crate::sys::holder_format::LeaseRecord;
 use crate::sys::paths::AbsPath;
 
 /// A repository that agentd works for.
@@ -43,8 +47,6 @@ pub struct RepositoryContext {
     pub state: StateDir,
     /// Wall time.
     pub clock: Clock,
-    /// This process on this machine.
-    pub host: Host,
     /// What children may inherit is taken from here.
     pub env: Env,
     /// A recorded run that is replayed; `None` for a real run (P-040).
@@ -57,6 +59,43 @@ pub struct RepositoryContext {
 }
 
 impl RepositoryContext {
+    /// The lease on an issue.
+    pub fn lease(&self, key: &IssueKey) -> LeaseKey {
+        self.lease_of(&worktree_of(key))
+    }
+
+    /// The lease on the issue of a worktree.
+    pub fn lease_of(&self, worktree: &str) -> LeaseKey {
+        let file = self.checkout.lease_file(worktree).as_path().to_owned();
+        LeaseKey::Issue { repo: self.repo.clone(), file }
+    }
+
+    /// Every lease that was ever taken on an issue here. Blocks.
+    pub fn leases(&self) -> Vec<LeaseKey> {
+        self.state.store().leases(&self.repo, self.checkout.lease_folder().as_path())
+    }
+
+    /// What a lease says, off the runtime's threads.
+    pub async fn look(&self, lease: LeaseKey) -> Result<Option<LeaseRecord>, Refusal> {
+        let state = self.state.clone();
+        blocking(move || state.store().look(&lease)).await
+    }
+
+    /// Takes a lease for `instance`, off the runtime's threads. `lasts`: how long it counts for other hosts.
+    pub async fn take(
+        &self,
+        lease: LeaseKey,
+        instance: &str,
+        lasts: Duration,
+    ) -> Result<Box<dyn Held>, NotTaken> {
+        let (state, instance) = (self.state.clone(), instance.to_owned());
+        let taken = tokio::task::spawn_blocking(move || state.store().take(&lease, &instance, lasts)).await;
+        taken.unwrap_or_else(|panic| {
+            let words = panic.to_string();
+            Err(StoreError::Failed { action: "take", place: "a lease".to_owned(), words }.into())
+        })
+    }
+
     /// The directory that holds the worktrees.
     pub fn worktree_root(&self) -> AbsPath {
         self.checkout.root().join(&self.config.worktree.root)

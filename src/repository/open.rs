@@ -16,7 +16,6 @@ use crate::git::program::GitProgram;
 use crate::github;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
-use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
 
 /// What a repository context is made from.
@@ -28,7 +27,7 @@ pub struct Opening<'a> {
     /// `--repo`; else the entry's name, else the remote's URL.
     pub repo: Option<&'a RepoName>,
     /// The state directory.
-    pub state: &'a AbsPath,
+    pub state: &'a StateDir,
     /// Whether the tracker is needed: then missing credentials are an error.
     pub needs_github: bool,
     /// An existing client; `None` = one is made from the configuration.
@@ -45,7 +44,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
     let environment: Vec<(OsString, OsString)> = env.all().collect();
     // What is refused from here on may be told on the issue.
     if let Some(github) = &opening.github {
-        github.conceal_paths(&host_paths(&config, base, opening.state.as_path(), env));
+        github.conceal_paths(&host_paths(&config, base, opening.state.path(), env));
     }
     let git = GitProgram::new(environment, opening.cancel);
     let checkout = Checkout::open(git, base, config.worktree.hooks).await.map_err(no_checkout)?;
@@ -73,7 +72,7 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         None => own_client(&config, opening.needs_github)?,
     };
     if let Some(github) = &github {
-        github.conceal_paths(&host_paths(&config, checkout.root(), opening.state.as_path(), env));
+        github.conceal_paths(&host_paths(&config, checkout.root(), opening.state.path(), env));
     }
     if let (Some(github), Some(url), Some(other)) =
         (&github, &remote, of_remote.filter(|other| *other != repo))
@@ -92,9 +91,8 @@ pub async fn open(opening: Opening<'_>) -> Result<RepositoryContext, Refusal> {
         checkout,
         remote,
         github,
-        state: StateDir::new(opening.state.as_path().to_owned()),
+        state: opening.state.clone(),
         clock: Clock::system(),
-        host: Host::current(),
         env: env.clone(),
         replay: None,
         last_known_good: None,

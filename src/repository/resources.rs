@@ -123,10 +123,10 @@ pub fn queues(config: &Config) -> Queues {
     Queues::new(&declared, cpus)
 }
 
-/// The cap on what all runs of a day cost, kept in the state directory (D87); `None` = no cap.
+/// The cap on what all runs of a day cost, kept in the store (D87); `None` = no cap.
 pub fn day_cap(config: &Config, state: &StateDir) -> Option<Arc<DayCap>> {
     let cap = config.budgets.max_cost_per_day?;
-    Some(Arc::new(DayCap::new(state.path().join("spend"), cap)))
+    Some(Arc::new(DayCap::new(Arc::clone(state.store()), cap)))
 }
 
 /// Disk work off the runtime's threads.

@@ -56,8 +56,8 @@ impl Journal for LoggedJournal {
         self.inner.keep(path, bytes)
     }
 
-    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
-        self.inner.kept(path)
+    fn kept<'a>(&'a self, artifact: &'a Artifact) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
+        self.inner.kept(artifact)
     }
 }
 
@@ -76,6 +76,7 @@ fn entry(event: &Event) -> Option<(Level, String)> {
         Event::BoundParamOverridden { tool, name } => {
             (Level::WARN, format!("tool {tool}: the model's `{name}` was replaced by the host's"))
         }
+        Event::ToolsChanged(changed) => (Level::INFO, format!("the tools changed: {}", changed.words())),
         Event::BudgetSoftLimit { kind, used, cap } => {
             (Level::WARN, format!("budget {}: {used} of {cap} is used", kind.as_str()))
         }

@@ -29,12 +29,11 @@ use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
 use crate::engine::session_trace::SessionIds;
 use crate::engine::stop::{StopHandle, StopSignal};
-use crate::engine::tool::Tool;
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
-use crate::lifecycle::toolbox;
-use crate::mcp::McpServers;
+use crate::mcp::{CurrentTools, McpServers};
 use crate::repository::resources;
+use crate::repository::tool_servers;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
@@ -48,7 +47,7 @@ pub struct Setup {
     /// Where relative paths start and stdio servers run.
     pub base: AbsPath,
     /// The state directory; records of conversations are kept below it, by user.
-    pub state: AbsPath,
+    pub state: StateDir,
     /// What children may inherit is taken from here.
     pub env: Env,
     /// Wall time.
@@ -80,6 +79,7 @@ impl Setup {
         let config = Arc::new(Config::load(request)?);
         let state = env.state_dir(None).ok_or_else(|| invalid("There is no state directory.".to_owned()))?;
         let state = AbsPath::new(state).map_err(|error| invalid(error.to_string()))?;
+        let state = StateDir::new(state.as_path().to_owned());
         Ok(Self { config, base, state, env, clock: Clock::system(), model: None })
     }
 }
@@ -95,13 +95,14 @@ pub struct Service {
     pub(super) config: Arc<Config>,
     pub(super) clock: Clock,
     pub(super) redactor: Arc<Redactor>,
-    pub(super) tools: Vec<Arc<dyn Tool>>,
+    /// Those of the MCP servers, as they are now, then the REST tools.
+    pub(super) tools: Arc<CurrentTools>,
     pub(super) models: Result<Models, Refusal>,
     pub(super) state: StateDir,
     /// Where the programs of the configuration run, and with what.
     pub(super) base: AbsPath,
     pub(super) children: Vec<(OsString, OsString)>,
-    servers: McpServers,
+    servers: Arc<McpServers>,
     policy: Arc<Policy>,
     queues: Arc<Queues>,
     schemas: ArgumentSchemas,
@@ -131,14 +132,14 @@ impl Service {
         let children = resources::child_environment(&env);
         let policy = resources::policy(&config, &base, children.clone()).await?;
         let redactor = resources::redactor(&config, Vec::new())?;
-        let rest = rest_tools(&config.rest_tools).map_err(|error| refused(toolbox::unfit(&error)))?;
+        let rest = rest_tools(&config.rest_tools).map_err(|error| refused(tool_servers::unfit(&error)))?;
         let models = models(&config, &clock, model);
-        let configs = toolbox::servers(&config)?;
+        let configs = tool_servers::servers(&config)?;
         let servers = McpServers::connect(configs, &base, &children)
             .await
-            .map_err(|error| refused(toolbox::stop_of(&error)))?;
-        let tools = servers.tools().iter().cloned().chain(rest).collect();
-        let state = StateDir::new(state.as_path().to_owned());
+            .map_err(|error| refused(tool_servers::stop_of(&error)))?;
+        let servers = Arc::new(servers);
+        let tools = Arc::new(CurrentTools::new(Vec::new(), Arc::clone(&servers), rest));
         let (stop, signal) = StopHandle::new();
         Ok(Self {
             redactor: Arc::new(redactor),
@@ -201,12 +202,11 @@ impl Service {
     /// Opens the record of one conversation or call of a user. It cannot reach another user's (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
-        let path =
-            self.state.path().join("users").join(user.id.to_string()).join("runs").join(run.to_string());
-        let unopened = |message: String| JournalError { path: path.display().to_string(), message };
+        let folder = self.state.path().join("users").join(user.id.to_string()).join("runs");
+        let unopened = |message: String| JournalError { path: folder.display().to_string(), message };
         // A run directory names a repository; a conversation has none.
         let repo = RepoName::parse("local/chat").map_err(|error| unopened(error.to_string()))?;
-        let dir = RunDir { repo, run_id: run, path: path.clone() };
+        let dir = self.state.run_in(&folder, &repo, run);
         let (clock, redactor, own) = (self.clock.clone(), Arc::clone(&self.redactor), dir.clone());
         let opened = tokio::task::spawn_blocking(move || FileJournal::open(own, clock, redactor)).await;
         let file = opened.map_err(|panic| unopened(panic.to_string()))??;

@@ -1,99 +1,101 @@
-//! Where grants wait for their proposal: one file each, taken by removing it, so that only one process can use it. Decisions
-//! against a proposal stand beside them, and stay.
+//! Where approvals wait for their proposal: one cell each, taken by emptying it, so that only one process can use it.
+//! Decisions against a proposal stand beside them, and stay.
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::port::{Cell, Change, Committed, Revision, Store, StoreError};
 use super::run_dir::StateDir;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
-use crate::domain::run::RunId;
-use crate::sys::files::{self, FileError};
 
-/// The grants of one repository.
+/// The approvals of one repository.
 #[derive(Debug, Clone)]
 pub struct Approvals {
-    folder: PathBuf,
-    denials: PathBuf,
+    store: Arc<dyn Store>,
+    repo: RepoName,
 }
 
 impl Approvals {
     /// Makes nothing yet.
     pub fn new(state: &StateDir, repo: &RepoName) -> Self {
-        let repo = state.repo(repo);
-        Self { folder: repo.join("approvals"), denials: repo.join("denials") }
+        Self { store: Arc::clone(state.store()), repo: repo.clone() }
     }
 
-    /// Keeps a grant; one for the same proposal is replaced, and so is a decision against it. Blocks.
-    pub fn put(&self, grant: &Approval) -> Result<(), FileError> {
-        files::remove_file(&file(&self.denials, &grant.proposal_hash))?;
-        files::create_private_dir(&self.folder)?;
-        let json = serde_json::to_vec_pretty(grant).unwrap_or_default();
-        files::write_private(&file(&self.folder, &grant.proposal_hash), &json)
+    /// Keeps an approval; one for the same proposal is replaced, and so is a decision against it. Blocks.
+    pub fn put(&self, approval: &Approval) -> Result<(), StoreError> {
+        self.store.put(&self.denial_cell(&approval.proposal_hash), None)?;
+        self.store.put(&self.cell(&approval.proposal_hash), Some(&text(approval)))
     }
 
-    /// Keeps a decision against a proposal; a grant for it is gone then. Blocks.
-    pub fn deny(&self, denial: &Denial) -> Result<(), FileError> {
-        files::remove_file(&file(&self.folder, &denial.proposal_hash))?;
-        files::create_private_dir(&self.denials)?;
-        let json = serde_json::to_vec_pretty(denial).unwrap_or_default();
-        files::write_private(&file(&self.denials, &denial.proposal_hash), &json)
+    /// Keeps a decision against a proposal; an approval of it is gone then. Blocks.
+    pub fn deny(&self, denial: &Denial) -> Result<(), StoreError> {
+        self.store.put(&self.cell(&denial.proposal_hash), None)?;
+        let json = serde_json::to_string_pretty(denial).unwrap_or_default();
+        self.store.put(&self.denial_cell(&denial.proposal_hash), Some(&json))
+    }
+
+    /// The approval of a proposal, still there. Blocks.
+    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
+        read(self.store.get(&self.cell(proposal_hash)).ok()?.1)
     }
 
     /// The decision against a proposal. Blocks.
     pub fn denial(&self, proposal_hash: &str) -> Option<Denial> {
-        let json = std::fs::read(file(&self.denials, proposal_hash)).ok()?;
-        let denial: Denial = serde_json::from_slice(&json).ok()?;
+        let (_, value) = self.store.get(&self.denial_cell(proposal_hash)).ok()?;
+        let denial: Denial = serde_json::from_str(&value?).ok()?;
         (denial.schema_version == DENIAL_SCHEMA).then_some(denial)
     }
 
-    /// The grants for what a run proposed that are still there. Blocks.
-    pub fn of_run(&self, run: RunId) -> Vec<Approval> {
-        let found = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        found.filter_map(|entry| read(&entry.path())).filter(|grant| grant.run_id == run).collect()
-    }
-
-    /// The grant for a proposal, still there. Blocks.
-    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
-        read(&file(&self.folder, proposal_hash))
-    }
-
-    /// Takes the grant for a proposal of `principal`, if one holds now. From here on it is used. An expired one is
-    /// deleted; another principal's stays. Blocks.
+    /// Takes the approval for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
+    /// thrown away; someone else's stays. Blocks.
     pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
-        let path = file(&self.folder, proposal_hash);
-        let grant = read(&path)?;
-        if !grant.holds(principal, now) {
-            if now >= grant.expires_at {
-                let _gone = files::remove_file(&path);
-            }
+        let (after, value) = self.store.get(&self.cell(proposal_hash)).ok()?;
+        let approval = read(value)?;
+        let holds = approval.holds(principal, now);
+        if !holds && now < approval.expires_at {
             return None;
         }
-        // Whoever removes it has it.
-        match files::remove_file(&path) {
-            Ok(true) => Some(grant),
-            _ => None,
-        }
+        // Whoever empties it has it.
+        let emptied = self.change(proposal_hash, after, None);
+        (holds && matches!(emptied, Ok(Committed::Done))).then_some(approval)
     }
 
-    /// Keeps a grant that was taken and not used, unless there is a newer one. Blocks.
-    pub fn give_back(&self, grant: &Approval) -> Result<(), FileError> {
-        match self.find(&grant.proposal_hash) {
-            Some(_) => Ok(()),
-            None => self.put(grant),
+    /// Keeps an approval that was taken and not used, unless there is a newer one. Blocks.
+    pub fn give_back(&self, approval: &Approval) -> Result<(), StoreError> {
+        let (after, value) = self.store.get(&self.cell(&approval.proposal_hash))?;
+        if read(value).is_some() {
+            return Ok(());
         }
+        // Overtaken: a newer one came this moment.
+        self.change(&approval.proposal_hash, after, Some(text(approval))).map(|_| ())
+    }
+
+    fn change(
+        &self,
+        proposal_hash: &str,
+        after: Revision,
+        value: Option<String>,
+    ) -> Result<Committed, StoreError> {
+        self.store.commit(&[Change { cell: self.cell(proposal_hash), after, value }])
+    }
+
+    fn denial_cell(&self, proposal_hash: &str) -> Cell {
+        Cell::Denial { repo: self.repo.clone(), proposal_hash: proposal_hash.to_owned() }
+    }
+
+    fn cell(&self, proposal_hash: &str) -> Cell {
+        Cell::Approval { repo: self.repo.clone(), proposal_hash: proposal_hash.to_owned() }
     }
 }
 
-fn file(folder: &Path, proposal_hash: &str) -> PathBuf {
-    // A hash is hexadecimal; anything else names no file of ours.
-    let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
-    folder.join(format!("{name}.json"))
+fn text(approval: &Approval) -> String {
+    serde_json::to_string_pretty(approval).unwrap_or_default()
 }
 
-fn read(path: &Path) -> Option<Approval> {
-    let grant: Approval = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    (grant.schema_version == APPROVAL_SCHEMA).then_some(grant)
+fn read(value: Option<String>) -> Option<Approval> {
+    let approval: Approval = serde_json::from_str(&value?).ok()?;
+    (approval.schema_version == APPROVAL_SCHEMA).then_some(approval)
 }

@@ -1,22 +1,22 @@
 //! The write-ahead journal of one run as a file, with its ledger and its artifacts beside it.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::broadcast;
 
+use super::journal::{Journal, JournalError};
 use super::journal_format::{self, GENESIS, JournalLine, LineError};
+use super::port::{Appended, Blobs, Log, Place};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
-use crate::domain::canonical::{CanonicalText, canonical_json, sha256_hex};
+use crate::domain::canonical::{CanonicalText, canonical_json};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::redaction::Redactor;
-use crate::engine::journal::{Journal, JournalError};
 use crate::sys::clock::Clock;
 use crate::sys::files::{self, FileError};
 
@@ -33,75 +33,48 @@ pub struct FileJournal {
     run_id: String,
     clock: Clock,
     redactor: Arc<Redactor>,
+    log: Arc<dyn Log>,
+    blobs: Arc<dyn Blobs>,
     tail: Mutex<Tail>,
-    artifacts: Arc<Artifacts>,
     listeners: broadcast::Sender<Arc<JournalLine>>,
-}
-
-/// Files beside the journal. They are written as they come and made durable together, before the events that name them.
-#[derive(Default)]
-struct Artifacts {
-    unsynced: Mutex<Vec<PathBuf>>,
-    /// Held while files are made durable. A second caller waits for the first.
-    syncing: Mutex<()>,
-}
-
-impl Artifacts {
-    fn write(&self, target: PathBuf, bytes: &[u8]) -> Result<(), FileError> {
-        files::write_private_unsynced(&target, bytes)?;
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).push(target);
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), String> {
-        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = std::mem::take(&mut *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner));
-        files::sync(&written).map_err(|error| error.to_string())
-    }
 }
 
 /// What the next line depends on; written under the lock only.
 struct Tail {
-    events: Arc<File>,
+    /// Where the log ends.
+    place: Place,
+    /// The ledger, which can be made anew from the log, and how long it is.
     accounting: Arc<File>,
-    /// Bytes of both files that count.
-    sizes: (u64, u64),
+    accounted: u64,
     seq: u64,
     hash: String,
-    /// The facts as of the last call, and the byte of the file up to which they go. The events of a long run are not
-    /// kept in memory.
+    /// What the lines said when someone last asked, and up to which place those are: a long run's events are not held in
+    /// memory while nobody asks. Behind that place, so many bytes more: they waited when they were folded in.
     facts: Arc<RunFacts>,
-    folded: u64,
+    folded: (Place, usize),
     /// Of the event being written; its memory is used again for the next one.
     text: CanonicalText,
-    /// Lines that are written together with the next one that must be written, and their ledger lines.
+    /// Lines that go to the log with the next one that has to, and their lines of the ledger.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
-    /// What listeners hear once it is in the file.
+    /// What listeners hear once it is in the log.
     unheard: Vec<Arc<JournalLine>>,
-    /// Half a line could not be taken back: the chain cannot go on.
+    /// Half a line could not be taken back, or another process has written: the chain cannot go on.
     broken: bool,
 }
 
 impl Tail {
-    fn fold(&mut self) -> Result<(), String> {
-        let in_file = self.sizes.0.saturating_sub(self.folded);
-        let mut lines = vec![0; usize::try_from(in_file).map_err(|error| error.to_string())?];
-        // The file is only ever appended to, wherever it was read last.
-        let mut events = &*self.events;
-        let read = events.seek(SeekFrom::Start(self.folded)).and_then(|_| events.read_exact(&mut lines));
-        read.map_err(|error| error.to_string())?;
-        // Some that waited may have been folded in already.
-        let waited = usize::try_from(self.folded.saturating_sub(self.sizes.0)).unwrap_or(usize::MAX);
-        lines.extend_from_slice(self.waiting.get(waited..).unwrap_or_default());
+    fn fold(&mut self, log: &dyn Log) -> Result<(), String> {
+        let (mut lines, end) = log.read(self.folded.0).map_err(|error| error.to_string())?;
+        lines.extend_from_slice(&self.waiting);
         let facts = Arc::make_mut(&mut self.facts);
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        for line in lines.get(self.folded.1..).unwrap_or_default().split_inclusive(|byte| *byte == b'\n') {
             let read: JournalLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
             if let Some(event) = read.event() {
                 facts.take(read.ts, event);
             }
-            self.folded += line.len() as u64;
         }
+        self.folded = (end, self.waiting.len());
         Ok(())
     }
 }
@@ -113,33 +86,28 @@ impl FileJournal {
     /// Opens the journal of a run directory and makes both if they are missing. A torn last line is cut off, because
     /// its effect never became visible. A broken chain is an error.
     pub fn open(dir: RunDir, clock: Clock, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
-        let failed = |path: PathBuf| move |error: std::io::Error| journal_error(&path, &error.to_string());
-        files::create_private_dir(&dir.path).map_err(refused)?;
-        let (lines, sound_bytes) = if dir.events().exists() {
-            let text = std::fs::read(dir.events()).map_err(failed(dir.events()))?;
-            let read = read_lines(&text).map_err(|error| journal_error(&dir.events(), &error.to_string()))?;
-            (read.lines, Some(read.sound_bytes))
-        } else {
-            (Vec::new(), None)
+        let log = dir.store().log(&dir)?;
+        let (text, end) = log.read(0)?;
+        let lines =
+            read_lines(&text).map_err(|error| journal_error(&dir.events(), &error.to_string()))?.lines;
+        // Nothing is added; what was torn is cut.
+        let place = match log.append(end, &[]) {
+            Appended::At(place) => place,
+            Appended::Overtaken => return Err(overtaken(&dir)),
+            Appended::Unknown(error) => return Err(error.into()),
         };
-        let events = files::open_append(&dir.events()).map_err(refused)?;
-        if let Some(sound_bytes) = sound_bytes {
-            events.set_len(sound_bytes).map_err(failed(dir.events()))?;
-        }
         let accounting = files::open_append(&dir.accounting()).map_err(refused)?;
+        let accounted = accounting.metadata().map(|file| file.len());
+        let accounted = accounted.map_err(|error| journal_error(&dir.accounting(), &error.to_string()))?;
         let (seq, hash) = lines.last().map_or((0, GENESIS.to_owned()), |line| (line.seq, line.hash.clone()));
-        let facts = Arc::new(facts_of(&lines));
-        let size = |file: &File| file.metadata().map(|file| file.len());
-        let sizes = size(&events).and_then(|first| Ok((first, size(&accounting)?)));
-        let sizes = sizes.map_err(failed(dir.path.clone()))?;
         let tail = Mutex::new(Tail {
-            events: Arc::new(events),
+            place,
             accounting: Arc::new(accounting),
-            sizes,
+            accounted,
             seq,
             hash,
-            facts,
-            folded: sizes.0,
+            facts: Arc::new(facts_of(&lines)),
+            folded: (place, 0),
             text: CanonicalText::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
@@ -147,8 +115,8 @@ impl FileJournal {
             broken: false,
         });
         let (listeners, _) = broadcast::channel(LISTENER_BACKLOG);
-        let run_id = dir.run_id.to_string();
-        Ok(Self { dir, run_id, clock, redactor, tail, artifacts: Arc::default(), listeners })
+        let (run_id, blobs) = (dir.run_id.to_string(), dir.store().blobs(&dir));
+        Ok(Self { dir, run_id, clock, redactor, log, blobs, tail, listeners })
     }
 
     /// The run directory.
@@ -171,7 +139,7 @@ impl FileJournal {
     /// they cannot be read, nothing more is appended, because half the facts would lead to a wrong end.
     pub fn facts(&self) -> Arc<RunFacts> {
         let mut tail = self.tail();
-        if let Err(message) = tail.fold() {
+        if let Err(message) = tail.fold(&*self.log) {
             tracing::error!("what {} says cannot be read back: {message}", self.dir.events().display());
             tail.broken = true;
         }
@@ -245,31 +213,43 @@ impl FileJournal {
         }
     }
 
-    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end.
-    /// Either both files have all of it, or none.
+    /// Everything that waits goes to the log and to the ledger, or nothing.
     fn write_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
         self.check_whole(tail)?;
         if tail.waiting.is_empty() {
             return Ok(());
         }
-        let failed = |path: PathBuf, error: &std::io::Error| journal_error(&path, &error.to_string());
-        let written = (&*tail.events)
-            .write_all(&tail.waiting)
-            .map_err(|error| failed(self.dir.events(), &error))
-            .and_then(|()| {
-                (&*tail.accounting)
-                    .write_all(&tail.waiting_entries)
-                    .map_err(|error| failed(self.dir.accounting(), &error))
-            });
+        let accounting = Arc::clone(&tail.accounting);
+        let written = (&*accounting)
+            .write_all(&tail.waiting_entries)
+            .map_err(|error| journal_error(&self.dir.accounting(), &error.to_string()))
+            .and_then(|()| self.add_waiting(tail));
         if written.is_err() {
-            let taken_back = tail.events.set_len(tail.sizes.0);
-            tail.broken = taken_back.and_then(|()| tail.accounting.set_len(tail.sizes.1)).is_err();
+            tail.broken |= accounting.set_len(tail.accounted).is_err();
             return written;
         }
-        tail.sizes.0 += tail.waiting.len() as u64;
-        tail.sizes.1 += tail.waiting_entries.len() as u64;
+        tail.accounted += tail.waiting_entries.len() as u64;
         tail.waiting.clear();
         tail.waiting_entries.clear();
+        Ok(())
+    }
+
+    fn add_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
+        tail.place = match self.log.append(tail.place, &tail.waiting) {
+            Appended::At(place) => place,
+            Appended::Overtaken => {
+                tail.broken = true;
+                return Err(overtaken(&self.dir));
+            }
+            Appended::Unknown(error) => match self.log.read(tail.place) {
+                Ok((lines, end)) if lines == tail.waiting => end,
+                Ok((lines, _)) if lines.is_empty() => return Err(error.into()),
+                Ok(_) | Err(_) => {
+                    tail.broken = true;
+                    return Err(error.into());
+                }
+            },
+        };
         Ok(())
     }
 }
@@ -307,21 +287,20 @@ impl Journal for FileJournal {
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>> {
-        let (written, events, accounting) = {
+        let (written, accounting) = {
             let mut tail = self.tail();
-            let written = self.write_waiting(&mut tail);
-            (written, Arc::clone(&tail.events), Arc::clone(&tail.accounting))
+            (self.write_waiting(&mut tail), Arc::clone(&tail.accounting))
         };
-        let artifacts = Arc::clone(&self.artifacts);
+        let (log, blobs) = (Arc::clone(&self.log), Arc::clone(&self.blobs));
         async move {
             written?;
-            // What an event points to is on disk before the event is.
             let ledger = tokio::task::spawn_blocking(move || {
                 accounting.sync_data().map_err(|error| error.to_string())
             });
+            // What an event points to is on disk before the event is.
             let events = tokio::task::spawn_blocking(move || {
-                artifacts.sync()?;
-                events.sync_data().map_err(|error| error.to_string())
+                blobs.sync().map_err(|error| error.to_string())?;
+                log.sync().map_err(|error| JournalError::from(error).message)
             });
             // The disk takes both at once.
             for synced in [events.await, ledger.await] {
@@ -334,37 +313,33 @@ impl Journal for FileJournal {
     }
 
     fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>> {
-        let target = self.dir.path.join(path);
-        let shown = target.clone();
-        let artifact =
-            Artifact { path: path.to_owned(), sha256: sha256_hex(&bytes), bytes: bytes.len() as u64 };
-        let artifacts = Arc::clone(&self.artifacts);
         async move {
             if bytes.len() <= SMALL_WRITE {
-                artifacts.write(target, &bytes).map_err(refused)?;
-                return Ok(artifact);
+                return Ok(self.blobs.put(path, &bytes)?);
             }
-            match tokio::task::spawn_blocking(move || artifacts.write(target, &bytes)).await {
-                Ok(written) => written.map_err(refused).map(|()| artifact),
-                Err(panic) => Err(journal_error(&shown, &panic.to_string())),
+            let (blobs, own) = (Arc::clone(&self.blobs), path.to_owned());
+            match tokio::task::spawn_blocking(move || blobs.put(&own, &bytes)).await {
+                Ok(kept) => Ok(kept?),
+                Err(panic) => Err(journal_error(&self.dir.path.join(path), &panic.to_string())),
             }
         }
         .boxed()
     }
 
-    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
-        let target = self.dir.path.join(path);
+    fn kept<'a>(&'a self, artifact: &'a Artifact) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
         async move {
-            let shown = target.clone();
-            let read = tokio::task::spawn_blocking(move || std::fs::read(&target)).await;
-            match read {
-                Ok(Ok(bytes)) => Ok(bytes),
-                Ok(Err(error)) => Err(journal_error(&shown, &error.to_string())),
-                Err(panic) => Err(journal_error(&shown, &panic.to_string())),
+            let (blobs, own) = (Arc::clone(&self.blobs), artifact.clone());
+            match tokio::task::spawn_blocking(move || blobs.get(&own)).await {
+                Ok(bytes) => Ok(bytes?),
+                Err(panic) => Err(journal_error(&self.dir.path.join(&artifact.path), &panic.to_string())),
             }
         }
         .boxed()
     }
+}
+
+fn overtaken(dir: &RunDir) -> JournalError {
+    journal_error(&dir.events(), "another process has written to it")
 }
 
 /// A journal as read back.

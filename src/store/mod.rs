@@ -1,8 +1,16 @@
-//! The state directory: run directories and the hash-chained journal.
+//! agentd's state: one port, the files behind it, and what stands on the port, such as the hash-chained journal.
 
+// The port, and its implementation.
+pub mod port;
+mod files;
+pub mod run_dir;
+// What stands on it.
+pub mod journal;
 pub mod journal_file;
 pub mod journal_format;
-pub mod run_dir;
+pub mod approvals;
+// Seals.
 pub mod seal_index;
 pub mod seal_key;
-pub mod approvals;
+
+pub use port::Store;

@@ -1,20 +1,21 @@
 //! Where runs live: `<state>/repos/<owner>/<name>/runs/<run_id>/`, and how one is found.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use uuid::Uuid;
-
+use super::port::Store;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
-/// The state directory, mode 0700.
+/// The state directory, mode 0700, and the store of what is in it.
 #[derive(Debug, Clone)]
 pub struct StateDir {
-    root: PathBuf,
+    pub(super) root: PathBuf,
+    pub(super) store: Arc<dyn Store>,
 }
 
 /// One run's directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RunDir {
     /// Whose run.
     pub repo: RepoName,
@@ -22,6 +23,7 @@ pub struct RunDir {
     pub run_id: RunId,
     /// Absolute path.
     pub path: PathBuf,
+    state: StateDir,
 }
 
 impl RunDir {
@@ -60,27 +62,19 @@ impl RunDir {
         self.path.join("cage")
     }
 
-    /// The file with a stop request for this run. It is outside of the run's directory, whose files are sealed.
-    pub fn stop_file(&self) -> PathBuf {
-        self.of_repository(&format!("stops/{}", self.run_id))
-    }
-
     /// The lock for ending dead runs of this repository, one at a time.
     pub fn ending_lock(&self) -> PathBuf {
-        self.of_repository("ending.lock")
+        self.state.repo(&self.repo).join("ending.lock")
     }
 
     /// The state directory it is in.
-    pub fn state(&self) -> StateDir {
-        StateDir::new(self.path.ancestors().nth(5).unwrap_or(&self.path).to_owned())
+    pub fn state(&self) -> &StateDir {
+        &self.state
     }
 
-    fn has_begun(&self) -> bool {
-        std::fs::metadata(self.events()).is_ok_and(|events| events.len() > 0) || self.result().exists()
-    }
-
-    fn of_repository(&self, relative: &str) -> PathBuf {
-        self.path.ancestors().nth(2).unwrap_or(&self.path).join(relative)
+    /// The store of its log and its blobs.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.state.store
     }
 }
 
@@ -109,14 +103,14 @@ pub enum FindError {
 }
 
 impl StateDir {
-    /// Takes an absolute path; makes nothing yet.
-    pub fn new(root: PathBuf) -> Self {
-        Self { root }
-    }
-
     /// The path.
     pub fn path(&self) -> &Path {
         &self.root
+    }
+
+    /// The store of what is in it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// Folder of one repository's state.
@@ -126,52 +120,19 @@ impl StateDir {
 
     /// The directory of a run, whether it exists or not.
     pub fn run(&self, repo: &RepoName, run_id: RunId) -> RunDir {
-        let path = self.repo(repo).join("runs").join(run_id.to_string());
-        RunDir { repo: repo.clone(), run_id, path }
+        self.run_in(&self.repo(repo).join("runs"), repo, run_id)
+    }
+
+    /// The same, among the runs in `folder`.
+    pub fn run_in(&self, folder: &Path, repo: &RepoName, run_id: RunId) -> RunDir {
+        RunDir { repo: repo.clone(), run_id, path: folder.join(run_id.to_string()), state: self.clone() }
     }
 
     /// All runs, newest first (run ids sort by time), of one repository or of all. A run is there once its journal has an
     /// entry: a start that was cut off before left nothing to look at.
     pub fn runs(&self, only: Option<&RepoName>) -> Result<Vec<RunDir>, FindError> {
-        let mut found = Vec::new();
-        for repo in self.repositories()? {
-            if only.is_some_and(|only| *only != repo) {
-                continue;
-            }
-            for name in entries(&self.repo(&repo).join("runs"))? {
-                if let Ok(id) = Uuid::parse_str(&name) {
-                    found.extend(Some(self.run(&repo, RunId(id))).filter(RunDir::has_begun));
-                }
-            }
-        }
-        found.sort_by_key(|run| std::cmp::Reverse(run.run_id));
-        Ok(found)
+        let mut found = self.store.runs(only)?;
+        found.sort_by_key(|(_, run_id)| std::cmp::Reverse(*run_id));
+        Ok(found.into_iter().map(|(repo, run_id)| self.run(&repo, run_id)).collect())
     }
-
-    fn repositories(&self) -> Result<Vec<RepoName>, FindError> {
-        let root = self.root.join("repos");
-        let mut names = Vec::new();
-        for owner in entries(&root)? {
-            for name in entries(&root.join(&owner))? {
-                names.extend(RepoName::parse(&format!("{owner}/{name}")));
-            }
-        }
-        Ok(names)
-    }
-}
-
-/// Names in a folder; a folder that is not there is empty.
-fn entries(path: &Path) -> Result<Vec<String>, FindError> {
-    let unreadable = |source| FindError::Unreadable { path: path.to_owned(), source };
-    let read = match std::fs::read_dir(path) {
-        Ok(read) => read,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut names = Vec::new();
-    for entry in read {
-        names.extend(entry.map_err(unreadable)?.file_name().into_string());
-    }
-    names.sort();
-    Ok(names)
 }

@@ -20,6 +20,11 @@ impl FileError {
         Self { action, path: path.to_owned(), source }
     }
 
+    /// What was tried.
+    pub fn action(&self) -> &'static str {
+        self.action
+    }
+
     /// The file or directory.
     pub fn path(&self) -> &Path {
         &self.path

@@ -140,16 +140,11 @@ impl Drop for Lock {
     }
 }
 
-/// Reads a lease file without taking the lease, for `status` and for messages. `None` if there is no file or it cannot
-/// be read.
-pub fn peek(path: &Path) -> Option<LeaseRecord> {
-    read_record(&mut File::open(path).ok()?).ok().flatten()
-}
-
-/// Who has the lease in the file `path`. Nothing is taken or changed. `None` = nobody that is known.
-pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
-    let named = peek(path)?.holder?;
-    let held = match named.liveness(host, now) {
+/// What a lease file says. Nothing is taken or changed. It names a holder only if that one has the lease, as far as can
+/// be told from here. `None` if there is no file or it cannot be read.
+pub fn look(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<LeaseRecord> {
+    let content = peek(path)?;
+    let has_it = |named: &Holder| match named.liveness(host, now) {
         Liveness::Dead => false,
         Liveness::Elsewhere if named.boot_id != host.boot_id || host.boot_id.is_empty() => true,
         // On this machine the kernel decides. The file may name a holder that could not write its release.
@@ -158,7 +153,11 @@ pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
             matches!(shared, Ok(Err(TryLockError::WouldBlock)))
         }
     };
-    held.then_some(named)
+    Some(LeaseRecord { holder: content.holder.filter(has_it), ..content })
+}
+
+fn peek(path: &Path) -> Option<LeaseRecord> {
+    read_record(&mut File::open(path).ok()?).ok().flatten()
 }
 
 /// A lock without a record. It is held for moments, and others wait for it (one administrative git step for each

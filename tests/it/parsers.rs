@@ -30,7 +30,7 @@ use agentd::git::submodules::commit_in;
 use agentd::git::{Checkout, GitProgram, Population, Worktree, WorktreePlan, output};
 use agentd::prompt::{address::PromptAddress, frontmatter, template::Template};
 use agentd::sys::paths::AbsPath;
-use agentd::{definition, git, github, http, lifecycle, llm, mcp};
+use agentd::{definition, git, github, http, issue, llm, mcp};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use git2::{ObjectType, Oid, Repository};
 use proptest::prelude::*;
@@ -797,7 +797,7 @@ fn of_outsiders() -> Vec<Parser> {
             &["# Title\n\nBody\n", "Title\n=====\n\n```\n# no\n```\n"],
             in_folder("7.md", |folder| {
                 let repo = RepoName::parse("o/n").unwrap_or_else(|error| panic!("{error}"));
-                size(&lifecycle::issue_file::read(&folder.join("7.md"), &repo).is_ok())
+                size(&issue::file::read(&folder.join("7.md"), &repo).is_ok())
             }),
         ),
         parser(

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 
 use super::Finding;
-use crate::lifecycle::toolbox;
 use crate::mcp::{McpError, McpServers, ServerConfig};
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
+use crate::repository::tool_servers;
 
 const WHAT: &str = "mcp";
 
 /// Asks each server by itself: what is wrong with one hides nothing of the others.
 pub async fn look(site: &RepositoryContext) -> Vec<Finding> {
-    match toolbox::servers(&site.config) {
+    match tool_servers::servers(&site.config) {
         Ok(servers) => {
             let asked = servers.into_iter().map(|(name, config)| ask(site, name, config));
             join_all(asked).await.into_iter().flatten().collect()

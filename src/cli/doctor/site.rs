@@ -22,12 +22,13 @@ use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
+use crate::issue::cut_off_runs::{Left, clear_left};
 use crate::lifecycle::plan::step_executors_here;
-use crate::lifecycle::recovery::{Left, clear_left};
 use crate::llm::Providers;
 use crate::llm::availability::Availability;
 use crate::repository::context::RepositoryContext;
 use crate::repository::open::{Opening, open};
+use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
 use crate::sys::sandbox;
 
@@ -48,7 +49,7 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
         config: Arc::clone(&config),
         base: &base,
         repo: context.global.repo.as_ref(),
-        state: &state,
+        state: &StateDir::new(state.as_path().to_owned()),
         needs_github: false,
         github: None,
         env: &context.env,

@@ -15,8 +15,9 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
-use crate::lifecycle::approval::{self, NewApproval, NotApproved};
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::issue::approval::{self, NewApproval, NotApproved};
+use crate::issue::reference::IssueSource;
+use crate::lifecycle::request::RunRequest;
 use crate::lifecycle::stop_request::{self, Wish};
 use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
@@ -109,9 +110,9 @@ fn ran_out(facts: &RunFacts, key: &str) -> bool {
 fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> RunRequest {
     let issue = facts.lease.as_ref().map(|lease| lease.issue.clone());
     let issue = match (&output.objective.issue, issue) {
-        (Some(tracked), _) => IssueRef::Number(tracked.number),
-        (None, Some(issue)) => IssueRef::Recorded(Box::new(issue)),
-        (None, None) => IssueRef::Number(0),
+        (Some(tracked), _) => IssueSource::Number(tracked.number),
+        (None, Some(issue)) => IssueSource::Recorded(Box::new(issue)),
+        (None, None) => IssueSource::Number(0),
     };
     let host = Host::current();
     let operator: Principal = run_command::operator(&host);
@@ -195,7 +196,7 @@ pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) ->
 /// Why nothing was decided, with what can be.
 pub fn not_decided(refused: NotApproved) -> CommandError {
     let error = match &refused {
-        NotApproved::File(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
+        NotApproved::Store(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
         _ => CommandError::invalid(refused.to_string()),
     };
     refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))

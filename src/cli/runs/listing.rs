@@ -13,7 +13,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
-use crate::lifecycle::approval;
+use crate::issue::approval;
 use crate::record::finish::Standing;
 use crate::record::{rendering, summary_text};
 use crate::store::journal_file;

@@ -20,7 +20,6 @@ use crate::record::finish::{self, Standing};
 use crate::record::run_facts;
 use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
-use crate::sys::host::Host;
 
 /// Does what was asked; gives the exit code.
 pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError> {
@@ -71,7 +70,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
 }
 
 pub(super) fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
-    Ok(StateDir::new(context.state_dir()?.as_path().to_owned()))
+    context.state()
 }
 
 pub(super) fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
@@ -126,10 +125,10 @@ fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandErro
     }
 }
 
-/// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
+/// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
 pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
-    finish::ensure_ended(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
-        // What fails is the reading, or the writing of what a killed process could not write itself.
+    finish::ensure_ended(dir, &Clock::system(), None).map_err(|error| {
+        // Reading failed, or writing what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
             .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
     })

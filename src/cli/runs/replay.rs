@@ -15,7 +15,8 @@ use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
-use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::issue::reference::IssueSource;
+use crate::lifecycle::request::RunRequest;
 use crate::replay::recorded_run::{RecordedRun, ReplayMode};
 use crate::repository::open::{Opening, open};
 use crate::store::run_dir::{RunDir, StateDir};
@@ -63,10 +64,10 @@ pub(super) fn replay(
     let place = |name: &str| {
         AbsPath::new(scratch.path().join(name)).map_err(|error| CommandError::failed(error.to_string()))
     };
-    let (root, state) = (place("repository")?, place("state")?);
+    let (root, state) = (place("repository")?, StateDir::new(scratch.path().join("state")));
     files::create_private_dir(root.as_path()).map_err(|error| CommandError::failed(error.to_string()))?;
     let request = RunRequest {
-        issue: IssueRef::Recorded(Box::new(lease.issue.clone())),
+        issue: IssueSource::Recorded(Box::new(lease.issue.clone())),
         source: lease.source,
         principal: lease.principal.clone(),
         permission: Some(permission),
@@ -117,8 +118,7 @@ pub(super) fn replay(
             None => Ok(walked.output),
         }
     })??;
-    let replayed =
-        StateDir::new(state.as_path().to_owned()).run(&dir.repo, crate::domain::run::RunId(ended.run_id));
+    let replayed = state.run(&dir.repo, crate::domain::run::RunId(ended.run_id));
     let replayed = (read::<RunRecord>(&replayed.record())?, ended);
     tell(context, &recorded, &replayed, &recording)
 }

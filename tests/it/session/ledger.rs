@@ -4,11 +4,10 @@ use agentd::domain::canonical::sha256_hex;
 use agentd::domain::event::Event;
 use agentd::domain::message::Message;
 use agentd::domain::money::Money;
-use agentd::engine::day_cap::DayCap;
 use agentd::engine::model::ModelReply;
 use serde_json::{Value, json};
 
-use super::world::{Does, Line, SECRET, TestTool, World, call, calls, reply, report, server_error};
+use super::world::{Does, Line, SECRET, TestTool, World, call, calls, day_cap, reply, report, server_error};
 
 fn ledger(ran: &super::world::Ran) -> Vec<Value> {
     ran.llm_lines()
@@ -145,7 +144,7 @@ async fn c_08_a_spent_budget_wins_over_a_forced_final_turn() {
 #[tokio::test]
 async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
     let folder = tempfile::tempdir().unwrap();
-    let cap = std::sync::Arc::new(DayCap::new(folder.path().to_owned(), Money::from_micros(100_000)));
+    let cap = std::sync::Arc::new(day_cap(folder.path(), Money::from_micros(100_000)));
     let now = chrono::DateTime::from_timestamp_millis(1_700_000_000_000).unwrap();
     let world = |script| World::new(script).with(|world| world.day_cap = Some(std::sync::Arc::clone(&cap)));
     let ran = world(vec![server_error(), call("echo", json!({})), report("ok")])

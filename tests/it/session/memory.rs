@@ -18,7 +18,7 @@ use agentd::engine::session::{SessionRequest, SessionWorld, run_session};
 use agentd::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
 use agentd::mcp::{McpServers, ServerConfig, ServerTransport};
 use agentd::store::journal_file::FileJournal;
-use agentd::store::run_dir::RunDir;
+use agentd::store::run_dir::StateDir;
 use agentd::sys::clock::Clock;
 use agentd::sys::paths::AbsPath;
 use futures::future::BoxFuture;
@@ -136,11 +136,12 @@ async fn session(folder: &Path, tool: &Arc<dyn Tool>, bytes: u64) -> (u64, u64) 
     let session = world.session_world();
     let run_id = RunId(Uuid::now_v7());
     let repo = RepoName::parse("o/n").unwrap();
-    let dir = RunDir { repo, path: folder.join(run_id.to_string()), run_id };
+    let dir = StateDir::new(folder.to_owned()).run(&repo, run_id);
     let journal = FileJournal::open(dir, Clock::system(), Arc::clone(&session.redactor)).unwrap();
     let session = SessionWorld { journal: Arc::new(journal), ..session };
     let watched = Arc::new(Watched { tool: Arc::clone(tool), returned: Mutex::default() });
-    let request = SessionRequest { tools: vec![Arc::clone(&watched) as Arc<dyn Tool>], ..world.request() };
+    let request =
+        SessionRequest { tools: vec![Arc::clone(&watched) as Arc<dyn Tool>].into(), ..world.request() };
     let outcome = run_session(request, &session).await;
     let (returned, by_client) = watched.returned.lock().unwrap().unwrap();
     let by_session = grown(returned);

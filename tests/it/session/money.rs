@@ -8,14 +8,13 @@ use agentd::domain::message::TokenUsage;
 use agentd::domain::model_target::Price;
 use agentd::domain::money::Money;
 use agentd::domain::run::ForcedFinal;
-use agentd::engine::day_cap::DayCap;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::ran::Ran;
-use super::world::{Line, World, reply};
+use super::world::{Line, World, day_cap, reply};
 
 /// One request: input and output tokens, and whether the provider fails instead.
 type Asked = (u64, u64, bool);
@@ -60,7 +59,7 @@ async fn spend(cap: u64, runs: Vec<Vec<Asked>>) {
         .iter()
         .map(|requests| {
             // A handle of its own, as another process has; only the directory is common.
-            let day = Arc::new(DayCap::new(folder.path().to_owned(), limit));
+            let day = Arc::new(day_cap(folder.path(), limit));
             let world = World::new(script(requests))
                 .with(|world| {
                     world.day_cap = Some(day);
@@ -70,7 +69,7 @@ async fn spend(cap: u64, runs: Vec<Vec<Asked>>) {
             tokio::spawn(world.run())
         })
         .collect();
-    let watched = DayCap::new(folder.path().to_owned(), limit);
+    let watched = day_cap(folder.path(), limit);
     let mut all = Money::ZERO;
     for run in running {
         let ran = run.await.unwrap();

@@ -49,10 +49,10 @@ impl Journal for VecJournal {
         Box::pin(async move { Ok(artifact) })
     }
 
-    fn kept<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
-        let found = self.files.lock().unwrap().get(path).cloned();
+    fn kept<'a>(&'a self, artifact: &'a Artifact) -> BoxFuture<'a, Result<Vec<u8>, JournalError>> {
+        let found = self.files.lock().unwrap().get(&artifact.path).cloned();
         Box::pin(async move {
-            found.ok_or_else(|| JournalError { path: path.to_owned(), message: "not found".into() })
+            found.ok_or_else(|| JournalError { path: artifact.path.clone(), message: "not found".into() })
         })
     }
 }

@@ -254,7 +254,7 @@ impl World {
             aside: self.aside.clone(),
             report: self.report.clone(),
             settings: self.settings.clone(),
-            tools: self.offered(),
+            tools: self.offered().into(),
             prompt: PromptIdentity {
                 prompt_hash: "p".to_owned(),
                 template_hash: "t".to_owned(),
@@ -284,4 +284,10 @@ impl World {
         ran.check_invariants(&self.settings, self.provider.is_none());
         ran
     }
+}
+
+/// A cap on a day's money, kept in a state directory.
+pub fn day_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> DayCap {
+    let state = agentd::store::run_dir::StateDir::new(state.to_owned());
+    DayCap::new(Arc::clone(state.store()), cap)
 }

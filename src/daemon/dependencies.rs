@@ -1,0 +1,94 @@
+//! The dependencies of a daemon: the repositories, the limits, and what the command line provides.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::run_progress::Progress;
+use super::snapshot::Limits;
+use super::supervise::{Abandon, Approve, Approved, CleanUp, Start, UnfinishedRun};
+use crate::config::settings::{Repository, Sweep};
+use crate::domain::issue_state::LabelsTable;
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
+use crate::github::Client;
+use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::shutdown::Shutdown;
+
+/// Reads the configuration again and makes new dependencies from it, or says what is wrong with it. The command line
+/// provides it.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Dependencies, String>> + Send + Sync>;
+
+/// A repository to be watched.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its name.
+    pub name: RepoName,
+    /// Whether issues wait for open blockers and sub-issues.
+    pub depends: bool,
+    /// Sweeps.
+    pub sweep: Sweep,
+    /// Where its worktrees are made, and the bytes that one takes; `None` = starts do not look at the disk.
+    pub place: Option<(PathBuf, u64)>,
+}
+
+impl Watched {
+    /// What the configuration says of a repository whose name is known.
+    pub fn of(name: RepoName, entry: &Repository) -> Self {
+        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None }
+    }
+}
+
+/// What a daemon is made of.
+#[derive(Clone)]
+pub struct Dependencies {
+    /// GitHub.
+    pub client: Client,
+    /// What to watch.
+    pub repositories: Vec<Watched>,
+    /// Repositories that could not be opened yet, with the problem as public text.
+    pub unopened: Vec<(RepoName, String)>,
+    /// How everything is opened again for that; `None` = it is not tried again.
+    pub open_again: Option<Reload>,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+    /// Who may trigger.
+    pub min_permission: ActorPermission,
+    /// Slots.
+    pub limits: Limits,
+    /// Time from one poll to the next.
+    pub poll_interval: Duration,
+    /// The state directory.
+    pub state: StateDir,
+    /// Time.
+    pub clock: Clock,
+    /// This process.
+    pub host: Host,
+    /// How it is told to stop.
+    pub shutdown: Shutdown,
+    /// Where runs say how far they are.
+    pub progress: Progress,
+    /// Address of the HTTP front, for the status.
+    pub listen: Option<String>,
+    /// How the configuration is read again, and what reports a change; `None` = it is not read again.
+    pub reload: Option<(Reload, Arc<Notify>)>,
+    /// How a run is made.
+    pub start: Start,
+    /// How a killed run is finalised that is not to be gone on with.
+    pub abandon: Abandon,
+    /// How a proposal is approved that a comment names.
+    pub approve: Approve,
+    /// Whether a person approved what an issue waits for.
+    pub approved: Approved,
+    /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
+    pub clean_up: Option<CleanUp>,
+    /// Follow-up runs of one pull request; 0 = none.
+    pub max_follow_ups: u32,
+    /// What the processes before this one left unfinished.
+    pub unfinished: Vec<UnfinishedRun>,
+}

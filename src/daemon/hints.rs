@@ -1,0 +1,52 @@
+//! Hints for the daemon. People make it look everywhere at once; webhooks make it look at one repository, at most as
+//! often as is useful.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The hints for the daemon.
+#[derive(Debug, Default)]
+pub struct Hints {
+    notify: Notify,
+    hinted: Mutex<Hinted>,
+}
+
+/// What was asked for since the last look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hinted {
+    /// Somebody wants everything looked at now.
+    pub now: bool,
+    /// A delivery says that something happened in one of the repositories.
+    pub somewhere: bool,
+    /// Deliveries say that something happened in these, in small letters.
+    pub repositories: BTreeSet<String>,
+}
+
+impl Hints {
+    /// Look at everything, now.
+    pub fn look_now(&self) {
+        self.hinted().now = true;
+        self.notify.notify_one();
+    }
+
+    /// Something happened in a repository, `owner/name`; `None` = in one of them.
+    pub fn look_at(&self, repository: Option<&str>) {
+        match repository {
+            Some(name) => drop(self.hinted().repositories.insert(name.to_ascii_lowercase())),
+            None => self.hinted().somewhere = true,
+        }
+        self.notify.notify_one();
+    }
+
+    /// Waits for a hint, and takes all that came.
+    pub(super) async fn next(&self) -> Hinted {
+        self.notify.notified().await;
+        std::mem::take(&mut *self.hinted())
+    }
+
+    fn hinted(&self) -> MutexGuard<'_, Hinted> {
+        self.hinted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

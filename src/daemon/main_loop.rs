@@ -1,0 +1,590 @@
+//! The daemon itself: tick, dispatch, handle what ended, until it is stopped. It decides when runs start; the run
+//! pipeline does the work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::StreamExt as _;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::dependencies::Dependencies;
+use super::hints::{Hinted, Hints};
+use super::loading::{DaemonFiles, StateError};
+use super::outcome::RunSummary;
+use super::poll::{Frame, Watch, quiet};
+use super::run_progress::Progress;
+use super::schedule::{Action, schedule};
+use super::snapshot::{IssueRef, Running, Selection, Snapshot};
+use super::start_rules::Reason;
+use super::state_format::{AskedBy, BackOff, DaemonState, Followed};
+use super::status_format::Status;
+use super::supervise::{RunHandle, StartRequest, Supervisor, UnfinishedRun};
+use super::troubles::Troubles;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::issue_state::IssueState;
+use crate::domain::name::RepoName;
+use crate::domain::stop::StopDetail;
+use crate::github::{Client, ErrorKind, Fetched};
+use crate::store::port::{Held, NotTaken, StoreError};
+use crate::sys::memory;
+
+/// Repositories polled at the same time.
+pub(super) const POLLED_AT_ONCE: usize = 8;
+/// However often it is woken, there is this much between two ticks.
+const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// Merged worktrees are looked for this often.
+const CLEAN_UP_EACH: Duration = Duration::from_secs(3600);
+/// How long runs get to end after an abort.
+const LAST_GRACE: Duration = Duration::from_secs(10);
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Another one uses the state directory.
+    #[error(
+        "another agentd daemon uses this state directory ({0}); stop it, or give this one its own --state-dir"
+    )]
+    Busy(String),
+    /// The lease cannot be taken.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// What a daemon did, for `--once` and `agentd sweep`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DaemonReport {
+    /// Runs that ended, refused starts too.
+    pub ended: Vec<(IssueRef, RunSummary)>,
+    /// What was not started, and why (I49).
+    pub waiting: Vec<(IssueRef, Reason)>,
+    /// Repositories whose last poll failed; public text.
+    pub failed_polls: Vec<(RepoName, String)>,
+}
+
+/// A daemon.
+pub struct Daemon {
+    pub(super) deps: Dependencies,
+    pub(super) watches: Vec<Watch>,
+    pub(super) supervisor: Supervisor,
+    pub(super) files: DaemonFiles,
+    pub(super) started_at: DateTime<Utc>,
+    pub(super) waiting: Vec<(IssueRef, Reason)>,
+    /// Running issues that were closed or lost their label.
+    gone: BTreeMap<IssueRef, StopDetail>,
+    pub(super) ended: Vec<(IssueRef, RunSummary)>,
+    /// What earlier processes left and was not looked at yet.
+    pub(super) unfinished: Vec<UnfinishedRun>,
+    /// What is wrong with the configuration on disk.
+    pub(super) reload_error: Option<String>,
+    /// What fails at present, so that it is said once.
+    pub(super) troubles: Troubles,
+    /// How long until what could not be opened is tried again.
+    pub(super) opening: Option<BackOff>,
+    published: watch::Sender<Option<Arc<Status>>>,
+    pub(super) saved: DaemonState,
+    pub(super) hints: Arc<Hints>,
+    /// Hinted when a pull request was merged or closed: its worktree may go.
+    pub(super) over: Arc<Notify>,
+    /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
+    lease: Option<Box<dyn Held>>,
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn told(changed: Option<Arc<Notify>>) {
+    match changed {
+        Some(changed) => changed.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("watches", &self.watches.len()).finish_non_exhaustive()
+    }
+}
+
+impl Daemon {
+    /// Takes the state directory for itself and reads what an earlier daemon left.
+    pub fn open(deps: Dependencies) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&deps.state);
+        let lease = files.take().map_err(|error| match error {
+            NotTaken::Busy(holder) => DaemonError::Busy(
+                holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
+            ),
+            NotTaken::Store(error) => error.into(),
+        })?;
+        Self::with(deps, files, Some(lease))
+    }
+
+    /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
+    pub(super) fn beside(deps: Dependencies) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&deps.state);
+        Self::with(deps, files, None)
+    }
+
+    fn with(
+        deps: Dependencies,
+        files: DaemonFiles,
+        lease: Option<Box<dyn Held>>,
+    ) -> Result<Self, DaemonError> {
+        let saved = files.load()?;
+        let watches = deps.repositories.iter().map(|watched| {
+            let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
+            Watch::new(watched.clone(), state)
+        });
+        Ok(Self {
+            watches: watches.collect(),
+            supervisor: Supervisor::new(),
+            files,
+            started_at: deps.clock.now(),
+            waiting: Vec::new(),
+            gone: BTreeMap::new(),
+            ended: Vec::new(),
+            unfinished: deps.unfinished.clone(),
+            reload_error: None,
+            troubles: Troubles::default(),
+            opening: None,
+            published: watch::channel(None).0,
+            saved,
+            hints: Arc::default(),
+            over: Arc::default(),
+            lease,
+            deps,
+        })
+    }
+
+    /// Makes the daemon look again: for webhooks and people.
+    pub fn hints(&self) -> Arc<Hints> {
+        Arc::clone(&self.hints)
+    }
+
+    /// What the daemon says of itself, each time that it changes; `None` before the first tick.
+    pub fn statuses(&self) -> watch::Receiver<Option<Arc<Status>>> {
+        self.published.subscribe()
+    }
+
+    /// Where the runs say how far they are.
+    pub fn progress(&self) -> Progress {
+        self.deps.progress.clone()
+    }
+
+    /// Ticks until it is told to stop, then waits for the runs.
+    pub async fn run(&mut self) -> DaemonReport {
+        let over = Arc::clone(&self.over);
+        let cleaning = self.deps.clean_up.clone().map(|clean_up| {
+            tokio::spawn(async move {
+                loop {
+                    clean_up().await;
+                    let _either_way = tokio::time::timeout(CLEAN_UP_EACH, over.notified()).await;
+                }
+            })
+        });
+        let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
+        let (mut everywhere, mut began) = (true, Instant::now());
+        while !self.deps.shutdown.stopping() {
+            if everywhere {
+                began = Instant::now();
+                self.unless_stopped(Self::tick).await;
+            } else {
+                self.unless_stopped(Self::tick_where_rung).await;
+            }
+            everywhere = true;
+            if self.supervisor.is_empty() {
+                // The memory of the poll and of ended runs is not needed while nothing happens.
+                tokio::task::spawn_blocking(memory::give_back);
+            }
+            let earliest = Instant::now() + LEAST_PAUSE;
+            // From one poll's start to the next one's, however long the ticks are.
+            let next = earliest.max(began + self.deps.poll_interval);
+            loop {
+                let shutdown = self.deps.shutdown.clone();
+                let hints = Arc::clone(&self.hints);
+                let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
+                let quiet = self.quiet();
+                let looked_at = self.watches.iter().filter_map(|watch| watch.next_look(quiet)).min();
+                let ended = tokio::select! {
+                    biased;
+                    () = shutdown.stopped() => break,
+                    () = told(changed) => {
+                        self.reload().await;
+                        break;
+                    }
+                    ended = self.supervisor.ended() => ended,
+                    hinted = async { tokio::time::sleep_until(earliest).await; hints.next().await } => {
+                        if hinted.now {
+                            break;
+                        }
+                        self.note(&hinted);
+                        continue;
+                    }
+                    () = until(looked_at) => {
+                        everywhere = false;
+                        break;
+                    }
+                    () = tokio::time::sleep_until(next) => break,
+                };
+                self.take_outcome(ended);
+                self.unless_stopped(Self::after_end).await;
+            }
+        }
+        self.drain().await
+    }
+
+    /// One tick, then waits for what it started; nothing more is started.
+    pub async fn once(&mut self) -> DaemonReport {
+        self.unless_stopped(Self::tick).await;
+        self.drain().await
+    }
+
+    /// A step can be cancelled at any await. Everything that must not be lost is in the state before.
+    async fn unless_stopped(&mut self, step: impl AsyncFnOnce(&mut Self)) {
+        let shutdown = self.deps.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => {}
+            () = step(self) => {}
+        }
+        self.save();
+    }
+
+    /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
+    async fn tick(&mut self) {
+        self.look(|_| true).await;
+    }
+
+    async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
+        self.open_rest().await;
+        self.empty_outbox().await;
+        let now = self.deps.clock.now();
+        let (client, interval) = (self.quick_client(), self.deps.poll_interval);
+        let trigger = self.deps.labels.trigger.clone();
+        self.recover().await;
+        let looked: BTreeSet<RepoName> =
+            self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
+        let at = |watch: &Watch| looked.contains(&watch.watched.name);
+        let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
+            if std::mem::take(&mut watch.hinted) {
+                watch.looked_at = Some(Instant::now());
+            }
+            watch.poll(&client, &trigger, interval, now).await;
+            watch.read_comments(&client, now).await;
+        });
+        futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
+        self.heed_comments().await;
+        self.heed_approvals().await;
+        self.unqueue().await;
+        self.start_due_sweeps(now).await;
+        self.gone = self.find_gone(&looked).await;
+        self.dispatch().await;
+        // After what was asked for: nobody waits for these.
+        if self.follow_pulls(now, &looked).await {
+            self.dispatch().await;
+        }
+    }
+
+    /// Repositories that deliveries name are looked at soon.
+    fn note(&mut self, hinted: &Hinted) {
+        for watch in &mut self.watches {
+            let name = watch.watched.name.to_string().to_ascii_lowercase();
+            watch.hinted |= hinted.somewhere || hinted.repositories.contains(&name);
+        }
+    }
+
+    /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
+    async fn tick_where_rung(&mut self) {
+        let quiet = self.quiet();
+        self.look(|watch| watch.next_look(quiet).is_some_and(|next| next <= Instant::now())).await;
+    }
+
+    /// How long a repository is left alone after a delivery was looked_at.
+    fn quiet(&self) -> Duration {
+        quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
+    }
+
+    async fn after_end(&mut self) {
+        self.empty_outbox().await;
+        self.dispatch().await;
+    }
+
+    /// A client that does not wait for a limit inside a tick. It tries again in the next tick.
+    pub(super) fn quick_client(&self) -> Client {
+        self.deps.client.patient(Duration::from_secs(1))
+    }
+
+    /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
+    /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
+    async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
+        let mut gone = BTreeMap::new();
+        let client = self.quick_client();
+        for (issue, live) in self.supervisor.runs_mut() {
+            if !live.unlabelled || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
+                continue;
+            }
+            match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
+                Ok(Fetched::Fresh(fresh, _)) if !fresh.issue.open => {
+                    gone.insert(issue.clone(), StopDetail::IssueClosed);
+                }
+                Ok(Fetched::Fresh(_, etag)) => live.etag = etag,
+                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => {
+                    gone.insert(issue.clone(), StopDetail::IssueClosed);
+                }
+                _ => {}
+            }
+        }
+        for (issue, live) in self.supervisor.runs() {
+            let Some(watch) = self.watches.iter().find(|watch| watch.watched.name == issue.repo) else {
+                continue;
+            };
+            let listed = watch.candidate(issue.number).is_some();
+            let looked = looked.contains(&issue.repo);
+            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
+                continue;
+            }
+            let why = match self.quick_client().issue(&issue.repo, issue.number).await {
+                Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
+                // A run that writes its labels has taken it off itself.
+                Ok(_) if self.deps.progress.is_writing_labels(issue) => continue,
+                Ok(fresh) if !fresh.has_label(&self.deps.labels.trigger) => StopDetail::LabelRemoved,
+                Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
+                _ => continue,
+            };
+            gone.insert(issue.clone(), why);
+        }
+        gone
+    }
+
+    /// Runs the scheduler and its decisions until there are no new ones.
+    pub(super) async fn dispatch(&mut self) {
+        // Each round learns or changes something. The limit is only a guard against a defect.
+        for _ in 0..4 {
+            let actions = schedule(&self.snapshot());
+            self.waiting = actions
+                .iter()
+                .filter_map(|action| match action {
+                    Action::Wait(issue, reason) => Some((issue.clone(), reason.clone())),
+                    _ => None,
+                })
+                .collect();
+            let mut again = false;
+            for action in actions {
+                match action {
+                    Action::Ask(issue) => {
+                        let (client, trigger) = (self.quick_client(), self.deps.labels.trigger.clone());
+                        let now = self.deps.clock.now();
+                        if let Some(watch) = self.watch_of(&issue.repo) {
+                            watch.ask(&client, &trigger, issue.number, now).await;
+                        }
+                        again = true;
+                    }
+                    Action::Start(issue) => again |= !self.start(&issue).await,
+                    Action::Refuse(issue, reason) => {
+                        tracing::info!(%issue, code = reason.code(), "refused");
+                        self.plan_outcome(
+                            &issue,
+                            IssueState::Attention,
+                            reason.code(),
+                            Some(reason.to_string()),
+                        );
+                        again = true;
+                    }
+                    Action::Wait(issue, reason) => self.show_waiting(&issue, &reason).await,
+                    Action::Stop(issue, why) => {
+                        if let Some(live) = self.supervisor.get(&issue) {
+                            tracing::info!(%issue, why = why.as_str(), "asking a run to stop");
+                            live.control.stop(why);
+                        }
+                        self.gone.remove(&issue);
+                    }
+                }
+            }
+            self.empty_outbox().await;
+            if !again {
+                break;
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let frame = Frame {
+            labels: &self.deps.labels,
+            min_permission: self.deps.min_permission,
+            state_dir: self.deps.state.path(),
+            now: self.deps.clock.now(),
+        };
+        let issues = self.supervisor.issues();
+        Snapshot {
+            candidates: self.watches.iter().flat_map(|watch| watch.facts(frame, &issues)).collect(),
+            running: issues
+                .into_iter()
+                .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
+                .collect(),
+            limits: self.deps.limits,
+            stopping: self.deps.shutdown.stopping(),
+        }
+    }
+
+    pub(super) fn watch_of(&mut self, repo: &RepoName) -> Option<&mut Watch> {
+        self.watches.iter_mut().find(|watch| watch.watched.name == *repo)
+    }
+
+    /// Reads the issue once more and starts the run (S36). False = what was decided on has changed; decide again.
+    async fn start(&mut self, issue: &IssueRef) -> bool {
+        let client = self.quick_client();
+        let fresh = match client.issue(&issue.repo, issue.number).await {
+            Ok(fresh) => fresh,
+            Err(error) if error.is_transient() => return true,
+            Err(error) => {
+                tracing::info!(%issue, %error, "not started");
+                if let Some(watch) = self.watch_of(&issue.repo) {
+                    watch.drop_candidate(issue.number);
+                }
+                return true;
+            }
+        };
+        let trigger = self.deps.labels.trigger.clone();
+        let Some(watch) = self.watch_of(&issue.repo) else { return true };
+        let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
+        // The label asks for the run. If it was removed since, the run is not wanted, whoever listed it.
+        let asked = selection == Selection::Trigger || listed.has_label(&trigger);
+        if !fresh.issue.open || (asked && !fresh.has_label(&trigger)) {
+            watch.drop_candidate(issue.number);
+            return true;
+        }
+        if !watch.refresh(issue.number, &fresh) {
+            return false;
+        }
+        let Some(admission) = watch.admission(issue.number).cloned() else { return false };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        memory.parked = None;
+        memory.answers = admission.labelled;
+        let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);
+        memory.requester = admission.actor.as_ref().filter(|_| !scheduled).map(|actor| AskedBy {
+            login: actor.login.clone(),
+            id: actor.id,
+            at: Some(admission.asked.at),
+            how: admission.asked.how,
+        });
+        let wanted = watch.pulls.wanted.remove(&issue.number);
+        if let Some(wanted) = &wanted {
+            let memory = watch.state.issues.entry(issue.number).or_default();
+            let rounds = memory.followed.take().unwrap_or_default().rounds + 1;
+            memory.followed = Some(Followed { fingerprint: wanted.fingerprint.clone(), rounds });
+        }
+        let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
+        let swept = unlabelled && selection == Selection::Sweep;
+        let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
+        let control = RunHandle::below(&self.deps.shutdown);
+        let run = (self.deps.start)(StartRequest {
+            principal: admission.principal(source),
+            permission: admission.permission,
+            asked: admission.asked.clone(),
+            issue: fresh,
+            catches_up: wanted.as_ref().is_some_and(|wanted| wanted.conflicts),
+            follow_up: wanted.map(|wanted| wanted.told),
+            source,
+            control: control.clone(),
+        });
+        tracing::info!(%issue, source = ?source, "starting a run");
+        self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), unlabelled, run);
+        true
+    }
+
+    /// Waits for every run; the first signal has reached them already, the second ends them.
+    pub(super) async fn drain(&mut self) -> DaemonReport {
+        let mut deadline: Option<Instant> = None;
+        while !self.supervisor.is_empty() {
+            let shutdown = self.deps.shutdown.clone();
+            let out_of_time = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = self.supervisor.ended() => {
+                    self.take_outcome(ended);
+                    if !shutdown.aborting() {
+                        self.empty_outbox().await;
+                    }
+                }
+                () = shutdown.aborted(), if deadline.is_none() => deadline = Some(Instant::now() + LAST_GRACE),
+                () = out_of_time => self.supervisor.abort_all(),
+            }
+        }
+        if !self.deps.shutdown.aborting() {
+            self.empty_outbox().await;
+        }
+        self.save();
+        let failed_polls = self
+            .watches
+            .iter()
+            .filter_map(|watch| Some((watch.watched.name.clone(), watch.health.error.clone()?)));
+        DaemonReport {
+            ended: std::mem::take(&mut self.ended),
+            waiting: std::mem::take(&mut self.waiting),
+            failed_polls: failed_polls.chain(self.deps.unopened.clone()).collect(),
+        }
+    }
+
+    /// Writes state and status. A state that cannot be written stops nothing and is reported (C-10).
+    pub(super) fn save(&mut self) {
+        let status = Arc::new(self.status());
+        self.published.send_replace(Some(Arc::clone(&status)));
+        if self.lease.is_none() {
+            return;
+        }
+        let mut state = DaemonState::default();
+        for watch in &self.watches {
+            state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
+        }
+        // What cannot be opened now is remembered for when it can.
+        for (repo, _) in &self.deps.unopened {
+            if let Some(known) = self.saved.repositories.get(repo) {
+                state.repositories.insert(repo.clone(), known.clone());
+            }
+        }
+        if state != self.saved {
+            let written = self.files.save(&state);
+            if written.is_ok() {
+                self.saved = state;
+            }
+            self.wrote("the daemon's state", written);
+        }
+        let written = self.files.save_status(&status);
+        self.wrote("the daemon's status", written);
+    }
+
+    fn wrote(&mut self, what: &'static str, written: Result<(), StateError>) {
+        match written {
+            Ok(()) => {
+                if let Some(times) = self.troubles.over(what) {
+                    tracing::info!(times, "{what} can be written again");
+                }
+            }
+            Err(error) if self.troubles.again(what, &error.to_string()) => {
+                tracing::error!(%error, "{what} could not be written; it is tried again");
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The outbox of outcomes: what a run's end or a refusal means is noted in the state first, then written to the issue until it is there.
+
+use super::main_loop::Daemon;
+use super::outbox_writer::write_outcome;
+use super::outcome::{Afterwards, RunSummary, afterwards};
+use super::snapshot::{IssueRef, Selection};
+use super::start_rules::Reason;
+use super::state_format::{BackOff, Parked, PendingOutcome};
+use crate::domain::issue_state::IssueState;
+use crate::domain::stop::StopDetail;
+use crate::github::ErrorKind;
+
+impl Daemon {
+    /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
+    pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
+        let detail = summary.stop.detail;
+        tracing::info!(%issue, detail = detail.as_str(), "a run ended");
+        self.deps.progress.forget(&issue);
+        self.waiting.retain(|(waiting, _)| *waiting != issue);
+        let now = self.deps.clock.now();
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        let requester = memory.and_then(|memory| memory.requester.take());
+        if let Some(pull) = summary.pull_number()
+            && let Some(watch) = self.watch_of(&issue.repo)
+        {
+            watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
+        }
+        if self.cut_off_by_full_disk(&issue, &summary) {
+            // It waits for room on the disk and continues then. Its labels are written when it is over.
+            tracing::warn!(%issue, why = summary.stop.message, "the disk is full: the run is gone on with when there is room");
+            if let Some(watch) = self.watch_of(&issue.repo) {
+                let memory = watch.state.issues.entry(issue.number).or_default();
+                memory.back_off = BackOff::after(None, now, &summary.stop.message);
+            }
+            self.ended.push((issue, summary));
+            return self.save();
+        }
+        match afterwards(&summary) {
+            Afterwards::Write { state, refusal } => {
+                if let Some(memory) =
+                    self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
+                {
+                    memory.back_off = None;
+                }
+                let text = refusal.clone().unwrap_or_else(|| summary.stop.message.clone());
+                // Planned either way: what it means for the state is the same.
+                self.plan_outcome(&issue, state, detail.as_str(), refusal);
+                if let Some(parked) = self.parked(&issue) {
+                    parked.text = text;
+                    parked.requester = requester.filter(|_| detail == StopDetail::ApprovalPending);
+                }
+                // Not written again, because a new trigger label asks for the next run.
+                if summary.labels_written {
+                    self.outcome_is_written(&issue);
+                }
+            }
+            Afterwards::TryAgain { counts } => {
+                let why = summary.stop.message.clone();
+                let memory = self
+                    .watch_of(&issue.repo)
+                    .map(|watch| watch.state.issues.entry(issue.number).or_default());
+                let Some(memory) = memory else { return };
+                let previous = memory.back_off.as_ref();
+                let next = if counts {
+                    BackOff::after(previous, now, &why)
+                } else {
+                    Some(BackOff::held(previous, now, &why))
+                };
+                memory.back_off.clone_from(&next);
+                if next.is_none() {
+                    let text = format!("Starting failed again and again, the last time because: {why}");
+                    self.plan_outcome(&issue, IssueState::Attention, detail.as_str(), Some(text));
+                }
+            }
+            Afterwards::Leave => {}
+        }
+        self.ended.push((issue, summary));
+        self.save();
+    }
+
+    /// Whether a run could not write its files because the disk is full. What it could report is reported.
+    fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
+        let wrote_nothing =
+            matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
+        if summary.run_id.is_none() || summary.labels_written || !wrote_nothing {
+            return false;
+        }
+        let state = self.deps.state.clone();
+        let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(state.path()));
+        disk.is_some_and(|(free, needs)| free < needs)
+    }
+
+    fn parked(&mut self, issue: &IssueRef) -> Option<&mut Parked> {
+        self.watch_of(&issue.repo)?.state.issues.get_mut(&issue.number)?.parked.as_mut()
+    }
+
+    /// Notes what has to be written to an issue.
+    pub(super) fn plan_outcome(
+        &mut self,
+        issue: &IssueRef,
+        state: IssueState,
+        code: &str,
+        refusal: Option<String>,
+    ) {
+        let now = self.deps.clock.now();
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let labelled = watch.admission(issue.number).and_then(|admission| admission.labelled);
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        if state == IssueState::Attention {
+            let text = refusal.clone().unwrap_or_default();
+            memory.parked = Some(Parked { code: code.to_owned(), text, at: now, requester: None });
+        }
+        let answers = memory.answers.take().or(labelled);
+        memory.pending_outcome = Some(PendingOutcome { state, refusal, answers });
+        watch.drop_swept(issue.number);
+        self.save();
+    }
+
+    /// Writes everything that is noted; what fails stays noted for the next time.
+    pub(super) async fn empty_outbox(&mut self) {
+        let client = self.quick_client();
+        let pending: Vec<(IssueRef, PendingOutcome)> = self
+            .watches
+            .iter()
+            .flat_map(|watch| {
+                let repo = &watch.watched.name;
+                watch.state.issues.iter().filter_map(move |(number, memory)| {
+                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.pending_outcome.clone()?))
+                })
+            })
+            .collect();
+        for (issue, wanted) in pending {
+            if let Err(error) = write_outcome(&client, &issue, &wanted, &self.deps.labels).await {
+                // That GitHub wants to be left alone is said by the poll.
+                if matches!(error.kind, ErrorKind::RateLimited { .. }) {
+                    break;
+                }
+                if self.troubles.again(format!("labels of {issue}"), &error.to_string()) {
+                    tracing::warn!(%issue, %error, detail = error.technical(), "the issue's labels could not be settled yet; it is tried again");
+                }
+                continue;
+            }
+            if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
+                tracing::info!(%issue, times, "the issue's labels are settled now");
+            }
+            self.outcome_is_written(&issue);
+            self.save();
+        }
+    }
+
+    /// An end is on the issue.
+    fn outcome_is_written(&mut self, issue: &IssueRef) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        // Until it is listed again, it is not asked for: the list in hand still shows the label.
+        watch.drop_candidate(issue.number);
+        if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
+            memory.pending_outcome = None;
+            memory.back_off = None;
+            memory.asked_by = None;
+        }
+        watch.state.issues.retain(|_, memory| !memory.is_empty());
+    }
+
+    /// Removes the queued label of an issue that is not asked for any more (closed, or its trigger was removed).
+    pub(super) async fn unqueue(&mut self) {
+        let (client, queued) = (self.quick_client(), self.deps.labels.queued.clone());
+        for watch in &mut self.watches {
+            for left in std::mem::take(&mut watch.left) {
+                let Some(number) = left.issue.key.number().filter(|_| left.has_label(&queued)) else {
+                    continue;
+                };
+                let issue = IssueRef { repo: watch.watched.name.clone(), number };
+                if self.supervisor.get(&issue).is_some() {
+                    continue;
+                }
+                if let Err(error) = client.remove_label(&issue.repo, number, &queued).await {
+                    tracing::warn!(%issue, %error, "the queued label could not be taken off");
+                }
+            }
+        }
+    }
+
+    /// An issue that waits for something that ends by itself says so.
+    pub(super) async fn show_waiting(&mut self, issue: &IssueRef, reason: &Reason) {
+        if !reason.is_wait() {
+            return;
+        }
+        let (client, labels) = (self.quick_client(), self.deps.labels.clone());
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
+        let current = snapshot.issue.labels.clone();
+        if let Err(error) =
+            client.ensure_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
+        {
+            tracing::warn!(%issue, %error, "the queued label could not be put on");
+        } else if let Some(place) =
+            self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
+        {
+            let off = |label: &String| {
+                !labels.others(IssueState::Queued).any(|other| other.eq_ignore_ascii_case(label))
+            };
+            place.issue.labels.retain(off);
+            if !place.has_label(&labels.queued) {
+                place.issue.labels.push(labels.queued.clone());
+            }
+        }
+    }
+}

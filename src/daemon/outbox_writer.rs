@@ -1,0 +1,55 @@
+//! Writes the outcome of a run or a refusal to the issue, once, and after a crash again until it is there.
+
+use super::snapshot::IssueRef;
+use super::state_format::PendingOutcome;
+use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::{IssueState, LabelsTable};
+use crate::github::{Client, Error, ErrorKind};
+use crate::record::rendering;
+
+/// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
+pub(super) async fn write_outcome(
+    client: &Client,
+    issue: &IssueRef,
+    wanted: &PendingOutcome,
+    labels: &LabelsTable,
+) -> Result<(), Error> {
+    let snapshot = match client.issue(&issue.repo, issue.number).await {
+        Ok(snapshot) => snapshot,
+        Err(error)
+            if error.is_absent() || matches!(error.kind, ErrorKind::Moved | ErrorKind::IsPullRequest) =>
+        {
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    if let Some(why) = &wanted.refusal {
+        let key = IssueKey::Number(issue.number);
+        let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
+        // The status comment of a run that had begun says that work goes on (D75). This ends it.
+        let (marker, text) = match wanted.state {
+            IssueState::Failed => {
+                let headline = "agentd did not finish its work on this issue.";
+                (rendering::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
+            }
+            IssueState::Done => {
+                (rendering::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
+            }
+            _ => {
+                let headline = "agentd did not start on this issue.";
+                (rendering::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
+            }
+        };
+        client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
+    }
+    let mut current = snapshot.issue.labels.clone();
+    // If somebody has added the trigger again since, it asks for the next run.
+    if let Some(answered) = wanted.answers
+        && snapshot.has_label(&labels.trigger)
+        && let Some(newest) = client.last_labelling(&issue.repo, issue.number, &labels.trigger).await?
+        && newest.event != answered
+    {
+        current.retain(|label| !label.trim().eq_ignore_ascii_case(labels.trigger.trim()));
+    }
+    client.ensure_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
+}

@@ -1,0 +1,198 @@
+//! The snapshot that the scheduler decides from, as plain values.
+
+use chrono::{DateTime, Utc};
+
+use super::admission::Admission;
+use super::state_format::{BackOff, Parked};
+use crate::config::settings::Daemon;
+use crate::domain::issue_state::LabelsTable;
+use crate::domain::name::RepoName;
+use crate::domain::policy::ActorPermission;
+use crate::domain::stop::StopDetail;
+use crate::github::Dependency;
+
+/// An issue of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IssueRef {
+    /// Where it lives.
+    pub repo: RepoName,
+    /// Its number.
+    pub number: u64,
+}
+
+impl std::fmt::Display for IssueRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{}", self.repo, self.number)
+    }
+}
+
+/// What is and what is allowed: the scheduler's whole input.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Every issue that something asks for.
+    pub candidates: Vec<Facts>,
+    /// What runs here.
+    pub running: Vec<Running>,
+    /// The slots.
+    pub limits: Limits,
+    /// Whether the daemon is being stopped.
+    pub stopping: bool,
+}
+
+/// Slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Runs at a time.
+    pub all: usize,
+    /// Runs at a time in one repository.
+    pub per_repository: usize,
+}
+
+impl From<&Daemon> for Limits {
+    fn from(daemon: &Daemon) -> Self {
+        let slots = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        Self { all: slots(daemon.max_concurrent_runs), per_repository: slots(daemon.max_runs_per_repository) }
+    }
+}
+
+/// A run of this daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Its issue.
+    pub issue: IssueRef,
+    /// Why it should stop: the issue was closed or the label was removed. This is read again and never guessed (S41).
+    pub gone: Option<StopDetail>,
+}
+
+/// A fact that costs requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked<T> {
+    /// Not asked yet; the scheduler says when it has to be.
+    NotYet,
+    /// Asked in vain; public text.
+    Failed(String),
+    /// Known.
+    Known(T),
+}
+
+/// How the last poll of the repository went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Poll {
+    /// The list is of now.
+    Fresh,
+    /// It failed; what is known of issues is old. Public text (I50).
+    Failed(String),
+}
+
+/// What the issue itself is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// There is no such issue, or it cannot be seen.
+    Missing,
+    /// The number is a pull request's.
+    PullRequest,
+    /// An issue.
+    Issue {
+        /// Open or closed.
+        open: bool,
+        /// Label names.
+        labels: Vec<String>,
+        /// When it was opened.
+        created_at: Option<DateTime<Utc>>,
+        /// 1 (first) to 4; `None` = after those.
+        priority: Option<u8>,
+    },
+}
+
+/// What asks for the issue to be worked on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// The trigger label.
+    Trigger,
+    /// A sweep that lists it.
+    Sweep,
+    /// A killed run that has to be brought to its end.
+    Recovery,
+}
+
+/// Who works on the issue already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// A run of this daemon.
+    Here,
+    /// Somebody else, in words: instance, host, process, since.
+    Elsewhere(String),
+}
+
+/// All that is known of one issue when it is asked whether to start it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// Which.
+    pub issue: IssueRef,
+    /// Its repository's list.
+    pub poll: Poll,
+    /// What it is.
+    pub seen: Seen,
+    /// What asks for it.
+    pub selection: Selection,
+    /// Names of the labels.
+    pub labels: LabelsTable,
+    /// Whether an ended run's labels are still being written.
+    pub outcome_pending: bool,
+    /// Who works on it.
+    pub holder: Option<Holder>,
+    /// Who asks, and what they may (D7).
+    pub admission: Asked<Admission>,
+    /// What they have to be allowed at least.
+    pub min_permission: ActorPermission,
+    /// The open issues that it waits for; empty if the repository has `depends = false`.
+    pub dependencies: Asked<Vec<Dependency>>,
+    /// When a start that failed may be tried again.
+    pub back_off: Option<BackOff>,
+    /// What a person had to look at last.
+    pub parked: Option<Parked>,
+    /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
+    pub disk: Option<(u64, u64)>,
+    /// The time at which it is asked.
+    pub now: DateTime<Utc>,
+}
+
+impl Facts {
+    /// Whether the issue carries a label.
+    pub(super) fn has_label(&self, name: &str) -> bool {
+        match &self.seen {
+            Seen::Issue { labels, .. } => {
+                labels.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Priority first, then the oldest, then the lowest number (S35).
+    pub(super) fn rank(&self) -> (u8, DateTime<Utc>, u64) {
+        let (priority, created_at) = match &self.seen {
+            Seen::Issue { priority, created_at, .. } => (*priority, *created_at),
+            _ => (None, None),
+        };
+        (priority.unwrap_or(u8::MAX), created_at.unwrap_or(DateTime::<Utc>::MAX_UTC), self.issue.number)
+    }
+}
+
+/// The priority that an issue's labels (`priority:1`, `P1`) or its field "Priority" give it: 1 to 4.
+pub(super) fn priority_of(labels: &[String], fields: Option<&[crate::github::FieldValue]>) -> Option<u8> {
+    let by_label = labels.iter().filter_map(|label| {
+        let label = label.trim().to_ascii_lowercase();
+        let digits = label.strip_prefix("priority:").or_else(|| label.strip_prefix('p'))?;
+        digits.trim().parse::<u8>().ok().filter(|level| (1..=4).contains(level))
+    });
+    let by_field =
+        fields.unwrap_or_default().iter().filter(|field| field.name.eq_ignore_ascii_case("priority"));
+    let by_field = by_field.filter_map(|field| match field.value.trim().to_ascii_lowercase().as_str() {
+        "urgent" => Some(1),
+        "high" => Some(2),
+        "medium" => Some(3),
+        "low" => Some(4),
+        _ => None,
+    });
+    by_label.chain(by_field).min()
+}

@@ -1,0 +1,505 @@
+//! The rules by which an issue is started or not. `why` asks them all; the scheduler asks the same ones and stops at the first no (I51).
+
+use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection};
+use crate::domain::policy::ActorPermission;
+
+/// Why an issue is not started. Every code is stable and documented.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The repository could not be polled.
+    PollFailed(String),
+    /// There is no such issue.
+    NotFound,
+    /// A pull request.
+    IsPullRequest,
+    /// Closed.
+    Closed,
+    /// Nothing asks for it.
+    NoTrigger {
+        /// The trigger label.
+        label: String,
+        /// Why it was taken off, where a person had to look at the issue: code and words.
+        parked: Option<(String, String)>,
+    },
+    /// A sweep meets an issue that a run has ended on; somebody has to ask again.
+    AlreadyHandled(String),
+    /// The last run's labels are still being written.
+    OutcomePending,
+    /// A run of this daemon works on it.
+    Running,
+    /// Somebody else works on it.
+    RunningElsewhere(String),
+    /// Who asks is still to be found out.
+    AdmissionPending,
+    /// Who asks could not be found out.
+    AdmissionUnreadable(String),
+    /// Nobody is known to ask.
+    ActorUnknown,
+    /// Who asks may not.
+    PermissionTooLow {
+        /// Login.
+        login: String,
+        /// What they may.
+        has: ActorPermission,
+        /// What it takes.
+        needs: ActorPermission,
+    },
+    /// What it waits for is still to be found out.
+    DependenciesPending,
+    /// What it waits for could not be read: fail closed (I64).
+    DependenciesUnreadable(String),
+    /// Open issues block it.
+    Blocked(Vec<String>),
+    /// It has open sub-issues.
+    SubIssuesOpen(Vec<String>),
+    /// A start failed lately.
+    BackingOff {
+        /// In words.
+        why: String,
+        /// RFC 3339.
+        until: String,
+        /// Starts that failed.
+        attempts: u32,
+    },
+    /// The disk has no room for another worktree.
+    DiskFull {
+        /// Bytes free.
+        free: u64,
+        /// Bytes it takes.
+        needs: u64,
+    },
+    /// The daemon is being stopped.
+    Stopping,
+    /// There is no daemon that would start it.
+    NoDaemon,
+    /// No slot in the repository.
+    RepositoryFull(usize),
+    /// No slot at all.
+    Full(usize),
+}
+
+impl Reason {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::PollFailed(_) => "poll_failed",
+            Self::NotFound => "not_found",
+            Self::IsPullRequest => "is_pull_request",
+            Self::Closed => "closed",
+            Self::NoTrigger { .. } => "no_trigger",
+            Self::AlreadyHandled(_) => "already_handled",
+            Self::OutcomePending => "settling",
+            Self::Running => "running",
+            Self::RunningElsewhere(_) => "running_elsewhere",
+            Self::AdmissionPending => "admission_pending",
+            Self::AdmissionUnreadable(_) => "admission_unreadable",
+            Self::ActorUnknown => "actor_unknown",
+            Self::PermissionTooLow { .. } => "permission_too_low",
+            Self::DependenciesPending => "dependencies_pending",
+            Self::DependenciesUnreadable(_) => "dependencies_unreadable",
+            Self::Blocked(_) => "blocked_by_open",
+            Self::SubIssuesOpen(_) => "sub_issues_open",
+            Self::BackingOff { .. } => "backing_off",
+            Self::DiskFull { .. } => "disk_full",
+            Self::Stopping => "stopping",
+            Self::NoDaemon => "no_daemon",
+            Self::RepositoryFull(_) => "repository_slots_full",
+            Self::Full(_) => "slots_full",
+        }
+    }
+
+    /// What somebody has to do; `None` = it is over by itself.
+    fn todo(&self, facts: &Facts) -> Option<String> {
+        let number = facts.issue.number;
+        let label = || {
+            format!(
+                "gh issue edit {number} --repo {} --add-label '{}'",
+                facts.issue.repo, facts.labels.trigger
+            )
+        };
+        Some(match self {
+            Self::NotFound => "check the number; `agentd doctor` tells what the token may read".to_owned(),
+            Self::IsPullRequest => "name the issue that it belongs to".to_owned(),
+            Self::Closed => format!("gh issue reopen {number} --repo {}", facts.issue.repo),
+            Self::NoTrigger { parked: None, .. } | Self::ActorUnknown => label(),
+            Self::NoTrigger { parked: Some(_), .. } => format!("settle that, then {}", label()),
+            Self::AlreadyHandled(_) => format!("for another run, {}", label()),
+            Self::PermissionTooLow { needs, .. } => {
+                format!("somebody with the permission \"{}\" puts the label on", needs.as_str())
+            }
+            Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
+            Self::Stopping => "agentd daemon, once it has ended".to_owned(),
+            Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
+            Self::PollFailed(_)
+            | Self::OutcomePending
+            | Self::Running
+            | Self::RunningElsewhere(_)
+            | Self::AdmissionPending
+            | Self::AdmissionUnreadable(_)
+            | Self::DependenciesPending
+            | Self::DependenciesUnreadable(_)
+            | Self::Blocked(_)
+            | Self::SubIssuesOpen(_)
+            | Self::BackingOff { .. }
+            | Self::RepositoryFull(_)
+            | Self::Full(_) => return None,
+        })
+    }
+
+    /// Whether the daemon goes on by itself once this is over, so that the issue counts as queued.
+    pub fn is_wait(&self) -> bool {
+        matches!(
+            self,
+            Self::Blocked(_)
+                | Self::SubIssuesOpen(_)
+                | Self::BackingOff { .. }
+                | Self::DiskFull { .. }
+                | Self::RepositoryFull(_)
+                | Self::Full(_)
+        )
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PollFailed(why) => write!(f, "the repository could not be polled: {why}"),
+            Self::NotFound => f.write_str("there is no such issue, or the token cannot see it"),
+            Self::IsPullRequest => f.write_str("the number is a pull request's"),
+            Self::Closed => f.write_str("the issue is closed; open it again"),
+            Self::NoTrigger { label, parked: None } => {
+                write!(f, "the label \"{label}\" is not on it; put it on")
+            }
+            Self::NoTrigger { label, parked: Some((code, why)) } => {
+                write!(f, "the label \"{label}\" was taken off ({code}): {why} When that is settled, put it on again")
+            }
+            Self::AlreadyHandled(label) => {
+                write!(
+                    f,
+                    "a run has ended on it (\"{label}\"); put the trigger label on for another, or take that label off"
+                )
+            }
+            Self::OutcomePending => f.write_str("the last run has ended and its labels are still being written"),
+            Self::Running => f.write_str("a run works on it"),
+            Self::RunningElsewhere(holder) => write!(f, "somebody else works on it: {holder}"),
+            Self::AdmissionPending => f.write_str("who asks for it is still to be read"),
+            Self::AdmissionUnreadable(why) => write!(f, "who asks for it could not be read: {why}"),
+            Self::ActorUnknown => f.write_str(
+                "neither a labeller nor an author is known; somebody with permission puts the label on",
+            ),
+            Self::PermissionTooLow { login, has, needs } => write!(
+                f,
+                "{login} has the permission \"{}\", and it takes \"{}\"; somebody who has it puts the label on",
+                has.as_str(),
+                needs.as_str()
+            ),
+            Self::DependenciesPending => f.write_str("what it waits for is still to be read"),
+            Self::DependenciesUnreadable(why) => write!(f, "what it waits for could not be read: {why}"),
+            Self::Blocked(names) => write!(f, "open issues block it: {}", names.join(", ")),
+            Self::SubIssuesOpen(names) => write!(f, "sub-issues are open: {}", names.join(", ")),
+            Self::BackingOff { why, until, attempts } => {
+                write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
+            }
+            Self::DiskFull { free, needs } => write!(
+                f,
+                "the disk has {} left, and a worktree takes {}; make room (agentd worktrees prune)",
+                mebibytes(*free),
+                mebibytes(*needs)
+            ),
+            Self::Stopping => f.write_str("the daemon is being stopped"),
+            Self::NoDaemon => f.write_str(
+                "no daemon works in this state directory; start one (agentd daemon), or run the issue (agentd run)",
+            ),
+            Self::RepositoryFull(max) => write!(f, "all {max} slots of the repository are taken"),
+            Self::Full(max) => write!(f, "all {max} slots are taken"),
+        }
+    }
+}
+
+/// One rule's answer about one issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The rule's name, stable.
+    pub rule: &'static str,
+    /// `ok`, or the reason's code.
+    pub code: &'static str,
+    /// In words.
+    pub answer: String,
+}
+
+impl Verdict {
+    /// Whether the rule lets the issue start.
+    pub fn passed(&self) -> bool {
+        self.code == "ok"
+    }
+}
+
+/// Whether the daemon starts runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It does.
+    Works,
+    /// It was told to stop.
+    Stopping,
+    /// There is none.
+    Absent,
+}
+
+/// What is in use of the slots when an issue is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slots {
+    pub all: (usize, usize),
+    pub repository: (usize, usize),
+    pub daemon: Presence,
+}
+
+type Rule = (&'static str, fn(&Facts, Slots) -> Result<String, Reason>);
+
+/// The rules, in the order in which they are asked: what costs nothing first.
+const RULES: &[Rule] = &[
+    ("repository_polled", polled),
+    ("is_an_open_issue", open_issue),
+    ("is_asked_for", asked_for),
+    ("is_settled", nothing_pending),
+    ("is_not_running", not_running),
+    ("start_not_failed_lately", not_backing_off),
+    ("actor_may_trigger", admitted),
+    ("waits_for_nothing", free_of_dependencies),
+    ("disk_has_room", disk_has_room),
+    ("daemon_goes_on", not_stopping),
+    ("slot_in_repository", repository_slot),
+    ("slot", slot),
+];
+
+/// Asks every rule in order. The first one that says no is the reason why the issue is not started.
+pub fn explain(
+    facts: &Facts,
+    all: (usize, usize),
+    repository: (usize, usize),
+    daemon: Presence,
+) -> Vec<Verdict> {
+    let slots = Slots { all, repository, daemon };
+    let ask = |(rule, judge): &Rule| match judge(facts, slots) {
+        Ok(answer) => Verdict { rule, code: "ok", answer },
+        Err(reason) => Verdict { rule, code: reason.code(), answer: reason.to_string() },
+    };
+    RULES.iter().map(ask).collect()
+}
+
+/// The first no, if there is one.
+pub fn refusal(
+    facts: &Facts,
+    all: (usize, usize),
+    repository: (usize, usize),
+    daemon: Presence,
+) -> Option<Reason> {
+    let slots = Slots { all, repository, daemon };
+    RULES.iter().find_map(|(_, judge)| judge(facts, slots).err())
+}
+
+/// What becomes of an issue, for people who ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outlook {
+    /// A run works on it.
+    Runs(String),
+    /// It goes on by itself.
+    Waits(String),
+    /// It stays as it is until somebody does something: what is the matter, and what to do.
+    NeedsYou(String, String),
+}
+
+impl Outlook {
+    /// The word in JSON.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Runs(_) => "runs",
+            Self::Waits(_) => "waits",
+            Self::NeedsYou(..) => "needs_you",
+        }
+    }
+
+    /// What to do, where somebody has to.
+    pub fn todo(&self) -> Option<&str> {
+        match self {
+            Self::NeedsYou(_, todo) => Some(todo),
+            Self::Runs(_) | Self::Waits(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Outlook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Runs(what) => write!(f, "Runs: {what}."),
+            Self::Waits(what) => write!(f, "Waits: {what}."),
+            Self::NeedsYou(what, todo) => write!(f, "Needs you: {what}. Do: {todo}"),
+        }
+    }
+}
+
+/// What becomes of an issue, by the same rules.
+pub fn outlook(facts: &Facts, all: (usize, usize), repository: (usize, usize), daemon: Presence) -> Outlook {
+    // Whatever labels say meanwhile: what runs, runs.
+    if let Some(holder) = &facts.holder {
+        return Outlook::Runs(match holder {
+            Holder::Here => "a run works on it".to_owned(),
+            Holder::Elsewhere(holder) => format!("{holder} works on it"),
+        });
+    }
+    let is_open = matches!(facts.seen, Seen::Issue { open: true, .. });
+    if is_open && facts.has_label(&facts.labels.done) && !facts.has_label(&facts.labels.trigger) {
+        let done = &facts.labels.done;
+        return Outlook::Waits(format!(
+            "a run has ended well on it (\"{done}\"); what comes of its pull request is a person's to say"
+        ));
+    }
+    let Some(reason) = refusal(facts, all, repository, daemon) else {
+        return Outlook::Waits("nothing stands in its way; the daemon starts it at its next look".to_owned());
+    };
+    let told = reason.to_string();
+    // What follows is said as what to do.
+    let what = told.split(';').next().unwrap_or(&told).trim_end_matches('.').to_owned();
+    match reason.todo(facts) {
+        Some(todo) => Outlook::NeedsYou(what, todo),
+        None => Outlook::Waits(what),
+    }
+}
+
+fn polled(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match &facts.poll {
+        Poll::Fresh => Ok("the last poll of the repository succeeded".to_owned()),
+        Poll::Failed(why) => Err(Reason::PollFailed(why.clone())),
+    }
+}
+
+fn open_issue(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match &facts.seen {
+        Seen::Missing => Err(Reason::NotFound),
+        Seen::PullRequest => Err(Reason::IsPullRequest),
+        Seen::Issue { open: false, .. } => Err(Reason::Closed),
+        Seen::Issue { .. } => Ok("it is an open issue".to_owned()),
+    }
+}
+
+fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    let trigger = &facts.labels.trigger;
+    // A blank label would match nothing or everything; it matches nothing (S14).
+    if !trigger.trim().is_empty() && facts.has_label(trigger) {
+        return Ok(format!("the label \"{trigger}\" is on it"));
+    }
+    match facts.selection {
+        Selection::Recovery => Ok("a killed run of it is to be brought to its end".to_owned()),
+        Selection::Trigger => {
+            let parked = facts.parked.as_ref().map(|parked| (parked.code.clone(), parked.text.clone()));
+            Err(Reason::NoTrigger { label: trigger.clone(), parked })
+        }
+        Selection::Sweep => {
+            let labels = &facts.labels;
+            match labels.ends().find(|label| facts.has_label(label)) {
+                Some(label) => Err(Reason::AlreadyHandled(label.to_owned())),
+                None => Ok("a sweep lists it".to_owned()),
+            }
+        }
+    }
+}
+
+fn nothing_pending(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    if facts.outcome_pending {
+        Err(Reason::OutcomePending)
+    } else {
+        Ok("no earlier run has labels to be written".to_owned())
+    }
+}
+
+fn not_running(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match &facts.holder {
+        Some(Holder::Here) => Err(Reason::Running),
+        Some(Holder::Elsewhere(holder)) => Err(Reason::RunningElsewhere(holder.clone())),
+        None => Ok("no run works on it".to_owned()),
+    }
+}
+
+fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match &facts.back_off {
+        Some(pause) if pause.held && pause.holds(facts.now) => {
+            Err(Reason::RunningElsewhere(pause.why.clone()))
+        }
+        Some(pause) if pause.holds(facts.now) => Err(Reason::BackingOff {
+            why: pause.why.clone(),
+            until: pause.until.format("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            attempts: pause.attempts,
+        }),
+        Some(pause) => Ok(format!("the pause after {} failed start(s) is over", pause.attempts)),
+        None => Ok("no start of it has failed".to_owned()),
+    }
+}
+
+fn admitted(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    let admission = match &facts.admission {
+        Asked::NotYet => return Err(Reason::AdmissionPending),
+        Asked::Failed(why) => return Err(Reason::AdmissionUnreadable(why.clone())),
+        Asked::Known(admission) => admission,
+    };
+    let Some(actor) = &admission.actor else { return Err(Reason::ActorUnknown) };
+    if admission.permission < facts.min_permission {
+        return Err(Reason::PermissionTooLow {
+            login: actor.login.clone(),
+            has: admission.permission,
+            needs: facts.min_permission,
+        });
+    }
+    Ok(format!("{} has the permission \"{}\"", actor.login, admission.permission.as_str()))
+}
+
+fn free_of_dependencies(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    let found = match &facts.dependencies {
+        Asked::NotYet => return Err(Reason::DependenciesPending),
+        Asked::Failed(why) => return Err(Reason::DependenciesUnreadable(why.clone())),
+        Asked::Known(found) => found,
+    };
+    let names = |sub_issue: bool| -> Vec<String> {
+        found.iter().filter(|one| one.sub_issue == sub_issue).map(|one| one.name.clone()).collect()
+    };
+    let (blockers, subs) = (names(false), names(true));
+    if !blockers.is_empty() {
+        return Err(Reason::Blocked(blockers));
+    }
+    if !subs.is_empty() {
+        return Err(Reason::SubIssuesOpen(subs));
+    }
+    Ok("no open issue blocks it".to_owned())
+}
+
+fn disk_has_room(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match facts.disk {
+        Some((free, needs)) if free < needs => Err(Reason::DiskFull { free, needs }),
+        Some((free, _)) => Ok(format!("{} are free for its worktree", mebibytes(free))),
+        None => Ok("the disk is not looked at".to_owned()),
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes / (1024 * 1024))
+}
+
+fn not_stopping(_: &Facts, slots: Slots) -> Result<String, Reason> {
+    match slots.daemon {
+        Presence::Works => Ok("the daemon starts runs".to_owned()),
+        Presence::Stopping => Err(Reason::Stopping),
+        Presence::Absent => Err(Reason::NoDaemon),
+    }
+}
+
+fn repository_slot(_: &Facts, slots: Slots) -> Result<String, Reason> {
+    let (used, max) = slots.repository;
+    if used >= max {
+        Err(Reason::RepositoryFull(max))
+    } else {
+        Ok(format!("{used} of {max} slots of the repository are taken"))
+    }
+}
+
+fn slot(_: &Facts, slots: Slots) -> Result<String, Reason> {
+    let (used, max) = slots.all;
+    if used >= max { Err(Reason::Full(max)) } else { Ok(format!("{used} of {max} slots are taken")) }
+}

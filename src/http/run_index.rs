@@ -1,0 +1,181 @@
+//! The index of runs: results and costs, read once when a run has ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::domain::run::RunId;
+use crate::record::run_facts;
+use crate::store::run_dir::{RunDir, StateDir};
+
+/// Sums over runs are of so long ago at most.
+const FRESH: Duration = Duration::from_secs(1);
+/// Days of the cost's list.
+const DAYS: usize = 31;
+
+/// One run, in a line.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub dir: RunDir,
+    /// Members of the run output that a list shows; `None` while the run is under way.
+    pub ended: Option<Arc<Value>>,
+    /// The issue and its title, of a run under way.
+    pub begun: Option<Arc<Value>>,
+}
+
+impl Row {
+    /// As the API lists it.
+    pub fn document(&self) -> Value {
+        let mut line = json!({
+            "run_id": self.dir.run_id, "repo": self.dir.repo, "state": if self.ended.is_some() { "ended" } else { "under way" },
+        });
+        for (name, value) in
+            [&self.ended, &self.begun].into_iter().flatten().flat_map(|known| known.as_object()).flatten()
+        {
+            line[name] = value.clone();
+        }
+        line
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.ended.as_ref().and_then(|ended| ended[name].as_str()).unwrap_or_default()
+    }
+
+    /// US dollars; 0 where it is not known.
+    pub fn cost(&self) -> f64 {
+        self.ended.as_ref().and_then(|ended| ended["cost_usd"].as_f64()).unwrap_or_default()
+    }
+
+    /// The stop reason; empty while it is under way.
+    pub fn reason(&self) -> &str {
+        self.text("stop_reason")
+    }
+}
+
+/// Reads runs; each is kept in memory by its few members.
+#[derive(Debug)]
+pub(super) struct RunIndex {
+    state: StateDir,
+    known: Arc<Mutex<Known>>,
+    /// Those that ended, and when they were read.
+    ended: tokio::sync::Mutex<Option<(Instant, Arc<[Row]>)>>,
+}
+
+/// What was read once: how runs ended, and how those began that have not.
+#[derive(Debug, Default)]
+struct Known {
+    ended: BTreeMap<RunId, Arc<Value>>,
+    begun: BTreeMap<RunId, Arc<Value>>,
+}
+
+impl Known {
+    fn ended(&mut self, dir: &RunDir) -> Option<Arc<Value>> {
+        if let Some(known) = self.ended.get(&dir.run_id) {
+            return Some(Arc::clone(known));
+        }
+        let read = Arc::new(brief(dir)?);
+        self.begun.remove(&dir.run_id);
+        self.ended.insert(dir.run_id, Arc::clone(&read));
+        Some(read)
+    }
+
+    fn row(&mut self, dir: RunDir) -> Row {
+        let ended = self.ended(&dir);
+        if ended.is_some() {
+            return Row { dir, ended, begun: None };
+        }
+        let begun = self.begun.get(&dir.run_id).cloned().or_else(|| {
+            let read = Arc::new(begun(&dir)?);
+            self.begun.insert(dir.run_id, Arc::clone(&read));
+            Some(read)
+        });
+        Row { dir, ended, begun }
+    }
+}
+
+impl RunIndex {
+    pub fn new(state: StateDir) -> Self {
+        Self { state, known: Arc::default(), ended: tokio::sync::Mutex::default() }
+    }
+
+    /// Every run, newest first.
+    pub async fn rows(&self) -> Vec<Row> {
+        let (state, known) = (self.state.clone(), Arc::clone(&self.known));
+        let read = move || {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let dirs = state.runs(None).unwrap_or_default();
+            dirs.into_iter().map(|dir| known.row(dir)).collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// The runs that ended, as they were within the last second. Who asks often waits for one reading, and of a run under way
+    /// no journal is read.
+    pub async fn ended(&self) -> Arc<[Row]> {
+        let mut last = self.ended.lock().await;
+        if let Some((read, rows)) = &*last
+            && read.elapsed() < FRESH
+        {
+            return Arc::clone(rows);
+        }
+        let (state, known) = (self.state.clone(), Arc::clone(&self.known));
+        let read = move || -> Vec<Row> {
+            let dirs = state.runs(None).unwrap_or_default();
+            let ended = |dir| {
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let ended = known.ended(&dir)?;
+                Some(Row { dir, ended: Some(ended), begun: None })
+            };
+            dirs.into_iter().filter_map(ended).collect()
+        };
+        let rows: Arc<[Row]> = tokio::task::spawn_blocking(read).await.unwrap_or_default().into();
+        *last = Some((Instant::now(), Arc::clone(&rows)));
+        rows
+    }
+
+    /// A run by its id, a unique prefix of it, or `latest`.
+    pub async fn find(&self, asked: &str) -> Option<(RunDir, Row)> {
+        let mut rows = self.rows().await;
+        if asked != "latest" {
+            rows.retain(|row| row.dir.run_id.to_string().starts_with(asked));
+            if rows.len() > 1 {
+                return None;
+            }
+        }
+        rows.into_iter().next().map(|row| (row.dir.clone(), row))
+    }
+}
+
+fn brief(dir: &RunDir) -> Option<Value> {
+    let text = std::fs::read(dir.result()).ok()?;
+    let output: Value = serde_json::from_slice(&text).ok()?;
+    Some(json!({
+        "issue": output["mapping"]["issue"], "instance": output["mapping"]["instance"], "title": output["objective"]["title"],
+        "started_at": output["started_at"], "completed_at": output["completed_at"],
+        "success": output["success"], "stop_reason": output["stop_reason"], "stop_detail": output["stop_detail"],
+        "steps": output["iterations"], "cost_usd": output["totals"]["cost_usd"], "pr_url": output["artifacts"]["pr_url"],
+    }))
+}
+
+fn begun(dir: &RunDir) -> Option<Value> {
+    let lease = run_facts::read(dir).ok()?.lease?;
+    Some(json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title }))
+}
+
+/// Sums over runs; `live` is what those under way have cost.
+pub(super) fn cost(rows: &[Row], live: f64) -> Value {
+    let mut days: BTreeMap<String, f64> = BTreeMap::new();
+    let mut repositories: BTreeMap<String, f64> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.ended.is_some()) {
+        let day = row.text("started_at").get(..10).unwrap_or_default().to_owned();
+        *days.entry(day).or_default() += row.cost();
+        *repositories.entry(row.dir.repo.to_string()).or_default() += row.cost();
+    }
+    // A sum over nothing begins with -0.0.
+    let total = days.values().fold(0.0, |sum, cost| sum + cost);
+    let by_day: BTreeMap<&String, f64> =
+        days.iter().rev().take(DAYS).map(|(day, cost)| (day, *cost)).collect();
+    json!({ "total_usd": total + live, "under_way_usd": live, "by_day": by_day, "by_repository": repositories })
+}

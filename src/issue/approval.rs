@@ -1,0 +1,229 @@
+//! A person's decision on what a run proposed: found by its hash, granted once and for a while, or denied. Nothing is
+//! executed (P-037).
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
+use crate::domain::event::LeaseTaken;
+use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
+use crate::domain::run::Principal;
+use crate::domain::stop::Stop;
+use crate::domain::trace::SuspendedProposal;
+use crate::record::run_facts;
+use crate::record::summary_text;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
+use crate::store::approvals::Approvals;
+use crate::store::port::StoreError;
+use crate::store::run_dir::{RunDir, StateDir};
+
+/// How long an approval holds that says nothing else.
+pub const HOLDS: Duration = Duration::from_secs(24 * 3600);
+/// Fewest digits of a hash that name a proposal.
+const LEAST_DIGITS: usize = 8;
+
+/// Why nothing was approved.
+#[derive(Debug, thiserror::Error)]
+pub enum NotApproved {
+    /// Nothing of this hash waits.
+    #[error("run {run} has no proposal \"{asked}\" that waits for approval")]
+    Unknown {
+        /// The run that was looked at.
+        run: String,
+        /// What was asked for.
+        asked: String,
+        /// What does wait: hash and name.
+        waiting: Vec<(String, String)>,
+    },
+    /// The digits fit more than one.
+    #[error("{count} proposals begin with \"{asked}\"")]
+    Several {
+        /// How many.
+        count: usize,
+        /// What was asked for.
+        asked: String,
+        /// All that waits: hash and name.
+        waiting: Vec<(String, String)>,
+    },
+    /// Too few digits to be sure that it is the one that was read.
+    #[error("a proposal is named by at least {LEAST_DIGITS} digits of its hash")]
+    TooShort {
+        /// What does wait: hash and name.
+        waiting: Vec<(String, String)>,
+    },
+    /// The issue has no run.
+    #[error("no run of this issue is known here")]
+    NoRun,
+    /// The time is out of range.
+    #[error("that is too long for an approval")]
+    TooLong,
+    /// It cannot be read.
+    #[error("the run cannot be read: {0}")]
+    Unreadable(String),
+    /// It cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl NotApproved {
+    /// What waits for an approval: hash and name.
+    pub fn waiting(&self) -> &[(String, String)] {
+        match self {
+            Self::Unknown { waiting, .. } | Self::Several { waiting, .. } | Self::TooShort { waiting } => {
+                waiting
+            }
+            _ => &[],
+        }
+    }
+}
+
+/// Who approves what.
+#[derive(Debug, Clone)]
+pub struct NewApproval {
+    /// The hash of the proposal, or its first digits.
+    pub proposal: String,
+    /// Who approves.
+    pub approver: Principal,
+    /// For how long.
+    pub holds: Duration,
+}
+
+/// What a person decided on a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing yet.
+    Open,
+    /// It may run; the grant was not used yet.
+    Approved(Approval),
+    /// It may not.
+    Denied(Denial),
+}
+
+/// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
+/// all the same. Blocks.
+pub fn waiting<'a>(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    now: DateTime<Utc>,
+) -> Vec<(&'a SuspendedProposal, Decision)> {
+    if facts.end.as_ref().is_some_and(Stop::success) {
+        return Vec::new();
+    }
+    let book = Approvals::new(state, &dir.repo);
+    let decided =
+        |hash: &str| match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
+            (Some(grant), _) => Decision::Approved(grant),
+            (None, Some(denial)) => Decision::Denied(denial),
+            (None, None) => Decision::Open,
+        };
+    summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
+}
+
+/// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
+pub async fn is_granted(key: &IssueKey, context: &RepositoryContext) -> bool {
+    let lease = context.lease(key);
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
+    let work = tokio::task::spawn_blocking(move || {
+        let record = state.store().look(&lease).and_then(|content| content.record);
+        let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
+        let facts = run_facts::read(&dir).ok()?;
+        let decided = waiting(&state, &dir, &facts, now);
+        Some(decided.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_))))
+    });
+    work.await.ok().flatten().unwrap_or(false)
+}
+
+/// Grants what a run proposed and the policy left to a person. Blocks.
+pub fn grant(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &RunFacts,
+    approval: &NewApproval,
+    now: DateTime<Utc>,
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
+    let (lease, proposal) = named(dir, facts, &approval.proposal)?;
+    let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
+    let grant = Approval {
+        schema_version: APPROVAL_SCHEMA.to_owned(),
+        proposal_hash: proposal.proposal_hash.clone(),
+        resource: proposal.resource.clone(),
+        repo: dir.repo.clone(),
+        issue: lease.issue.key.clone(),
+        run_id: dir.run_id,
+        principal: lease.principal.clone(),
+        approver: approval.approver.clone(),
+        granted_at: now,
+        expires_at: now.checked_add_signed(holds).ok_or(NotApproved::TooLong)?,
+    };
+    Approvals::new(state, &dir.repo).put(&grant)?;
+    Ok((grant, proposal.clone()))
+}
+
+/// Decides against what a run proposed. Blocks.
+pub fn deny(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &RunFacts,
+    (proposal, decided_by): (&str, Principal),
+    now: DateTime<Utc>,
+) -> Result<(Denial, SuspendedProposal), NotApproved> {
+    let (lease, proposal) = named(dir, facts, proposal)?;
+    let denial = Denial {
+        schema_version: DENIAL_SCHEMA.to_owned(),
+        proposal_hash: proposal.proposal_hash.clone(),
+        resource: proposal.resource.clone(),
+        repo: dir.repo.clone(),
+        issue: lease.issue.key.clone(),
+        run_id: dir.run_id,
+        decided_by,
+        decided_at: now,
+    };
+    Approvals::new(state, &dir.repo).deny(&denial)?;
+    Ok((denial, proposal.clone()))
+}
+
+/// The one proposal of a run whose hash begins so.
+fn named<'a>(
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    asked: &str,
+) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
+    let asked = asked.trim().to_ascii_lowercase();
+    let pending = summary_text::pending(facts);
+    let waiting = || {
+        pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
+    };
+    let unknown =
+        || NotApproved::Unknown { run: dir.run_id.to_string(), asked: asked.clone(), waiting: waiting() };
+    let of_hash: Vec<_> = pending.iter().filter(|one| one.proposal_hash.starts_with(&asked)).collect();
+    match (&facts.lease, of_hash.as_slice()) {
+        (Some(_), [_, ..]) if asked.len() < LEAST_DIGITS => Err(NotApproved::TooShort { waiting: waiting() }),
+        (Some(lease), [one]) => Ok((lease, **one)),
+        (Some(_), [_, _, ..]) => {
+            Err(NotApproved::Several { count: of_hash.len(), asked: asked.clone(), waiting: waiting() })
+        }
+        _ => Err(unknown()),
+    }
+}
+
+/// The same for the newest run of an issue, as somebody asks who knows the issue only.
+pub async fn grant_of_issue(
+    key: &IssueKey,
+    approval: NewApproval,
+    context: &RepositoryContext,
+) -> Result<(Approval, SuspendedProposal), NotApproved> {
+    let lease = context.lease(key);
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
+    let work = tokio::task::spawn_blocking(move || {
+        let last =
+            state.store().look(&lease).and_then(|content| content.record).as_ref().and_then(mapping_of);
+        let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
+        let facts = run_facts::read(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
+        grant(&state, &dir, &facts, &approval, now)
+    });
+    work.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))
+}

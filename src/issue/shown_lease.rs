@@ -1,0 +1,146 @@
+//! The lease as other hosts see it: a line of the issue's status comment that says who works there, and until when (D75).
+//!
+//! A file holds the lease among the processes of one checkout. A process with another clone of the repository cannot
+//! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
+//! lease.
+
+use crate::domain::issue::IssueKey;
+use crate::domain::mapping::{InstanceId, branch_of};
+use crate::domain::run::RunId;
+use crate::github::{self, Change, Client, Comment};
+use crate::record::rendering;
+use crate::repository::context::RepositoryContext;
+use crate::sys::holder_format::Holder;
+
+const BEGIN: &str = "<!-- agentd:lease ";
+const END: &str = " -->";
+
+/// An issue, and its number where it is in the tracker.
+#[derive(Debug, Clone, Copy)]
+pub struct Tracked<'a> {
+    /// Its key.
+    pub key: &'a IssueKey,
+    /// Its number; `None` = it is from a file.
+    pub number: Option<u64>,
+}
+
+/// Shows on the issue that `mine` holds it. Gives another holder, if there is one: another host whose lease has not
+/// expired, or a living process of this host with another checkout. A comment that cannot be written does not stop the
+/// run.
+pub async fn show(
+    issue: Tracked<'_>,
+    context: &RepositoryContext,
+    mine: &Holder,
+) -> Result<Option<Holder>, github::Error> {
+    let Some((client, number)) = tracked(issue, context) else { return Ok(None) };
+    let marker = rendering::marker(issue.key);
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    if let Some(other) = other_holder(found.as_ref(), context, mine) {
+        return Ok(Some(other));
+    }
+    let written = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await;
+    let (comment, change) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            tracing::warn!(%error, "other hosts cannot see that the issue is being worked on");
+            return Ok(None);
+        }
+    };
+    // Two processes may have looked before either wrote. What the comment says now decides; of two comments the older
+    // one counts.
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    let other = other_holder(found.as_ref(), context, mine);
+    if other.is_some() && change == Change::Created {
+        client.delete_comment(&context.repo, comment.id).await?;
+    }
+    Ok(other)
+}
+
+/// Shows the longer time of a lease that is held already.
+pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder) {
+    let Some((client, number)) = tracked(issue, context) else { return };
+    let marker = rendering::marker(issue.key);
+    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await {
+        tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
+    }
+}
+
+/// What a run on the command line left on an issue when its process died: that it is being worked on. Its comment says what
+/// became of it, and the running label goes, also where nobody's comment says who works. True = it was there.
+pub async fn clear(
+    context: &RepositoryContext,
+    number: u64,
+    (instance, run_id): (&InstanceId, RunId),
+) -> Result<bool, github::Error> {
+    let Some(client) = &context.github else { return Ok(false) };
+    let marker = rendering::marker(&IssueKey::Number(number));
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    let running = &context.config.github.labels.running;
+    match found.and_then(|comment| holder_of(&comment.body)) {
+        Some(holder) if holder.instance == instance.as_str() => {}
+        // Somebody else works there.
+        Some(_) => return Ok(false),
+        None => {
+            let labelled = client.issue(&context.repo, number).await?.has_label(running);
+            if labelled {
+                client.remove_label(&context.repo, number, running).await?;
+            }
+            return Ok(labelled);
+        }
+    }
+    // The label first: the comment is what says that this was done.
+    client.remove_label(&context.repo, number, running).await?;
+    let text = format!(
+        "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
+         done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
+    );
+    client.ensure_comment(&context.repo, number, &marker, &text).await?;
+    Ok(true)
+}
+
+fn tracked<'s>(issue: Tracked<'_>, context: &'s RepositoryContext) -> Option<(&'s Client, u64)> {
+    Some((context.github.as_ref()?, issue.number?))
+}
+
+fn text(key: &IssueKey, mine: &Holder) -> String {
+    let line = serde_json::to_string(mine).unwrap_or_default();
+    let branch = branch_of(key);
+    let since = mine.since.format("%Y-%m-%d %H:%M");
+    format!(
+        "{BEGIN}{line}{END}\n**agentd is working on this issue.**\n\nSince {since} UTC, on the branch `{branch}`, as `{}`. \
+         What comes of it will stand here.\n",
+        mine.instance
+    )
+}
+
+fn other_holder(comment: Option<&Comment>, context: &RepositoryContext, mine: &Holder) -> Option<Holder> {
+    let holder = holder_of(&comment?.body)?;
+    let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
+    (!own_process && context.state.store().lives(&holder)).then_some(holder)
+}
+
+/// Who a status comment names, if it names anybody.
+fn holder_of(body: &str) -> Option<Holder> {
+    let line = body.lines().nth(1)?.trim();
+    serde_json::from_str(line.strip_prefix(BEGIN)?.strip_suffix(END)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::clock::Clock;
+    use crate::sys::host::Host;
+
+    #[test]
+    fn d75_the_second_line_of_a_status_comment_names_the_holder_and_a_report_names_nobody() {
+        let now = Clock::system().now();
+        let mine = Holder::here(&Host::current(), "agent-issue-7-20260102T030405Z", now, now);
+        let line = serde_json::to_string(&mine).unwrap();
+        assert_eq!(holder_of(&format!("<!-- agentd:issue-7 -->\r\n{BEGIN}{line}{END}\r\nwords")), Some(mine));
+        for body in
+            ["<!-- agentd:issue-7 -->\n**Done.**", "", "<!-- agentd:issue-7 -->\n<!-- agentd:lease {} -->"]
+        {
+            assert_eq!(holder_of(body), None, "{body}");
+        }
+    }
+}

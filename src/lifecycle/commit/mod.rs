@@ -1,0 +1,148 @@
+//! Stage commit: one commit of what the flow left in the worktree.
+//!
+//! Takes a run whose work is over. Leaves its commit on the issue's branch, within the policy, the size caps and the scan
+//! for secrets. After a crash in it the next run finds the commit, or makes it.
+
+pub mod given_up;
+pub mod new_files;
+pub mod review;
+
+use std::collections::BTreeSet;
+
+use self::new_files::Words;
+use super::closure;
+use super::run::Run;
+use super::stage::{StageError, Worked};
+use crate::domain::event::{Change, Event, FileChange};
+use crate::domain::outgoing::{commit_text, plain_line};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
+use crate::git::commit::CommitMessage;
+use crate::git::error::GitError;
+use crate::git::worktree::Worktree;
+use crate::record::report;
+
+/// Longest subject line of a commit, in characters.
+const LONGEST_SUBJECT: usize = 72;
+
+/// A run whose work is kept, as far as it can be.
+pub struct Committed<'a> {
+    /// The run.
+    pub worked: Worked<'a>,
+    /// Whether there is a tree of its own to verify and to judge.
+    pub is_done: bool,
+}
+
+/// Commits what the flow left. What may not leave, or what git refuses, ends the run; the edits stay in the worktree.
+pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
+    let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, is_done: false }) };
+    let run = worked.run;
+    let summary = report::summary(&run.journal.facts(), &worked.stop);
+    let refused = match keep(run, &workspace.worktree, &summary).await {
+        Ok(()) => return Ok(Committed { worked, is_done: true }),
+        Err(error) => error.stop()?,
+    };
+    let end = run.end_whatever_comes(&worked.stop).unwrap_or_else(|| refused.clone());
+    if end != refused {
+        run.journal.warn("not_committed", refused.message);
+    }
+    worked.stop = end;
+    Ok(Committed { worked, is_done: false })
+}
+
+/// Makes one commit of the worktree (D13, D66) and records what the branch changes.
+pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> Result<(), StageError> {
+    let failed = |error: GitError| not_committed(worktree, &error);
+    let words = Words::of(run).await;
+    let made = new_files::sort(run, (worktree, &words)).await.map_err(failed)?;
+    if let Some(refused) = review::of_worktree(run, (worktree, &words)).await.map_err(failed)? {
+        return Err(refused.into());
+    }
+    let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;
+    Ok(run.journal.record(event)?)
+}
+
+fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
+    let message = format!("The work could not be committed: {error}. It is in {}.", worktree.display());
+    Stop::new(StopDetail::GitError, message)
+}
+
+async fn committed(
+    run: &Run<'_>,
+    (worktree, made): (&Worktree, &BTreeSet<String>),
+    summary: &str,
+) -> Result<Event, GitError> {
+    let commit = worktree.commit_all(&message(run, summary), &run.context.identity().await?).await?;
+    let base = &run.lease.mapping.origin.commit;
+    let head = worktree.head().await?.unwrap_or_else(|| base.clone());
+    let tree = run.context.checkout.tree_of_commit(&head).await?;
+    let files = worktree.changes(base).await?;
+    let commits = worktree.commits(base).await?.len();
+    let files = files
+        .into_iter()
+        .map(|file| FileChange {
+            by_command: made.contains(&file.path),
+            path: file.path,
+            added: file.added,
+            removed: file.removed,
+        })
+        .collect();
+    let change = Change { files, commits: u32::try_from(commits).unwrap_or(u32::MAX) };
+    Ok(Event::Committed { head, tree, made: commit.is_some(), change })
+}
+
+fn message(run: &Run<'_>, summary: &str) -> CommitMessage {
+    let issue = &run.plan.issue;
+    let places = run.context.host_paths();
+    let told = |text: &str| places.told(text).into_owned();
+    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.journal.facts()));
+    let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
+    let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
+    // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
+    let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
+    let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
+    trailers.extend(run.context.config.commit.trailers.iter().filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        Some((key.trim().to_owned(), value.trim().to_owned()))
+    }));
+    CommitMessage {
+        subject: format!("{subject}{suffix}"),
+        body: wrapped(&told(&run.without_secrets(&commit_text(summary, own)))),
+        trailers,
+    }
+}
+
+/// Paragraphs wrapped at 72 columns, lists left as they are.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.trim().lines() {
+        let mut column = 0;
+        for word in line.split_whitespace() {
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > 72 {
+                out.push('\n');
+                column = 0;
+            } else if column > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += length;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_body_is_wrapped_and_keeps_its_lines() {
+        let long = "word ".repeat(30);
+        let wrapped = wrapped(&format!("{long}\n\n- a list item\n- another"));
+        assert!(wrapped.lines().all(|line| line.chars().count() <= 72), "{wrapped}");
+        assert!(wrapped.ends_with("\n\n- a list item\n- another\n"), "{wrapped}");
+    }
+}

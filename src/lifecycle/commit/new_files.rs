@@ -1,0 +1,248 @@
+//! New files and who made them. What the agent wrote is its work. What only commands made is committed and named as
+//! such; a binary or large file only if the report names it. The rest is kept on a ref, apart from the work.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::domain::agent_program::AgentProgram;
+use crate::domain::event::Event;
+use crate::domain::exclude::names;
+use crate::domain::report::FinalReport;
+use crate::domain::trace::Item;
+use crate::git::error::GitError;
+use crate::git::worktree::{ChangeKind, Worktree};
+use crate::lifecycle::run::Run;
+use crate::record::rendering::amount_of_bytes;
+use crate::record::report;
+use crate::record::run_facts;
+use crate::record::summary_text::{counted, plain};
+use crate::sys::files;
+
+/// Tools that only look, and the one whose files are those of a command.
+const NO_WRITERS: &[&str] = &["read_file", "list_files", "search", "git_status", "git_diff", "run_command"];
+/// Keys of arguments that hold a command.
+const COMMANDS: &[&str] = &["command", "cmd", "argv", "args", "script"];
+/// Files that a warning names.
+const LONGEST_LIST: usize = 10;
+
+/// What a run says of files.
+pub struct Words {
+    written: BTreeSet<String>,
+    reported: Vec<String>,
+    opaque: bool,
+}
+
+impl Words {
+    /// Reads the calls and reports of this run and of the runs that it continues.
+    pub async fn of(run: &Run<'_>) -> Self {
+        let facts = run_facts::with_predecessors(
+            &run.context.state,
+            &run.context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await;
+        let mut words = Self { written: BTreeSet::new(), reported: Vec::new(), opaque: false };
+        for (_, event) in &facts.other {
+            match event {
+                Event::ItemRecorded { item, .. } => words.item(item),
+                Event::ReportCaptured(captured) => {
+                    captured.report.iter().for_each(|report| words.report(report));
+                }
+                _ => {}
+            }
+        }
+        report::long_report(&facts, run.journal.dir()).iter().for_each(|report| words.report(report));
+        words.reported.extend(facts.visits.iter().map(|visit| visit.summary.clone()));
+        words
+    }
+
+    fn report(&mut self, report: &FinalReport) {
+        self.reported.extend(report.content.clone());
+        for value in report.content_json.iter().flat_map(|json| json.values()) {
+            texts(value, &mut |text| self.reported.push(text.to_owned()));
+        }
+    }
+
+    fn item(&mut self, item: &Item) {
+        let Item::ToolCallItem { name, arguments, .. } = item else { return };
+        self.opaque |= AgentProgram::is_tool(name);
+        if NO_WRITERS.contains(&name.as_str()) {
+            return;
+        }
+        let Value::Object(arguments) = arguments else { return };
+        for (_, value) in arguments.iter().filter(|(key, _)| !COMMANDS.contains(&key.as_str())) {
+            texts(value, &mut |text| self.written.extend(paths_in(text).map(str::to_owned)));
+        }
+    }
+
+    /// Whether the report names a file.
+    pub fn report_names(&self, path: &str) -> bool {
+        self.reported.iter().any(|text| names(text, path))
+    }
+
+    /// Whether a tool that writes was told of a file.
+    fn is_written(&self, worktree: &Worktree, path: &str) -> bool {
+        let whole = worktree.path().join(path).to_string();
+        let told = |text: &str| text == path || text == whole || text.strip_prefix("./") == Some(path);
+        self.written.iter().any(|text| told(text))
+    }
+}
+
+/// What may be a path: a line alone, or what the head of a patch names.
+fn paths_in(text: &str) -> impl Iterator<Item = &str> {
+    let alone = (!text.contains('\n') && text.len() < 4_096).then_some(text);
+    let heads = ["+++ b/", "*** Add File: ", "*** Update File: ", "*** Move to: "];
+    let head = move |line| heads.iter().find_map(|head| str::strip_prefix(line, head));
+    alone.into_iter().chain(text.lines().filter_map(head).map(str::trim_end))
+}
+
+/// Each text in a value.
+fn texts(value: &Value, take: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => take(text),
+        Value::Array(all) => all.iter().for_each(|one| texts(one, take)),
+        Value::Object(all) => all.values().for_each(|one| texts(one, take)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The ref that keeps what is not part of an issue's work, above what it kept before.
+pub fn kept_on(worktree: &Worktree) -> String {
+    format!("refs/agentd/left/{}", worktree.branch())
+}
+
+/// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.
+pub async fn sort(
+    run: &Run<'_>,
+    (worktree, words): (&Worktree, &Words),
+) -> Result<BTreeSet<String>, GitError> {
+    let (mut made, mut left) = (BTreeSet::new(), Vec::new());
+    for change in worktree.status().await?.into_iter().filter(|change| change.kind == ChangeKind::Added) {
+        if words.is_written(worktree, &change.path) {
+            continue;
+        }
+        let file = worktree.path().join(&change.path);
+        let bytes = file.as_path().symlink_metadata().map_or(0, |meta| meta.len());
+        let special = change.binary || bytes > run.context.config.commit.max_file;
+        if special && !words.report_names(&change.path) {
+            left.push((change.path, bytes));
+        } else if !words.opaque {
+            made.insert(change.path);
+        }
+    }
+    if !left.is_empty() {
+        let paths: Vec<String> = left.iter().map(|(path, _)| path.clone()).collect();
+        let reference = kept_on(worktree);
+        worktree.set_aside(&paths, &reference).await?;
+        tell(
+            run,
+            &left,
+            &format!("kept on {reference} (`git checkout {reference} -- PATH` brings one back)"),
+        );
+    }
+    move_large(run, worktree, |path| words.is_written(worktree, path) || words.report_names(path)).await?;
+    not_taken(run, worktree, words).await?;
+    Ok(made)
+}
+
+/// Restores the worktree to the commit after the verify commands ran, so that nothing of theirs becomes part of the
+/// work later. Their state is kept, because a person may have worked there meanwhile.
+pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
+    move_large(run, worktree, |_| false).await?;
+    let changed = worktree.status().await?;
+    let reference = kept_on(worktree);
+    if worktree.put_back(&reference).await?.is_none() {
+        return Ok(());
+    }
+    let shown: Vec<String> =
+        changed.iter().take(LONGEST_LIST).map(|change| format!("`{}`", plain(&change.path))).collect();
+    let more = changed.len().saturating_sub(LONGEST_LIST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    run.journal.warn(
+        "left_by_verify",
+        format!(
+            "the verify commands left or changed {}, which are no part of the work: {}{more}; the worktree is as it was \
+             committed again, and what it held then is kept on {reference}. What .gitignore names is left alone",
+            counted(changed.len(), "file"),
+            shown.join(", ")
+        ),
+    );
+    Ok(())
+}
+
+/// A file that is too large for a snapshot is moved into a folder beside git's own files of the worktree. If that
+/// fails, it stays and nothing is committed.
+async fn move_large(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    stays: impl Fn(&str) -> bool,
+) -> Result<(), GitError> {
+    let mut moved = Vec::new();
+    for (path, bytes) in worktree.too_large_and_new().await? {
+        if stays(&path) {
+            continue;
+        }
+        let folder = worktree.git_dir().join("agentd-left").join(run.lease.run_id.to_string());
+        let (from, to) = (worktree.path().join(&path), folder.join(&path));
+        let work = move || {
+            let parent = to.parent().unwrap_or_else(|| to.clone());
+            files::create_private_dir(parent.as_path())?;
+            files::rename(from.as_path(), to.as_path())
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        match done.map_err(|error| GitError::Lost(error.to_string()))? {
+            Ok(()) => moved.push((path, bytes)),
+            Err(error) => tracing::warn!(%error, "a large file stays in the worktree"),
+        }
+    }
+    if !moved.is_empty() {
+        tell(run, &moved, "kept beside git's own files of the worktree (agentd-left)");
+    }
+    Ok(())
+}
+
+fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
+    let shown = left.iter().take(LONGEST_LIST);
+    let shown: Vec<String> =
+        shown.map(|(path, bytes)| format!("`{}` ({})", plain(path), amount_of_bytes(*bytes))).collect();
+    let more = left.len().saturating_sub(LONGEST_LIST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (those, them) = if left.len() == 1 { ("it is", "it") } else { ("they are", "them") };
+    run.journal.warn(
+        "left_out",
+        format!(
+            "{} that no tool of the agent wrote and the report does not name, binary or over `commit.max_file`, not \
+             committed: {}{more}; {those} {kept}. To have {them} committed, ask for {them} in the issue or the agent's prompts",
+            counted(left.len(), "new file"),
+            shown.join(", ")
+        ),
+    );
+}
+
+/// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.
+async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<(), GitError> {
+    let root = worktree.path().to_string();
+    let inside = |text: &String| {
+        let path = text.strip_prefix(&root).map_or(text.as_str(), |rest| rest.trim_start_matches('/'));
+        let path = path.trim_start_matches("./");
+        (!path.is_empty() && path.len() < 1_000 && !path.contains(['\n', '\0'])).then(|| path.to_owned())
+    };
+    let named: Vec<String> = words.written.iter().filter_map(inside).collect();
+    let kept_out = worktree.kept_out(named).await?;
+    if !kept_out.is_empty() {
+        let shown: Vec<String> =
+            kept_out.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
+        run.journal.warn(
+            "kept_out",
+            format!(
+                "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; \
+                 `commit.exclude = [\"!PATTERN\"]` takes a pattern of the list back (`agentd config explain commit.exclude`)",
+                counted(kept_out.len(), "file"),
+                shown.join(", ")
+            ),
+        );
+    }
+    Ok(())
+}

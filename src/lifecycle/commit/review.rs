@@ -1,0 +1,341 @@
+//! Checks what may be published: every change of a branch is checked against the policy's rules of `write_file`, the
+//! caps of `[commit]` and a scan for secrets, before it is committed and again before it is pushed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::new_files::Words;
+use crate::config::config_file::CommitTable;
+use crate::domain::event::Event;
+use crate::domain::facts::RunFacts;
+use crate::domain::name::CommitId;
+use crate::domain::policy::{Decision, PolicyInput, PolicyPrincipal, ProposalContext, Proposed, Risk};
+use crate::domain::rules::{Globs, NO_RULE_MATCHED};
+use crate::domain::secret_scan::{Certainty, SecretScan};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::Item;
+use crate::engine::envelope::POLICY_NOT_CONFIGURED;
+use crate::engine::policy::Policy;
+use crate::git::blob::LARGEST_FILE;
+use crate::git::error::GitError;
+use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
+use crate::git::worktree::Worktree;
+use crate::lifecycle::run::Run;
+use crate::record::run_facts;
+use crate::sys::worktree_path::WorktreeRoot;
+
+/// The tool whose rules speak of changed files, whatever changed them.
+const WRITE: &str = "write_file";
+/// Marks a rule's name where a secret was found by its value.
+const KNOWN: &str = "\u{1}";
+/// Refused files that people are told.
+const LONGEST_LIST: usize = 20;
+
+/// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
+pub async fn of_worktree(
+    run: &Run<'_>,
+    (worktree, words): (&Worktree, &Words),
+) -> Result<Option<Stop>, GitError> {
+    let left_out = worktree.left_out().await?;
+    let mut problems: Vec<Problem> =
+        left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
+    let tree = worktree.tree().await?;
+    let mut known = vec![run.lease.mapping.origin.commit.clone()];
+    known.extend(run.context.last_seen(worktree.branch()).await?);
+    let Some(head) = worktree.head().await? else {
+        return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
+    };
+    let bringing = bringing(run, worktree, ((&head, Some(&tree)), &known)).await?;
+    problems.extend(self::problems(run, (worktree, words), &bringing).await?);
+    for (path, files) in worktree.edited_submodules().await? {
+        let why = format!(
+            "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
+             commit and push them in the submodule's own repository"
+        );
+        problems.push(Problem { path, why, of: None });
+    }
+    Ok(stop(run, worktree, problems, "committed"))
+}
+
+/// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
+pub async fn of_push(
+    (run, worktree): (&Run<'_>, &Worktree),
+    (head, there): (&CommitId, Option<&CommitId>),
+) -> Result<Option<Stop>, GitError> {
+    let known: Vec<CommitId> =
+        [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
+    let bringing = bringing(run, worktree, ((head, None), &known)).await?;
+    let words = Words::of(run).await;
+    let problems = problems(run, (worktree, &words), &bringing).await?;
+    Ok(stop(run, worktree, problems, "pushed"))
+}
+
+async fn bringing(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    (what, known): ((&CommitId, Option<&str>), &[CommitId]),
+) -> Result<Outgoing, GitError> {
+    let scan = SecretScan::new(&run.plan.redactor);
+    let inspect: Inspect = Arc::new(move |lines| {
+        let marked = |certainty, rule: String| match certainty {
+            Certainty::Known => format!("{KNOWN}{rule}"),
+            Certainty::Shape => rule,
+        };
+        scan.lines(lines).into_iter().map(|(line, rule, certainty)| (line, marked(certainty, rule))).collect()
+    });
+    // What is over the cap is refused unseen.
+    let most = run.context.config.commit.max_bytes.saturating_add(LARGEST_FILE);
+    worktree.outgoing(what, known, (most, inspect)).await
+}
+
+/// Something that may not leave.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    path: String,
+    why: String,
+    /// The commit that has it; `None` = none yet.
+    of: Option<String>,
+}
+
+async fn problems(
+    run: &Run<'_>,
+    (worktree, words): (&Worktree, &Words),
+    bringing: &Outgoing,
+) -> Result<Vec<Problem>, GitError> {
+    let mut found = Vec::new();
+    let mut problem = |path: &str, commit: Option<&CommitId>, why: String| {
+        found.push(Problem {
+            path: path.to_owned(),
+            why,
+            of: commit.map(|commit| commit.short().to_owned()),
+        });
+    };
+    let commit = &run.context.config.commit;
+    let allowed = Globs::paths(&commit.secrets_allowed).ok();
+    for change in &bringing.changes {
+        let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
+        let mut note = |(path, commit, why)| problem(path, commit, why);
+        if let Some(why) = too_large(change, commit, words) {
+            note(told(why));
+        }
+        for (line, rule) in &change.found {
+            let known = rule.strip_prefix(KNOWN);
+            let may = known.is_none() && allowed.as_ref().is_some_and(|globs| globs.exact(&change.path));
+            if !may {
+                note(told(format!("line {line} holds a secret ({})", known.unwrap_or(rule))));
+            }
+        }
+        if is_named(&change.path, ".lfsconfig") {
+            note(told("it says where Git LFS sends files; only a person may change it".to_owned()));
+        }
+        if is_named(&change.path, ".gitmodules")
+            && change.kind == OutgoingKind::File
+            && change.bytes <= LARGEST_FILE
+        {
+            for why in run.context.checkout.refused_submodules(&change.blob).await? {
+                note(told(why));
+            }
+        }
+    }
+    let made = bringing.changes.iter().filter(|change| change.kind == OutgoingKind::File);
+    let made: Vec<&str> = made.map(|change| change.path.as_str()).collect();
+    for path in worktree.whole_under_lfs(&made).await? {
+        let why = "it is under Git LFS (.gitattributes), and git would get the whole file: git-lfs is not installed here, or \
+                   worktree.lfs leaves it out; install it, or leave the file as it was";
+        problem(&path, None, why.to_owned());
+    }
+    let scan = SecretScan::new(&run.plan.redactor);
+    let names = bringing
+        .changes
+        .iter()
+        .map(|change| (change.path.as_str(), change.commit.as_ref(), change.path.as_str()));
+    let texts = bringing.messages.iter().map(|(id, text)| ("its message", Some(id), text.as_str()));
+    for (path, commit, text) in names.chain(texts) {
+        let lines: Vec<(u32, &str)> = text.lines().zip(1..).map(|(line, number)| (number, line)).collect();
+        if let Some((_, rule, _)) = scan.lines(&lines).into_iter().next() {
+            problem(path, commit, format!("it holds a secret ({rule})"));
+        }
+    }
+    for why in over_the_caps(&bringing.changes, commit) {
+        problem("all changes together", None, why);
+    }
+    found.extend(denied(run, worktree, &bringing.changes).await?);
+    Ok(found)
+}
+
+fn too_large(change: &OutgoingChange, caps: &CommitTable, words: &Words) -> Option<String> {
+    if change.bytes > LARGEST_FILE {
+        return Some(format!("{} bytes, more than the {LARGEST_FILE} of any file", change.bytes));
+    }
+    let (word, capped) = match (change.is_new, change.binary) {
+        (_, true) => ("binary", true),
+        (true, false) => ("new", true),
+        (false, false) => ("", false),
+    };
+    let over = capped && change.bytes > caps.max_file;
+    (over && !words.report_names(&change.path)).then(|| {
+        format!(
+            "{} bytes, more than the {} of a {word} file that the report does not name (commit.max_file)",
+            change.bytes, caps.max_file
+        )
+    })
+}
+
+fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> {
+    let files = changes.iter().map(|change| change.path.as_str()).collect::<BTreeSet<_>>().len() as u64;
+    let lines: u64 = changes.iter().map(|change| change.lines).sum();
+    let bytes = changes.iter().fold(0u64, |sum, change| sum.saturating_add(change.bytes));
+    let caps = [
+        ("files", files, u64::from(caps.max_files), "max_files"),
+        ("added lines", lines, caps.max_lines, "max_lines"),
+        ("bytes", bytes, caps.max_bytes, "max_bytes"),
+    ];
+    let over = caps.into_iter().filter(|(_, used, most, _)| used > most);
+    over.map(|(what, used, most, key)| format!("{used} {what}, more than the {most} of commit.{key}"))
+        .collect()
+}
+
+/// The policy's decision about changed paths, as for `write_file`. A path without a rule is covered by the rule that
+/// let the command run. What a person approved in this run is allowed.
+async fn denied(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    changes: &[OutgoingChange],
+) -> Result<Vec<Problem>, GitError> {
+    let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
+    let policy = run.plan.policy.clone().in_worktree(root);
+    let approved = approved(
+        &run_facts::with_predecessors(
+            &run.context.state,
+            &run.context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await,
+    );
+    let mut verdicts: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for change in changes.iter().filter(|change| !approved.contains(&change.path)) {
+        for path in asked_about(change) {
+            if !verdicts.contains_key(&path) {
+                let verdict = verdict(run, &policy, &path).await?;
+                verdicts.insert(path.clone(), verdict);
+            }
+            if let Some(Some(why)) = verdicts.get(&path) {
+                let of = change.commit.as_ref().map(|commit| commit.short().to_owned());
+                found.push(Problem { path: change.path.clone(), why: why.clone(), of });
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names of a change, here and on other machines, and the targets of its links.
+fn asked_about(change: &OutgoingChange) -> Vec<String> {
+    let mut paths = vec![change.path.clone()];
+    match &change.kind {
+        // Rules name what is in a folder: what stands in its place has its content.
+        OutgoingKind::Link(behind) => {
+            paths.push(format!("{}/any", change.path));
+            paths.extend(behind.iter().cloned());
+        }
+        OutgoingKind::Submodule => paths.push(format!("{}/any", change.path)),
+        OutgoingKind::File | OutgoingKind::Gone => {}
+    }
+    // Where names end with dots or spaces, some file systems drop them.
+    let folded: Vec<String> = paths
+        .iter()
+        .map(|path| {
+            path.split('/').map(|part| part.trim_end_matches(['.', ' '])).collect::<Vec<_>>().join("/")
+        })
+        .filter(|folded| !folded.is_empty() && !paths.contains(folded))
+        .collect();
+    paths.extend(folded);
+    paths
+}
+
+/// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
+async fn verdict(run: &Run<'_>, policy: &Policy, path: &str) -> Result<Option<String>, GitError> {
+    let proposal = ProposalContext {
+        agent: run.plan.loaded.definition.name.clone(),
+        step: String::new(),
+        principal: PolicyPrincipal::new(&run.plan.request.principal, run.plan.request.permission),
+        repo: run.context.repo.to_string(),
+        issue: run.plan.issue.key.clone(),
+        branch: run.lease.mapping.branch.to_string(),
+    };
+    let arguments = json!({ "path": path, "content": "" });
+    let proposed = Proposed::Tool {
+        name: WRITE.to_owned(),
+        raw_arguments: arguments.to_string(),
+        arguments,
+        risk: Risk::Write,
+    };
+    let input = PolicyInput::new(proposal, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
+    let result = policy.decide(&input).await.result;
+    let silent = [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].contains(&result.reason.as_str());
+    Ok((result.decision == Decision::Deny && !silent)
+        .then(|| format!("the policy denies it ({})", result.reason)))
+}
+
+/// Paths of calls that a person approved.
+fn approved(facts: &RunFacts) -> BTreeSet<String> {
+    let calls: BTreeSet<&str> = facts
+        .other
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::PolicyDecided(made) if made.decision == Decision::Allow && made.reason == "approved" => {
+                Some(made.call_id.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    let path = |event: &Event| match event {
+        Event::ItemRecorded { item, .. } => match item.as_ref() {
+            Item::ToolCallItem { call_id, arguments, .. } if calls.contains(call_id.as_str()) => {
+                let path = arguments.get("path")?.as_str()?;
+                Some(path.trim_start_matches("./").to_owned())
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    facts.other.iter().filter_map(|(_, event)| path(event)).collect()
+}
+
+fn is_named(path: &str, name: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(name))
+}
+
+fn stop(run: &Run<'_>, worktree: &Worktree, mut problems: Vec<Problem>, done: &str) -> Option<Stop> {
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() {
+        return None;
+    }
+    let mut by_path: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for problem in &problems {
+        let of = problem.of.as_ref().map(|commit| format!(" in commit {commit}")).unwrap_or_default();
+        by_path.entry(&problem.path).or_default().push(format!("{}{of}", problem.why));
+    }
+    let shown = by_path.iter().take(LONGEST_LIST).map(|(path, why)| {
+        let path: String = path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        format!("{path}: {}", why.iter().take(3).cloned().collect::<Vec<_>>().join("; "))
+    });
+    let shown = shown.collect::<Vec<_>>().join(" · ");
+    let more = by_path.len().saturating_sub(LONGEST_LIST);
+    let more = if more > 0 { format!(" · and {more} more") } else { String::new() };
+    let message = format!(
+        "The work is not {done}, and nothing was pushed: {shown}{more}. All of it is in {}, on {}. Take out what may not \
+         leave, or let the policy (rules of write_file) or [commit] allow it, and run again.",
+        worktree.display(),
+        worktree.branch(),
+    );
+    let message = run.plan.redactor.redact(&message).map_or_else(
+        |_| "The work holds what may not be published; nothing was pushed.".to_owned(),
+        |text| text.into_owned(),
+    );
+    Some(Stop::new(StopDetail::PolicyDenied, message))
+}

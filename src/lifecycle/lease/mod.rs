@@ -1,0 +1,337 @@
+//! Stage lease: the issue is ours, in one file that only one process can hold, with a journal from here on.
+//!
+//! Takes a plan with its origin. Leaves the lease and the first event of the run. After a crash behind it the next run
+//! finds a dead holder, ends that run, and takes its finished visits over.
+
+pub mod recovery;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use self::recovery::Predecessor;
+use super::origin::Resolved;
+use super::plan::Plan;
+use crate::domain::event::{Event, LeaseTaken};
+use crate::domain::issue::Issue;
+use crate::domain::issue::{IssueKey, ObjectiveSource};
+use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
+use crate::domain::origin::Origin;
+use crate::domain::refusal::Refusal;
+use crate::domain::run::{RunId, Warning};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::Journal as _;
+use crate::engine::session_trace::WITHHELD;
+use crate::issue::shown_lease::{self, Tracked};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
+use crate::repository::resources::RUN_MARK;
+use crate::store::journal_file::FileJournal;
+use crate::store::port::{Held, NotTaken};
+use crate::sys::process;
+
+/// How many killed runs in a row may be continued (D61); after that a run starts from the beginning.
+const MOST_SUCCESSORS: u32 = 2;
+/// How long after the run's own deadline the lease counts for hosts that cannot ask this kernel.
+const GRACE: Duration = Duration::from_secs(5 * 60);
+
+/// A held lease. Dropping it gives it back.
+pub struct Lease {
+    /// The run that holds it.
+    pub run_id: RunId,
+    /// Its instance.
+    pub instance: InstanceId,
+    /// The frozen mapping.
+    pub mapping: MappingRecord,
+    /// The run's journal.
+    pub journal: Arc<FileJournal>,
+    /// The killed run that this one continues, or puts an end to.
+    pub predecessor: Option<Predecessor>,
+    /// Set if the predecessors were killed too often (D37). This run visits no step and keeps what they left.
+    pub given_up: Option<Stop>,
+    held: Mutex<Box<dyn Held>>,
+}
+
+impl Lease {
+    /// Gives the lease back; the mapping stays in its file.
+    pub fn release(self) {
+        if let Err(error) = self.held.into_inner().unwrap_or_else(PoisonError::into_inner).release() {
+            tracing::warn!(%error, "the lease was let go without saying so in its file");
+        }
+    }
+
+    /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
+    /// anew.
+    pub fn give_up(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up(&mut **held, &self.mapping);
+    }
+
+    /// Extends the lease from now on, for hosts that cannot see whether this process lives.
+    pub async fn hold(&self, plan: &Plan, context: &RepositoryContext, wall: Duration) {
+        let holder = {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = held.renew(wall.saturating_add(GRACE)) {
+                tracing::warn!(%error, "the lease could not be made longer");
+            }
+            held.holder().cloned()
+        };
+        if let Some(holder) = holder {
+            shown_lease::renew(tracked(plan), context, &holder).await;
+        }
+    }
+}
+
+/// Refuses an issue that somebody works on, before anything is made.
+pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
+    match context.look(context.lease(&plan.issue.key)).await?.and_then(|lease| lease.holder) {
+        Some(holder) => Err(busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
+        None => Ok(()),
+    }
+}
+
+/// A planned run that holds its lease.
+pub struct Leased {
+    /// What was planned.
+    pub plan: Plan,
+    /// The held lease.
+    pub lease: Lease,
+    /// What is to be said about the origin.
+    pub warnings: Vec<Warning>,
+}
+
+/// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
+pub async fn take(resolved: Resolved, context: &RepositoryContext) -> Result<Leased, Refusal> {
+    let Resolved { plan, origin, warnings } = resolved;
+    let lease = take_for(&plan, origin, context).await?;
+    Ok(Leased { plan, lease, warnings })
+}
+
+async fn take_for(plan: &Plan, origin: Origin, context: &RepositoryContext) -> Result<Lease, Refusal> {
+    let now = context.clock.now();
+    let instance = next_instance(plan, now);
+    let lasts = plan.budgets.max_wall_time.saturating_add(GRACE);
+    let mut held = match context.take(context.lease(&plan.issue.key), instance.as_str(), lasts).await {
+        Ok(held) => held,
+        Err(error) => return Err(busy(error, plan)),
+    };
+    let last = held.record().and_then(mapping_of);
+    let resumed = plan.request.resume;
+    let daemon = plan.request.source != ObjectiveSource::Cli;
+    let predecessor = match (resumed, &last) {
+        (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
+        (None, Some(last)) if !last.given_up => recovery::predecessor(context, last.run_id, daemon).await,
+        (None, _) => None,
+    };
+    if let Some(before) = &predecessor {
+        end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
+    }
+    // Only a killed run counts. A run that was stopped by a shutdown or a person, or that ended by itself, has ended.
+    let killed = predecessor.as_ref().is_some_and(|before| before.killed);
+    let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
+    let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
+    let given_up =
+        last.as_ref().filter(|_| predecessor.is_some() && !continues && daemon).map(killed_too_often);
+    let successors = match &last {
+        Some(last) if given_up.is_some() => last.successors,
+        Some(last) if continues => last.successors + u32::from(killed),
+        _ => 0,
+    };
+    let run_id = RunId(Uuid::now_v7());
+    let mapping = MappingRecord {
+        schema_version: MAPPING_SCHEMA.to_owned(),
+        branch: branch_of(&plan.issue.key),
+        origin,
+        run_id,
+        instance: instance.clone(),
+        successors,
+        given_up: false,
+    };
+    let predecessor = predecessor.filter(|_| continues || given_up.is_some());
+    // Written last before there is a run. Otherwise a refused start would look like a working one.
+    if let Some(refusal) = held_elsewhere(plan, context, &*held).await {
+        if let Err(error) = held.release() {
+            tracing::warn!(%error, "the lease was let go without saying so in its file");
+        }
+        return Err(refusal);
+    }
+    let journal = open_journal(plan, context, &mapping, predecessor.as_ref()).await?;
+    // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
+    let record = serde_json::to_value(&mapping).unwrap_or_default();
+    held.set_record(record).map_err(|error| {
+        Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
+    })?;
+    Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, held: Mutex::new(held) })
+}
+
+fn tracked(plan: &Plan) -> Tracked<'_> {
+    Tracked { key: &plan.issue.key, number: plan.request.issue.tracked() }
+}
+
+/// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
+    match shown_lease::show(tracked(plan), context, lock.holder()?).await {
+        Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
+        Err(error) => Some(error.into()),
+    }
+}
+
+/// Processes of a killed run would write into the worktree that this run has now.
+async fn end_strays(run_id: RunId) {
+    let ended =
+        tokio::task::spawn_blocking(move || process::kill_strays(RUN_MARK, &run_id.to_string())).await;
+    if let Ok(count @ 1..) = ended {
+        tracing::warn!(count, %run_id, "processes that a killed run left running were ended");
+    }
+}
+
+/// The run that a person wants to continue. The lease is held, so nobody else writes about this issue.
+async fn resumable(
+    context: &RepositoryContext,
+    run_id: RunId,
+    last: Option<&MappingRecord>,
+) -> Result<Predecessor, Refusal> {
+    let invalid = |message: String| Refusal::new(StopDetail::InvalidInput, message);
+    if let Some(last) = last
+        && last.run_id != run_id
+    {
+        return Err(invalid(format!("Run {run_id} is not the newest of its issue: {} is.", last.run_id))
+            .hint(format!("agentd runs resume {}", last.run_id)));
+    }
+    match recovery::resumed(context, run_id).await {
+        Ok(Some(predecessor)) => Ok(predecessor),
+        Ok(None) => {
+            Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))
+                .hint("agentd run --issue N starts the next run on the same branch"))
+        }
+        Err(error) => Err(invalid(format!("Run {run_id} cannot be gone on with: {error}."))),
+    }
+}
+
+/// Finishes a run that was cut off by a kill or a shutdown when its issue is not to be worked on any more (D37): it was
+/// closed, or its label was removed meanwhile. False = there is no such run, or somebody holds the lease.
+pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
+    let now = context.clock.now();
+    let instance = InstanceId::new(key, now);
+    let Ok(mut held) = context.take(context.lease(key), instance.as_str(), GRACE).await else { return false };
+    let Some(last) = held.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
+    if recovery::predecessor(context, last.run_id, true).await.is_none() {
+        return false;
+    }
+    given_up(&mut *held, &last);
+    true
+}
+
+/// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
+fn given_up(held: &mut dyn Held, last: &MappingRecord) {
+    let record = MappingRecord { given_up: true, ..last.clone() };
+    if let Err(error) = held.set_record(serde_json::to_value(&record).unwrap_or_default()) {
+        tracing::warn!(%error, "that a run is given up could not be written into its lease");
+    }
+}
+
+/// The end of the run that comes after `last` and its predecessors.
+fn killed_too_often(last: &MappingRecord) -> Stop {
+    let message = format!(
+        "The process was killed in the middle of this issue's run, and in {} more that continued it: it is not gone on with.",
+        last.successors
+    );
+    Stop::new(StopDetail::Interrupted, message)
+}
+
+async fn open_journal(
+    plan: &Plan,
+    context: &RepositoryContext,
+    mapping: &MappingRecord,
+    predecessor: Option<&Predecessor>,
+) -> Result<Arc<FileJournal>, Refusal> {
+    let dir = context.state.run(&context.repo, mapping.run_id);
+    let failed = |message: String| {
+        Refusal::new(
+            StopDetail::OutputWriteFailed,
+            format!("The run's journal cannot be written: {message}."),
+        )
+        .hint("free some disk space, or name another state directory with --state-dir")
+    };
+    let journal = FileJournal::open(dir, context.clock.clone(), Arc::clone(&plan.redactor))
+        .map_err(|error| failed(error.to_string()))?;
+    let (issue, context_withheld) = recorded_issue(plan, context).await;
+    let first = Event::LeaseTaken(Box::new(LeaseTaken {
+        run_id: mapping.run_id,
+        instance: mapping.instance.clone(),
+        issue,
+        context_withheld,
+        text: plan.text.clone(),
+        source: plan.request.source,
+        follow_up: plan.request.follow_up.is_some(),
+        principal: plan.request.principal.clone(),
+        origin: mapping.origin.clone(),
+        branch: mapping.branch.clone(),
+        worktree: plan.worktree_shown(context),
+        lease_file: context
+            .checkout
+            .lease_file(&worktree_of(&plan.issue.key))
+            .as_path()
+            .display()
+            .to_string(),
+        checkout: context.checkout.root().as_path().display().to_string(),
+        previous_run: predecessor.map(|predecessor| predecessor.run_id),
+        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }));
+    let written = match journal.append(first) {
+        Ok(()) => journal.flush().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        // No run began: its directory holds two files without an entry.
+        let _left = tokio::fs::remove_dir_all(&journal.dir().path).await;
+        return Err(failed(error.to_string()));
+    }
+    Ok(Arc::new(journal))
+}
+
+/// The issue in the form of records: passed through the redaction program, if there is one, and dropped if that fails
+/// (P-032).
+async fn recorded_issue(plan: &Plan, context: &RepositoryContext) -> (Issue, bool) {
+    let mut issue = plan.issue.clone();
+    let Some(program) = context.redaction_program() else { return (issue, false) };
+    let (title, body) = (program.redact(&issue.title).await, program.redact(&issue.body).await);
+    let withheld = title.is_none() || body.is_none();
+    issue.title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| WITHHELD.to_owned());
+    issue.body = body.unwrap_or_else(|| WITHHELD.to_owned());
+    (issue, withheld)
+}
+
+/// A name that no earlier instance of the issue has (D94): a second later where the clock stands still.
+fn next_instance(plan: &Plan, now: DateTime<Utc>) -> InstanceId {
+    let last = plan.lease_record.as_ref().map(|last| last.instance.clone());
+    let mut at = now;
+    loop {
+        let instance = InstanceId::new(&plan.issue.key, at);
+        if last.as_ref().is_none_or(|last| instance > *last) || at > now + TimeDelta::hours(1) {
+            return instance;
+        }
+        at += TimeDelta::seconds(1);
+    }
+}
+
+fn busy(error: NotTaken, plan: &Plan) -> Refusal {
+    match error {
+        NotTaken::Busy(holder) => {
+            let who = holder.map_or_else(
+                || "a process that has not yet said who it is".to_owned(),
+                |holder| holder.to_string(),
+            );
+            Refusal::new(
+                StopDetail::BranchBusy,
+                format!("Issue {} is being worked on by {who}.", plan.issue.key),
+            )
+            .hint("wait for it, or stop it: agentd runs stop latest")
+        }
+        NotTaken::Store(error) => {
+            Refusal::new(StopDetail::OutputWriteFailed, format!("The lease cannot be used: {error}."))
+        }
+    }
+}

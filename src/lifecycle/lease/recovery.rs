@@ -1,0 +1,141 @@
+//! After a crash the run of a dead holder is finished as `interrupted`, and its finished visits are handed on (D61).
+
+use std::time::Duration;
+
+use crate::domain::budget::Spend;
+use crate::domain::facts::RunFacts;
+use crate::domain::name::RepoName;
+use crate::domain::run::{Carried, RunId};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
+use crate::record::finish;
+use crate::record::run_facts;
+use crate::repository::context::RepositoryContext;
+use crate::store::run_dir::StateDir;
+
+/// A run whose process died.
+#[derive(Debug, Clone)]
+pub struct Predecessor {
+    /// Which.
+    pub run_id: RunId,
+    /// What its journal says.
+    pub facts: RunFacts,
+    /// Whether the process of the last run died: this run, or a later one that died before it had taken over this run's
+    /// work.
+    pub killed: bool,
+}
+
+impl Predecessor {
+    /// What killed predecessors used counts (D61): visits, money, and the time that their journals cover.
+    pub fn spent(&self) -> Spend {
+        let totals = self.facts.totals();
+        let earlier = self.facts.started.as_ref().map(|started| started.inherited).unwrap_or_default();
+        let lived = u64::try_from(self.facts.last_at - self.facts.started_at).unwrap_or_default();
+        Spend {
+            steps: self.facts.visits.len() as u32,
+            wall_time: earlier.wall_time + Duration::from_millis(lived),
+            cost: earlier.cost + totals.cost,
+            cost_unknown: earlier.cost_unknown || totals.cost_unknown,
+        }
+    }
+}
+
+/// The run that a person wants to continue, or `None` for a success. Its failed visits are visited again. If it ended
+/// by itself, the worktree stays as it is.
+pub async fn resumed(
+    context: &RepositoryContext,
+    run_id: RunId,
+) -> Result<Option<Predecessor>, JournalError> {
+    let dir = context.state.run(&context.repo, run_id);
+    let (clock, shown) = (context.clock.clone(), dir.path.display().to_string());
+    let key = context.config.record.seal_key.clone();
+    let (state, repo) = (context.state.clone(), context.repo.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        if run_facts::read(&dir)?.sealed.is_none() {
+            finish::finalise(&dir, &clock, key.as_deref())?;
+        }
+        let facts = run_facts::read(&dir)?;
+        let Some(end) = facts.end.clone().filter(|end| !end.success()) else { return Ok(None) };
+        let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
+        Ok(Some(Predecessor { run_id, facts, killed: end.detail == StopDetail::Interrupted }))
+    });
+    work.await.map_err(|panic| JournalError { path: shown, message: panic.to_string() })?
+}
+
+/// The run whose work is continued, with its facts. It is the given run. If that run died before it took over the work
+/// of its predecessor, it is the predecessor.
+fn with_work(
+    state: &StateDir,
+    repo: &RepoName,
+    mut run_id: RunId,
+    mut facts: RunFacts,
+) -> Result<(RunId, RunFacts), JournalError> {
+    while facts.checkpoint.is_none() && facts.flow_end.is_none() {
+        let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) else { break };
+        (run_id, facts) = (before, run_facts::read(&state.run(repo, before))?);
+    }
+    let cut_off = |end: &Stop| end.success() || end.detail == StopDetail::Interrupted;
+    let whole = facts.end.as_ref().is_none_or(cut_off) || is_unpublished(&facts);
+    Ok((run_id, if whole { facts } else { reopened(facts) }))
+}
+
+/// Whether all the work was done and committed, and only publishing failed. Then the successor publishes, and no model
+/// is asked again.
+fn is_unpublished(facts: &RunFacts) -> bool {
+    let refused = |end: &Stop| matches!(end.detail, StopDetail::GithubError | StopDetail::GitError);
+    facts.committed.is_some()
+        && facts.flow_end.as_ref().is_some_and(|ended| ended.stop.success())
+        && facts.end.as_ref().is_some_and(refused)
+}
+
+/// Removes the end of a run that ended by itself. Visits that led to another visit stay.
+fn reopened(mut facts: RunFacts) -> RunFacts {
+    facts.flow_end = None;
+    let going = facts.visits.iter().take_while(|visit| visit.next.is_some()).count();
+    facts.visits.truncate(going);
+    if let Some(last) = facts.visits.last_mut() {
+        // A person who resumes a run resets the counts of attempts. What the step was told, and which conditions held,
+        // stays.
+        let (retry, met) = (last.carried.retry.take(), std::mem::take(&mut last.carried.met));
+        last.carried = Carried { retry, met, ..Carried::default() };
+    }
+    facts
+}
+
+/// The run that held the lease last, if its process died before its end. The run is finished here. For a `daemon` this
+/// includes runs that a shutdown ended, or whose work could not be published, because a daemon continues those by
+/// itself. The caller holds the lease, so nobody else writes to that journal.
+pub async fn predecessor(context: &RepositoryContext, run_id: RunId, daemon: bool) -> Option<Predecessor> {
+    let dir = context.state.run(&context.repo, run_id);
+    let (clock, key) = (context.clock.clone(), context.config.record.seal_key.clone());
+    let (state, repo) = (context.state.clone(), context.repo.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let facts = run_facts::read(&dir)?;
+        let ended_as = |detail| facts.end.as_ref().is_some_and(|end| end.detail == detail);
+        let killed = facts.end.is_none() || ended_as(StopDetail::Interrupted);
+        if facts.end.is_none() {
+            finish::finalise(&dir, &clock, key.as_deref())?;
+        }
+        if !(killed || daemon && (ended_as(StopDetail::Shutdown) || is_unpublished(&facts))) {
+            return Ok(None);
+        }
+        let (run_id, facts) = with_work(&state, &repo, run_id, facts)?;
+        Ok::<_, JournalError>(Some(Predecessor { run_id, facts, killed }))
+    })
+    .await;
+    let dir = context.state.run(&context.repo, run_id);
+    if let Err(error) = finish::emit(&context.sinks(), &dir, &context.clock).await {
+        tracing::warn!(%run_id, %error, "a dead run's record was not fed to the sinks");
+    }
+    match found {
+        Ok(Ok(predecessor)) => predecessor,
+        Ok(Err(error)) => {
+            tracing::warn!(%run_id, %error, "an earlier run's journal cannot be read; it is left as it is");
+            None
+        }
+        Err(panic) => {
+            tracing::error!(%run_id, %panic, "an earlier run could not be looked at");
+            None
+        }
+    }
+}

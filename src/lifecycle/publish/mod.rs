@@ -1,0 +1,295 @@
+//! Stage publish: push, pull request, closure, comment, labels.
+//!
+//! Takes a judged run. Leaves on GitHub what its end allows, and the final stop reason. Each effect is planned in the
+//! journal, found or created by a stable key, and then noted as done: after a crash the next run finds what is there.
+
+use super::budget_extension;
+use super::closure;
+use super::commit::review;
+use super::judge::{self, Judged};
+use super::run::Run;
+use super::stage::{StageError, Worked, Workspace};
+use crate::config::config_file::Publish;
+use crate::domain::event::Effect;
+use crate::domain::facts::RunFacts;
+use crate::domain::issue_state::IssueState;
+use crate::domain::outgoing;
+use crate::domain::refusal::Refusal;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{Stop, StopDetail, StopReason};
+use crate::engine::journal::JournalError;
+use crate::git::push::PushOutcome;
+use crate::github::{self, ErrorKind, PullSpec};
+use crate::record::rendering::{self, Links};
+use crate::record::summary_text;
+use crate::repository::context::RepositoryContext;
+
+/// What D66 and D29 let become public of a run's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The branch stays here.
+    Local,
+    /// The branch is pushed.
+    Branch,
+    /// And has a pull request: ready, or a draft.
+    PullRequest,
+}
+
+/// A run whose work is out, as far as its end allows.
+pub struct Published<'a> {
+    worked: Worked<'a>,
+}
+
+impl<'a> Published<'a> {
+    /// The run, with its final stop reason.
+    pub fn into_worked(self) -> Worked<'a> {
+        self.worked
+    }
+}
+
+/// Publishes what the end of the run allows, and then writes comment and labels. A refused push or pull request turns a
+/// success into a failure (D33); comment and labels never do (C-10).
+pub async fn publish<'a>(judged: Judged<'a>) -> Result<Published<'a>, JournalError> {
+    let mut worked = judged.into_worked();
+    worked.stop = publish_all(&worked).await?;
+    Ok(Published { worked })
+}
+
+async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
+    let Worked { run, stop, workspace } = worked;
+    let facts = run.journal.facts();
+    let trigger_label = run.context.config.github.labels.trigger.clone();
+    let mut links = Links { trigger_label, ..Links::default() };
+    let mut end = stop.clone();
+    let reach = reach(run, &facts, stop);
+    let mut pushed = reach != Reach::Local;
+    if pushed
+        && let Some(workspace) = workspace
+        && let Err(error) = push(run, workspace, &facts).await
+    {
+        end = worse(run, end, error.stop()?);
+        pushed = false;
+    }
+    // A start refused with exit code 4 leaves no trace on GitHub (D31).
+    if stop.detail.exit_code() == 4 {
+        return Ok(end);
+    }
+    if reach == Reach::PullRequest && pushed {
+        links.draft_reason = draft_reason(run, &facts, stop);
+        links.closes_issue = closure::closes_by_merge(run, &facts);
+        if let Err(error) = pull_request(run, stop, &mut links).await {
+            end = worse(run, end, error.stop()?);
+        }
+    }
+    if end.success()
+        && let Some(asked) = closure::of(run, &facts, &end)
+        && let Err(error) = closure::carry_out(run, &facts, &asked).await
+    {
+        end = worse(run, end, error.stop()?);
+    }
+    write_back(run, &end, &links).await?;
+    Ok(end)
+}
+
+/// A run that failed already, or was ended at once, keeps that reason.
+fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
+    run.end_whatever_comes(&end).unwrap_or(stop)
+}
+
+fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
+    let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
+    if !changed || run.plan.publish == Publish::None {
+        return Reach::Local;
+    }
+    let by_reason = match stop.reason() {
+        StopReason::ObjectiveAchieved | StopReason::BudgetExceeded | StopReason::NoEvidence => {
+            Reach::PullRequest
+        }
+        StopReason::HumanRequested => Reach::Branch,
+        StopReason::SystemError => Reach::Local,
+    };
+    if by_reason == Reach::PullRequest && run.plan.publish == Publish::Branch {
+        Reach::Branch
+    } else {
+        by_reason
+    }
+}
+
+/// Why the pull request is a draft; `None` = it is ready (D14, D66, D83).
+fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> {
+    if stop.detail == StopDetail::VerifyFailed {
+        return Some("its verify commands do not pass.".to_owned());
+    }
+    if !stop.success() {
+        return Some(format!("the run ended with {} ({}).", stop.reason(), stop.detail));
+    }
+    judge::missing_requirement(run, facts)
+        .map(|claim| format!("the required claim `{claim}` is not verified."))
+}
+
+async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<(), StageError> {
+    let Some(committed) = &facts.committed else { return Ok(()) };
+    run.journal.plan_effect(Effect::Push).await?;
+    let branch = &run.lease.mapping.branch;
+    let pushed = async {
+        let Some(remote) = run.context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
+        let there = run.context.checkout.remote_branch(&remote, branch).await?;
+        if let Some(stop) =
+            review::of_push((run, &workspace.worktree), (&committed.head, there.as_ref())).await?
+        {
+            return Err(Refusal::new(stop.detail, stop.message));
+        }
+        Ok::<_, Refusal>(run.context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
+    };
+    let outcome = match pushed.await {
+        Ok(outcome) => outcome,
+        Err(refusal) if refusal.stop.detail == StopDetail::PolicyDenied => {
+            return Err(failed(run, Effect::Push, StopDetail::PolicyDenied, refusal.stop.message));
+        }
+        Err(refusal) => {
+            return Err(failed(run, Effect::Push, StopDetail::GitError, refusal.stop.message));
+        }
+    };
+    match outcome {
+        PushOutcome::Pushed | PushOutcome::UpToDate => {
+            run.journal.effect_done(Effect::Push, committed.head.as_str())?;
+            Ok(())
+        }
+        refused => {
+            let message = format!("The push was refused: {refused}.");
+            Err(failed(run, Effect::Push, StopDetail::GitError, message))
+        }
+    }
+}
+
+async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(), StageError> {
+    let Some(github) = &run.context.github else { return Ok(()) };
+    let (output, facts) = run.output(stop);
+    let Some(committed) = &facts.committed else { return Ok(()) };
+    run.journal.plan_effect(Effect::PullRequest).await?;
+    let body = rendering::pull_request(&output, &facts, links)
+        .map_err(|error| run.journal.defect(&error.to_string()))?;
+    let body = run.without_secrets(&body);
+    let spec = PullSpec {
+        head: run.lease.mapping.branch.clone(),
+        commit: committed.head.clone(),
+        base: run.lease.mapping.origin.branch.clone(),
+        title: run.without_secrets(&outgoing::title(&run.plan.issue.title)),
+        body,
+        draft: links.draft_reason.is_some(),
+    };
+    match github.ensure_pull(&run.context.repo, &spec).await {
+        Ok((pull, _)) => {
+            links.pull_request = Some(pull.url.clone());
+            run.journal.effect_done(Effect::PullRequest, &pull.url)?;
+            Ok(())
+        }
+        // Somebody brought the branch there by hand meanwhile.
+        Err(error) if error.kind == ErrorKind::NoCommits => {
+            let text = format!(
+                "All of {} is in {} already: there is no pull request to open.",
+                spec.head, spec.base
+            );
+            run.journal.effect_failed(Effect::PullRequest, &text)?;
+            run.journal.warn("already_merged", text);
+            Ok(())
+        }
+        Err(error) => {
+            tracing::info!(technical = error.technical(), "the pull request could not be settled");
+            Err(failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()))
+        }
+    }
+}
+
+fn failed(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) -> StageError {
+    match run.journal.effect_failed(effect, &message) {
+        Ok(()) => Stop::new(detail, message).into(),
+        Err(error) => error.into(),
+    }
+}
+
+/// The status comment and the labels; best effort (C-10).
+async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), JournalError> {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return Ok(()) };
+    let (output, facts) = run.output(stop);
+    run.journal.plan_effect(Effect::Comment).await?;
+    match comment(run, github, number, &output, &facts, links).await {
+        Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
+        Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
+    }
+    if !summary_text::pending(&facts).is_empty() {
+        let marker = rendering::request_marker(&run.plan.issue.key, "approval");
+        let asked = github
+            .ensure_comment(
+                &run.context.repo,
+                number,
+                &marker,
+                &run.without_secrets(&rendering::approval_comment(&output, &facts)),
+            )
+            .await;
+        if let Err(error) = asked {
+            run.journal.warn(
+                "approval_not_asked",
+                format!("The approval could not be asked for on the issue: {error}."),
+            );
+        }
+    }
+    budget_extension::ask(run).await;
+    run.journal.plan_effect(Effect::Labels).await?;
+    match end_labels(github, run.context, number, stop).await {
+        Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
+        Err(error) => run.journal.effect_failed(Effect::Labels, &error.to_string())?,
+    }
+    Ok(())
+}
+
+async fn comment(
+    run: &Run<'_>,
+    github: &github::Client,
+    number: u64,
+    output: &RunOutput,
+    facts: &RunFacts,
+    links: &Links,
+) -> Result<String, String> {
+    let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
+    let text = run.without_secrets(&text);
+    let (comment, _) = github
+        .ensure_comment(&run.context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
+}
+
+/// Sets the label for a working run and removes the labels of the other states (D6).
+pub async fn running_label(run: &Run<'_>) {
+    let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
+    let current = &run.plan.issue.labels;
+    let settled = github
+        .ensure_labels(
+            &run.context.repo,
+            number,
+            current,
+            IssueState::Running,
+            &run.context.config.github.labels,
+        )
+        .await;
+    if let Err(error) = settled {
+        tracing::warn!(%error, "the label of a running issue could not be set");
+    }
+}
+
+/// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A run that a shutdown
+/// stopped keeps its labels, because the next daemon continues it.
+async fn end_labels(
+    github: &github::Client,
+    context: &RepositoryContext,
+    number: u64,
+    stop: &Stop,
+) -> Result<&'static str, github::Error> {
+    let Some(state) = IssueState::after(stop.detail) else {
+        return Ok("unchanged: the run is to be continued");
+    };
+    let current = github.issue(&context.repo, number).await?.issue.labels;
+    github.ensure_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
+    Ok(state.key())
+}

@@ -1,0 +1,124 @@
+//! Stage steps: the flow, visit by visit.
+//!
+//! Takes an instance. Leaves its edits in the worktree and the reason why the flow ended. Each finished visit is
+//! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
+
+pub mod polled;
+
+use self::polled::Polled;
+use super::instance::Instance;
+use super::run::Run;
+use super::stage::{StageError, Worked, Workspace};
+use crate::domain::event::Event;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::flow::{FlowRun, Progress};
+use crate::engine::journal::JournalError;
+use crate::engine::stop::StopState;
+use crate::git::sandbox_git::Taken;
+
+/// Visits steps until the flow ends; then its tools are closed.
+pub async fn run<'a>(instance: Instance<'a>) -> Result<Worked<'a>, JournalError> {
+    let stop = visit_all(&instance).await;
+    instance.toolbox.close().await;
+    Ok(Worked { run: instance.run, stop: stop?, workspace: Some(instance.workspace) })
+}
+
+async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
+    let (run, workspace) = (instance.run, &instance.workspace);
+    let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
+    if let Some(end) = before {
+        // The predecessor died after its flow, so only reporting and publishing are left.
+        return close(instance, end.stop, end.completion_reason);
+    }
+    if let Err(error) = checkpoint(run, workspace, instance.finished.len() as u32).await {
+        return close(instance, error.stop()?, None);
+    }
+    run.extender.begins(&instance.world.0.meter, &run.journal);
+    let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
+    let mut next = instance.finished.len() as u32 + 1;
+    let mut issue = Polled::default();
+    loop {
+        if let Err(stop) = play(run, workspace, next).await {
+            return close(instance, stop, None);
+        }
+        if let Err(stop) = issue.look(run).await {
+            return close(instance, stop, None);
+        }
+        next += 1;
+        match flow.advance().await? {
+            Progress::Visited(record) => {
+                workspace.record_asked(run)?;
+                if let Err(stop) = take_commits(run, workspace).await {
+                    run.journal.record(Event::VisitFinished(record))?;
+                    return close(instance, stop, None);
+                }
+                let refused = match checkpoint(run, workspace, record.visit).await {
+                    Ok(()) => None,
+                    Err(error) => Some(error.stop()?),
+                };
+                run.journal.record(Event::VisitFinished(record))?;
+                run.journal.flush().await?;
+                if let Some(stop) = refused {
+                    return close(instance, stop, None);
+                }
+            }
+            Progress::Ended(end) => return close(instance, end.stop, end.completion_reason),
+        }
+    }
+}
+
+/// A replay that does not make the edits of a visit begins the visit with their result.
+async fn play(run: &Run<'_>, workspace: &Workspace, visit: u32) -> Result<(), Stop> {
+    let state = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.state_after(visit));
+    let Some(commit) = state else { return Ok(()) };
+    let rescue = format!("refs/agentd/replay/{visit}");
+    workspace.worktree.restore(commit, &rescue, false).await.map(drop).map_err(|error| {
+        let message = format!("The recorded state of visit {visit} cannot be brought back: {error}.");
+        Stop::new(StopDetail::GitError, message)
+    })
+}
+
+/// Takes over commits of programs in the sandbox (D13). Commits that cannot be taken over are reported.
+async fn take_commits(run: &Run<'_>, workspace: &Workspace) -> Result<(), Stop> {
+    let Some(sandbox) = &workspace.sandbox else { return Ok(()) };
+    match sandbox.take_commits().await {
+        Ok(Taken::Left(why)) => run.journal.warn("commits_left", why),
+        Ok(Taken::None | Taken::Commits(_)) => {}
+        Err(error) => {
+            let message = format!("The commits of the agent could not be taken: {error}.");
+            return Err(Stop::new(StopDetail::GitError, message));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the worktree as it is on a ref that is never pushed (D13).
+async fn checkpoint(run: &Run<'_>, workspace: &Workspace, visit: u32) -> Result<(), StageError> {
+    let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
+    let message = format!("After visit {visit} of run {}", run.lease.run_id);
+    match workspace.worktree.checkpoint(&reference, &message).await {
+        Ok(commit) => Ok(run.journal.record(Event::Checkpoint { visit, reference, commit })?),
+        Err(error) => Err(match run.stop().state() {
+            // Git was cancelled with everything else; the edits stay in the worktree.
+            StopState::Abort(stop) => stop.into(),
+            StopState::Running | StopState::Graceful(_) => {
+                let message = format!("The worktree could not be checkpointed: {error}.");
+                Stop::new(StopDetail::GitError, message).into()
+            }
+        }),
+    }
+}
+
+/// Records how the flow ended.
+fn close(
+    instance: &Instance<'_>,
+    stop: Stop,
+    completion_reason: Option<String>,
+) -> Result<Stop, JournalError> {
+    let run = instance.run;
+    run.extender.ends();
+    let spend = instance.world.0.meter.spend();
+    instance.workspace.record_asked(run)?;
+    run.journal.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
+    Ok(stop)
+}

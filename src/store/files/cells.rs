@@ -1,0 +1,160 @@
+//! Cells as files, changed under one lock. A commit of several is written down as a whole before it is in their files, so
+//! that it is finished by whoever comes next if its process dies.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+
+use super::FileStore;
+use super::redo_format::{REDO_SCHEMA, Redo};
+use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::sys::files::{self, FileError};
+use crate::sys::lock::Turn;
+
+/// Longest wait for another process that changes cells.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a watched cell is looked at.
+const PAUSE: Duration = Duration::from_millis(150);
+
+impl FileStore {
+    fn redo(&self) -> PathBuf {
+        self.root.join("cells.redo")
+    }
+
+    fn lock(&self, path: &Path) -> Result<Turn, StoreError> {
+        let folder = path.parent().unwrap_or(path);
+        files::create_private_dir(folder)?;
+        Turn::wait(path, PATIENCE)?.ok_or_else(|| StoreError::Locked { place: folder.display().to_string() })
+    }
+
+    /// The one lock of all cells, and that of the day's spending, which is an older agentd's as well.
+    fn lock_all(&self, spending: bool) -> Result<(Turn, Option<Turn>), StoreError> {
+        let all = self.lock(&self.root.join("cells.lock"))?;
+        let spend = spending.then(|| self.lock(&self.root.join("spend/lock"))).transpose()?;
+        Ok((all, spend))
+    }
+
+    /// Finishes a commit whose process died in the middle of it. The caller has the locks.
+    fn finish(&self) -> Result<(), StoreError> {
+        let path = self.redo();
+        let Some(text) = read(&path)? else { return Ok(()) };
+        let unreadable = |words: String| FileError::new("read", &path, io::Error::other(words));
+        let redo: Redo = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        if redo.schema_version != REDO_SCHEMA {
+            return Err(unreadable(format!("its version is {}", redo.schema_version)).into());
+        }
+        for (file, value) in &redo.files {
+            write(&self.root.join(file), value.as_deref())?;
+        }
+        Ok(files::remove_file(&path).map(drop)?)
+    }
+}
+
+impl Cells for FileStore {
+    fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError> {
+        if self.redo().exists() {
+            let _locks = self.lock_all(true)?;
+            self.finish()?;
+        }
+        let value = read(&self.place(cell))?;
+        Ok((Revision::of(value.as_deref()), value))
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError> {
+        if changes.len() > MOST_CHANGES {
+            let words = format!("{} cells are more than {MOST_CHANGES}", changes.len());
+            return Err(StoreError::Failed {
+                action: "change",
+                place: self.root.display().to_string(),
+                words,
+            });
+        }
+        let spending = changes.iter().any(|change| matches!(change.cell, Cell::Spend(_)));
+        let _locks = self.lock_all(spending || self.redo().exists())?;
+        self.finish()?;
+        for change in changes {
+            if Revision::of(read(&self.place(&change.cell))?.as_deref()) != change.after {
+                return Ok(Committed::Overtaken);
+            }
+        }
+        if let [change] = changes {
+            let changed = write(&self.place(&change.cell), change.value.as_deref())?;
+            return Ok(if changed { Committed::Done } else { Committed::Overtaken });
+        }
+        let inside = |change: &Change| {
+            let file = self.place(&change.cell);
+            (file.strip_prefix(&self.root).unwrap_or(&file).to_owned(), change.value.clone())
+        };
+        let redo =
+            Redo { schema_version: REDO_SCHEMA.to_owned(), files: changes.iter().map(inside).collect() };
+        let text = serde_json::to_vec(&redo)
+            .map_err(|error| FileError::new("write", &self.redo(), io::Error::other(error)))?;
+        files::write_private(&self.redo(), &text)?;
+        self.finish()?;
+        Ok(Committed::Done)
+    }
+
+    fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>> {
+        let seen = (self.clone(), cell.clone(), None);
+        stream::unfold(seen, |(store, cell, mut seen)| async move {
+            loop {
+                if seen.is_some() {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                let (from, of) = (store.clone(), cell.clone());
+                let read = tokio::task::spawn_blocking(move || from.get(&of)).await;
+                // What cannot be read now is looked at again.
+                let (revision, value) = match read {
+                    Ok(Ok(read)) => read,
+                    _ => (seen.unwrap_or(Revision::ABSENT), None),
+                };
+                if seen.replace(revision) != Some(revision) {
+                    return Some((value, (store, cell, seen)));
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn place(&self, cell: &Cell) -> PathBuf {
+        match cell {
+            Cell::Approval { repo, proposal_hash } => {
+                self.repo(repo).join("approvals").join(name_of(proposal_hash))
+            }
+            Cell::Denial { repo, proposal_hash } => {
+                self.repo(repo).join("denials").join(name_of(proposal_hash))
+            }
+            Cell::Spend(day) => self.root.join("spend").join(format!("{day}.json")),
+            Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
+            Cell::Daemon => self.root.join("daemon/state.json"),
+            Cell::Status => self.root.join("daemon/status.json"),
+        }
+    }
+}
+
+fn name_of(proposal_hash: &str) -> String {
+    // A hash is hexadecimal; anything else names no file of ours.
+    let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("{name}.json")
+}
+
+fn read(path: &Path) -> Result<Option<String>, StoreError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FileError::new("read", path, error).into()),
+    }
+}
+
+/// False: the file was to go, and was gone.
+fn write(path: &Path, value: Option<&str>) -> Result<bool, StoreError> {
+    let Some(value) = value else { return Ok(files::remove_file(path)?) };
+    if let Some(folder) = path.parent() {
+        files::create_private_dir(folder)?;
+    }
+    files::write_private(path, value.as_bytes())?;
+    Ok(true)
+}

@@ -1,0 +1,64 @@
+//! The store in files: run directories, one file a cell, and leases that the kernel holds.
+
+mod blobs;
+mod cells;
+mod holders;
+mod log;
+mod redo_format;
+mod runs;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::blobs::FileBlobs;
+use self::log::FileLog;
+use super::port::{Blobs, Log, Store, StoreError};
+use super::run_dir::{FindError, RunDir, StateDir};
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
+use crate::sys::clock::Clock;
+use crate::sys::files;
+use crate::sys::host::Host;
+
+/// Files below a state directory.
+#[derive(Debug, Clone)]
+pub struct FileStore {
+    root: PathBuf,
+    host: Host,
+    clock: Clock,
+}
+
+impl FileStore {
+    /// The store of a state directory, for this process; nothing is made yet.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), host: Host::current(), clock: Clock::system() }
+    }
+
+    /// The folder of a repository's state.
+    fn repo(&self, repo: &RepoName) -> PathBuf {
+        self.root.join("repos").join(repo.owner()).join(repo.name())
+    }
+}
+
+impl StateDir {
+    /// A state directory that has all of the state. Takes an absolute path; makes nothing yet.
+    pub fn new(root: PathBuf) -> Self {
+        let store = Arc::new(FileStore::new(&root));
+        Self { root, store }
+    }
+}
+
+impl Store for FileStore {
+    fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError> {
+        self.list(only)
+    }
+
+    fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError> {
+        files::create_private_dir(&run.path)?;
+        Ok(Arc::new(FileLog::open(run.events())?))
+    }
+
+    fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs> {
+        Arc::new(FileBlobs::below(run.path.clone()))
+    }
+}

@@ -1,0 +1,276 @@
+//! The port to agentd's state, in four parts: logs, cells, blobs, and who holds what.
+//!
+//! Files are its one implementation today (`files/`). Another one implements these traits, passes
+//! `tests/it/store_contract.rs`, and is chosen where the state directory is opened. Calls block: whoever is on the
+//! runtime's threads makes them on another one.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::Debug;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::NaiveDate;
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use super::run_dir::{FindError, RunDir};
+use crate::domain::artifact::Artifact;
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
+use crate::sys::files::FileError;
+use crate::sys::holder_format::{Holder, LeaseRecord};
+
+/// Where agentd's state is kept.
+pub trait Store: Cells + Holders + Debug + Send + Sync {
+    /// The runs whose log has a line, of one repository or of all.
+    fn runs(&self, only: Option<&RepoName>) -> Result<Vec<(RepoName, RunId)>, FindError>;
+
+    /// The log of a run, for its one writer; made where it is missing.
+    fn log(&self, run: &RunDir) -> Result<Arc<dyn Log>, StoreError>;
+
+    /// What a run keeps beside its log.
+    fn blobs(&self, run: &RunDir) -> Arc<dyn Blobs>;
+}
+
+/// A position in a log: 0 is its beginning, every other one was given by the log.
+pub type Place = u64;
+
+/// What became of an append.
+#[derive(Debug)]
+pub enum Appended {
+    /// The lines are there; the log ends here now.
+    At(Place),
+    /// The log does not end where the lines were to follow: somebody else has written. Nothing was added.
+    Overtaken,
+    /// Whether they are there, reading tells.
+    Unknown(StoreError),
+}
+
+/// Lines of one run, only ever added to.
+pub trait Log: Send + Sync {
+    /// Adds whole lines behind `after`, where the log has to end. Half a line that a dying writer left there is cut off.
+    /// After this they survive the death of the process.
+    fn append(&self, after: Place, lines: &[u8]) -> Appended;
+
+    /// The whole lines from a place on, and where they end. Half a line is left out.
+    fn read(&self, from: Place) -> Result<(Vec<u8>, Place), StoreError>;
+
+    /// Waits until what was appended survives the death of the machine.
+    fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// Bytes of one run that its log names: each is there whole, or not at all.
+pub trait Blobs: Send + Sync {
+    /// Keeps bytes under a path, and gives their hash with it.
+    fn put(&self, path: &str, bytes: &[u8]) -> Result<Artifact, StoreError>;
+
+    /// Gives them back; an error where they are gone or are not those.
+    fn get(&self, blob: &Artifact) -> Result<Vec<u8>, StoreError>;
+
+    /// Waits until all that was put survives the death of the machine.
+    fn sync(&self) -> Result<(), StoreError>;
+}
+
+/// A small document that several processes change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// A person's approval of one proposal.
+    Approval {
+        /// The repository.
+        repo: RepoName,
+        /// Which proposal.
+        proposal_hash: String,
+    },
+    /// A person's decision against one proposal.
+    Denial {
+        /// The repository.
+        repo: RepoName,
+        /// Which proposal.
+        proposal_hash: String,
+    },
+    /// What a UTC day has cost.
+    Spend(NaiveDate),
+    /// What somebody asks of a live run: to stop.
+    Stop {
+        /// The repository.
+        repo: RepoName,
+        /// The run.
+        run_id: RunId,
+    },
+    /// What the daemon keeps over a restart.
+    Daemon,
+    /// What the daemon last said of itself.
+    Status,
+}
+
+/// Which value a cell has: two that are equal stand for the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Of a cell without a value.
+    pub const ABSENT: Self = Self(0);
+
+    /// Of a store that compares values.
+    pub(super) fn of(value: Option<&str>) -> Self {
+        let Some(value) = value else { return Self::ABSENT };
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Self(hasher.finish().max(1))
+    }
+}
+
+/// One change of a commit.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// What is changed.
+    pub cell: Cell,
+    /// The value that it must still have.
+    pub after: Revision,
+    /// The value that it gets; `None` = none any more.
+    pub value: Option<String>,
+}
+
+/// What became of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Committed {
+    /// All of it is there.
+    Done,
+    /// A cell has another value than was expected: nothing was changed.
+    Overtaken,
+}
+
+/// How many cells one commit changes at most.
+pub const MOST_CHANGES: usize = 16;
+
+/// Documents with compare-and-set.
+pub trait Cells {
+    /// What a cell says now.
+    fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError>;
+
+    /// Changes up to [`MOST_CHANGES`] cells, all or none, if each still has the value that its change comes after. After an
+    /// error, reading tells whether it was done.
+    fn commit(&self, changes: &[Change]) -> Result<Committed, StoreError>;
+
+    /// What a cell says now, and then each time that it has changed; of several changes in a moment, the last is given.
+    fn watch(&self, cell: &Cell) -> BoxStream<'static, Option<String>>;
+
+    /// Where a cell is, for messages.
+    fn place(&self, cell: &Cell) -> PathBuf;
+}
+
+impl dyn Store {
+    /// Changes a cell until nobody came in between: `change` is given what it says, and gives what it is to say.
+    pub fn update<E: From<StoreError>>(
+        &self,
+        cell: &Cell,
+        mut change: impl FnMut(Option<String>) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        loop {
+            let (after, value) = self.get(cell)?;
+            let value = change(value)?;
+            match self.commit(&[Change { cell: cell.clone(), after, value }])? {
+                Committed::Done => return Ok(()),
+                Committed::Overtaken => {}
+            }
+        }
+    }
+
+    /// Makes a cell say this, whatever it said.
+    pub fn put(&self, cell: &Cell, value: Option<&str>) -> Result<(), StoreError> {
+        self.update(cell, |_| Ok(value.map(str::to_owned)))
+    }
+}
+
+/// What one process at a time holds, and what is known of it from holder to holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseKey {
+    /// The work on an issue.
+    Issue {
+        /// The repository.
+        repo: RepoName,
+        /// Its file in the checkout, named as the issue's worktree is.
+        file: PathBuf,
+    },
+    /// The state directory, by a daemon.
+    Daemon,
+}
+
+/// Why a lease was not given.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// Someone has it.
+    #[error("held by {}", .0.as_ref().map_or_else(|| "a process that has not said who it is".into(), |holder| holder.to_string()))]
+    Busy(Option<Box<Holder>>),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Who holds what, and who lives.
+pub trait Holders {
+    /// Takes a lease for this process, or says who has it; a dead holder's is taken over. `lasts`: how long it counts for
+    /// those who cannot see whether this process lives.
+    fn take(&self, lease: &LeaseKey, instance: &str, lasts: Duration) -> Result<Box<dyn Held>, NotTaken>;
+
+    /// What a lease says: its holder, if one lives as far as can be told from here, and what is recorded. `None` = nothing.
+    fn look(&self, lease: &LeaseKey) -> Option<LeaseRecord>;
+
+    /// The leases that were ever taken on a repository's issues; `folder` is where its checkout has them.
+    fn leases(&self, repo: &RepoName, folder: &Path) -> Vec<LeaseKey>;
+
+    /// Whether a holder lives, as far as can be told from here.
+    fn lives(&self, holder: &Holder) -> bool;
+}
+
+/// A held lease. Dropping it gives it back.
+pub trait Held: Debug + Send + Sync {
+    /// This holder.
+    fn holder(&self) -> Option<&Holder>;
+
+    /// What holders recorded.
+    fn record(&self) -> Option<&Value>;
+
+    /// Records something that outlives this holder.
+    fn set_record(&mut self, record: Value) -> Result<(), StoreError>;
+
+    /// Makes it count for so long from now.
+    fn renew(&mut self, lasts: Duration) -> Result<(), StoreError>;
+
+    /// Gives it back; what was recorded stays.
+    fn release(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// The store could not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It failed.
+    #[error("cannot {action} {place}: {words}")]
+    Failed {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        place: String,
+        /// Why not, in the system's words.
+        words: String,
+    },
+    /// Others were at work there all the time.
+    #[error("{place} is locked for too long")]
+    Locked {
+        /// Where.
+        place: String,
+    },
+}
+
+impl From<FileError> for StoreError {
+    fn from(error: FileError) -> Self {
+        Self::Failed {
+            action: error.action(),
+            place: error.path().display().to_string(),
+            words: error.words(),
+        }
+    }
+}
