@@ -1,7 +1,5 @@
 //! Runs of a repository's issues that were cut off: by the end of their process, or by a shutdown.
 
-use std::path::Path;
-
 use super::shown_lease;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
@@ -12,8 +10,7 @@ use crate::domain::stop::StopDetail;
 use crate::record::{finish, run_facts};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::{MappingRecord, mapping_of};
-use crate::sys::holder_format::Liveness;
-use crate::sys::lock;
+use crate::store::port::LeaseKey;
 
 /// A run of a daemon or a sweep whose process died or was stopped, and that nobody has continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,18 +41,13 @@ pub async fn end_dead_runs(context: &RepositoryContext) -> Vec<CutOffRun> {
     let ended = tokio::task::spawn_blocking(move || {
         for dir in context.state.runs(Some(&context.repo)).unwrap_or_default() {
             if !dir.result().exists()
-                && let Err(error) = finish::ensure_ended(
-                    &dir,
-                    &context.clock,
-                    &context.host,
-                    context.config.record.seal_key.as_deref(),
-                )
+                && let Err(error) =
+                    finish::ensure_ended(&dir, &context.clock, context.config.record.seal_key.as_deref())
             {
                 tracing::warn!(run = %dir.run_id, %error, "an earlier run cannot be ended; it is left as it is");
             }
         }
-        let leases = context.checkout.lease_files();
-        leases.iter().filter_map(|path| cut_off(&context, path)).collect()
+        context.leases().iter().filter_map(|lease| cut_off(&context, lease)).collect()
     });
     ended.await.unwrap_or_default()
 }
@@ -78,8 +70,7 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
     }
     let here = context.clone();
     let left = tokio::task::spawn_blocking(move || {
-        let leases = here.checkout.lease_files();
-        leases.iter().filter_map(|path| left_by_hand(&here, path)).collect::<Vec<_>>()
+        here.leases().iter().filter_map(|lease| left_by_hand(&here, lease)).collect::<Vec<_>>()
     });
     let mut found = Vec::new();
     for (number, instance, run_id) in left.await.unwrap_or_default() {
@@ -100,8 +91,8 @@ pub async fn clear_left(context: &RepositoryContext) -> Vec<Left> {
 }
 
 /// A run on the command line that was killed before it had written back to its issue.
-fn left_by_hand(context: &RepositoryContext, lease_file: &Path) -> Option<(u64, InstanceId, RunId)> {
-    let (last, facts) = last_run(context, lease_file)?;
+fn left_by_hand(context: &RepositoryContext, lease: &LeaseKey) -> Option<(u64, InstanceId, RunId)> {
+    let (last, facts) = last_run(context, lease)?;
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let written_back = facts.outcome(Effect::Labels).is_some();
@@ -110,19 +101,15 @@ fn left_by_hand(context: &RepositoryContext, lease_file: &Path) -> Option<(u64, 
 }
 
 /// The last run of a lease that nobody holds.
-fn last_run(context: &RepositoryContext, lease_file: &Path) -> Option<(MappingRecord, RunFacts)> {
-    let lease = lock::peek(lease_file)?;
-    let now = context.clock.now();
-    if lease.holder.is_some_and(|holder| holder.liveness(&context.host, now) != Liveness::Dead) {
-        return None;
-    }
+fn last_run(context: &RepositoryContext, lease: &LeaseKey) -> Option<(MappingRecord, RunFacts)> {
+    let lease = context.state.store().look(lease).filter(|lease| lease.holder.is_none())?;
     let last = mapping_of(&lease.record?)?;
     let facts = run_facts::read(&context.state.run(&context.repo, last.run_id)).ok()?;
     Some((last, facts))
 }
 
-fn cut_off(context: &RepositoryContext, lease_file: &Path) -> Option<CutOffRun> {
-    let (_, facts) = last_run(context, lease_file).filter(|(last, _)| !last.given_up)?;
+fn cut_off(context: &RepositoryContext, lease: &LeaseKey) -> Option<CutOffRun> {
+    let (_, facts) = last_run(context, lease).filter(|(last, _)| !last.given_up)?;
     let began = facts.lease.as_ref()?;
     let killed = facts.end.as_ref().is_none_or(|end| end.detail == StopDetail::Interrupted);
     let stopped = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);

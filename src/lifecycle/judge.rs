@@ -3,8 +3,6 @@
 //! Takes a verified run. Leaves each claim with its evidence, and the stop reason that they allow. After a crash in it the
 //! next run judges the same commit again, with the same result.
 
-use std::sync::Arc;
-
 use super::commit::Committed;
 use super::run::Run;
 use super::stage::Worked;
@@ -18,7 +16,6 @@ use crate::domain::trace::{GuardrailDecision, GuardrailOutcome};
 use crate::engine::journal::JournalError;
 use crate::git::Worktree;
 use crate::record::evidence::{Scene, weigh};
-use crate::record::run_facts;
 
 /// A run whose stop reason rests on what was looked at.
 pub struct Judged<'a> {
@@ -44,12 +41,7 @@ pub async fn judge<'a>(verified: Verified<'a>) -> Result<Judged<'a>, JournalErro
 }
 
 async fn weigh_claims(run: &Run<'_>, worktree: &Worktree, stop: Stop) -> Result<Stop, JournalError> {
-    let facts = run_facts::with_predecessors(
-        &run.context.state,
-        &run.context.repo,
-        Arc::unwrap_or_clone(run.journal.facts()),
-    )
-    .await;
+    let facts = run.facts_with_predecessors().await;
     let judged = weigh(&Scene {
         facts: &facts,
         worktree,

@@ -18,7 +18,9 @@ use crate::engine::clock::RunClock;
 use crate::engine::journal::JournalError;
 use crate::engine::session_trace::WITHHELD;
 use crate::engine::stop::{StopSignal, StopState};
+use crate::record::file_mentions::FileMentions;
 use crate::record::report;
+use crate::record::run_facts;
 use crate::record::run_journal::RunJournal;
 use crate::repository::context::RepositoryContext;
 use crate::repository::resources::run_mark;
@@ -77,6 +79,17 @@ impl<'a> Run<'a> {
             StopState::Abort(stop) => Some(stop),
             StopState::Running | StopState::Graceful(_) => None,
         }
+    }
+
+    /// What is known of the run and of the runs that it continues.
+    pub async fn facts_with_predecessors(&self) -> RunFacts {
+        let own = Arc::unwrap_or_clone(self.journal.facts());
+        run_facts::with_predecessors(&self.context.state, &self.context.repo, own).await
+    }
+
+    /// Which files the run and the runs that it continues speak of.
+    pub async fn file_mentions(&self) -> FileMentions {
+        FileMentions::of(&self.facts_with_predecessors().await, self.journal.dir())
     }
 
     /// The end that the run has whatever its last stages come to: that of a failure, or an abort, which outranks even that

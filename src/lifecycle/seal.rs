@@ -28,7 +28,7 @@ pub async fn seal(published: Published<'_>) -> Result<RunOutput, JournalError> {
     let written = tokio::task::spawn_blocking(move || {
         let output = report::write(journal.dir())?;
         files::seal(&journal, key.as_deref(), &clock)?;
-        Ok(output)
+        Ok::<_, JournalError>(output)
     });
     let output = written.await.map_err(|panic| run.journal.defect(&panic.to_string()))??;
     run.journal.flush().await?;

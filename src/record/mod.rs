@@ -10,6 +10,7 @@ pub mod run_record;
 pub mod report;
 pub mod seal;
 pub mod seal_check;
+pub mod file_mentions;
 pub mod sinks;
 pub mod in_flight;
 pub mod finish;

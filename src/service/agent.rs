@@ -9,6 +9,7 @@ use super::chat_format::{AgentResponse, AgentStatus, ChatMessage, ChatRole, Resp
 use super::chat_record;
 use super::chat_settings::AgentConfig;
 use super::error_text::ErrorClass;
+use super::event_log::ERROR_CODE;
 use super::history::{self, InvalidRequest};
 use super::host::{self, Opened, Service};
 use crate::domain::canonical::sha256_hex;
@@ -26,8 +27,6 @@ use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
 const SYSTEM: &str = include_str!("../../prompts/chat/system.md");
-/// Code of the journal's note that holds an error's technical words.
-pub(super) const ERROR_CODE: &str = "agent_error";
 
 /// Answers a conversation for a user. It asks the model and runs the tools that the model calls, until the model
 /// answers in text. When the iterations are used up, it asks for a summary. `config` is the service's own unless given.

@@ -11,6 +11,9 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::run::{ForcedFinal, RunId};
 use crate::engine::journal::{Journal, JournalError};
 
+/// Code of the journal's note that holds an error's technical words.
+pub(super) const ERROR_CODE: &str = "agent_error";
+
 /// A journal that tells the log what it is given. Texts in events are redacted already.
 pub(super) struct LoggedJournal {
     inner: Arc<dyn Journal>,
@@ -87,9 +90,7 @@ fn entry(event: &Event) -> Option<(Level, String)> {
         Event::ReplyRejected { reason, attempt, .. } => {
             (Level::DEBUG, format!("attempt {attempt}: the reply cannot be used: {reason}"))
         }
-        Event::Warned(warning) if warning.code == super::agent::ERROR_CODE => {
-            (Level::ERROR, warning.text.clone())
-        }
+        Event::Warned(warning) if warning.code == ERROR_CODE => (Level::ERROR, warning.text.clone()),
         Event::Warned(warning) => (Level::WARN, warning.text.clone()),
         _ => return None,
     })

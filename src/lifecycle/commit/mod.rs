@@ -9,7 +9,6 @@ pub mod review;
 
 use std::collections::BTreeSet;
 
-use self::new_files::Words;
 use super::closure;
 use super::run::Run;
 use super::stage::{StageError, Worked};
@@ -53,9 +52,9 @@ pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, Journal
 /// Makes one commit of the worktree (D13, D66) and records what the branch changes.
 pub(super) async fn keep(run: &Run<'_>, worktree: &Worktree, summary: &str) -> Result<(), StageError> {
     let failed = |error: GitError| not_committed(worktree, &error);
-    let words = Words::of(run).await;
-    let made = new_files::sort(run, (worktree, &words)).await.map_err(failed)?;
-    if let Some(refused) = review::of_worktree(run, (worktree, &words)).await.map_err(failed)? {
+    let mentions = run.file_mentions().await;
+    let made = new_files::sort(run, (worktree, &mentions)).await.map_err(failed)?;
+    if let Some(refused) = review::of_worktree(run, (worktree, &mentions)).await.map_err(failed)? {
         return Err(refused.into());
     }
     let event = committed(run, (worktree, &made), summary).await.map_err(failed)?;

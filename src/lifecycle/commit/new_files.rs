@@ -2,111 +2,17 @@
 //! such; a binary or large file only if the report names it. The rest is kept on a ref, apart from the work.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::domain::agent_program::AgentProgram;
-use crate::domain::event::Event;
-use crate::domain::exclude::names;
-use crate::domain::report::FinalReport;
-use crate::domain::trace::Item;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
 use crate::lifecycle::run::Run;
+use crate::record::file_mentions::FileMentions;
 use crate::record::rendering::amount_of_bytes;
-use crate::record::report;
-use crate::record::run_facts;
 use crate::record::summary_text::{counted, plain};
 use crate::sys::files;
 
-/// Tools that only look, and the one whose files are those of a command.
-const NO_WRITERS: &[&str] = &["read_file", "list_files", "search", "git_status", "git_diff", "run_command"];
-/// Keys of arguments that hold a command.
-const COMMANDS: &[&str] = &["command", "cmd", "argv", "args", "script"];
 /// Files that a warning names.
 const LONGEST_LIST: usize = 10;
-
-/// What a run says of files.
-pub struct Words {
-    written: BTreeSet<String>,
-    reported: Vec<String>,
-    opaque: bool,
-}
-
-impl Words {
-    /// Reads the calls and reports of this run and of the runs that it continues.
-    pub async fn of(run: &Run<'_>) -> Self {
-        let facts = run_facts::with_predecessors(
-            &run.context.state,
-            &run.context.repo,
-            Arc::unwrap_or_clone(run.journal.facts()),
-        )
-        .await;
-        let mut words = Self { written: BTreeSet::new(), reported: Vec::new(), opaque: false };
-        for (_, event) in &facts.other {
-            match event {
-                Event::ItemRecorded { item, .. } => words.item(item),
-                Event::ReportCaptured(captured) => {
-                    captured.report.iter().for_each(|report| words.report(report));
-                }
-                _ => {}
-            }
-        }
-        report::long_report(&facts, run.journal.dir()).iter().for_each(|report| words.report(report));
-        words.reported.extend(facts.visits.iter().map(|visit| visit.summary.clone()));
-        words
-    }
-
-    fn report(&mut self, report: &FinalReport) {
-        self.reported.extend(report.content.clone());
-        for value in report.content_json.iter().flat_map(|json| json.values()) {
-            texts(value, &mut |text| self.reported.push(text.to_owned()));
-        }
-    }
-
-    fn item(&mut self, item: &Item) {
-        let Item::ToolCallItem { name, arguments, .. } = item else { return };
-        self.opaque |= AgentProgram::is_tool(name);
-        if NO_WRITERS.contains(&name.as_str()) {
-            return;
-        }
-        let Value::Object(arguments) = arguments else { return };
-        for (_, value) in arguments.iter().filter(|(key, _)| !COMMANDS.contains(&key.as_str())) {
-            texts(value, &mut |text| self.written.extend(paths_in(text).map(str::to_owned)));
-        }
-    }
-
-    /// Whether the report names a file.
-    pub fn report_names(&self, path: &str) -> bool {
-        self.reported.iter().any(|text| names(text, path))
-    }
-
-    /// Whether a tool that writes was told of a file.
-    fn is_written(&self, worktree: &Worktree, path: &str) -> bool {
-        let whole = worktree.path().join(path).to_string();
-        let told = |text: &str| text == path || text == whole || text.strip_prefix("./") == Some(path);
-        self.written.iter().any(|text| told(text))
-    }
-}
-
-/// What may be a path: a line alone, or what the head of a patch names.
-fn paths_in(text: &str) -> impl Iterator<Item = &str> {
-    let alone = (!text.contains('\n') && text.len() < 4_096).then_some(text);
-    let heads = ["+++ b/", "*** Add File: ", "*** Update File: ", "*** Move to: "];
-    let head = move |line| heads.iter().find_map(|head| str::strip_prefix(line, head));
-    alone.into_iter().chain(text.lines().filter_map(head).map(str::trim_end))
-}
-
-/// Each text in a value.
-fn texts(value: &Value, take: &mut impl FnMut(&str)) {
-    match value {
-        Value::String(text) => take(text),
-        Value::Array(all) => all.iter().for_each(|one| texts(one, take)),
-        Value::Object(all) => all.values().for_each(|one| texts(one, take)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
 
 /// The ref that keeps what is not part of an issue's work, above what it kept before.
 pub fn kept_on(worktree: &Worktree) -> String {
@@ -116,19 +22,19 @@ pub fn kept_on(worktree: &Worktree) -> String {
 /// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.
 pub async fn sort(
     run: &Run<'_>,
-    (worktree, words): (&Worktree, &Words),
+    (worktree, mentions): (&Worktree, &FileMentions),
 ) -> Result<BTreeSet<String>, GitError> {
     let (mut made, mut left) = (BTreeSet::new(), Vec::new());
     for change in worktree.status().await?.into_iter().filter(|change| change.kind == ChangeKind::Added) {
-        if words.is_written(worktree, &change.path) {
+        if mentions.is_written(worktree.path(), &change.path) {
             continue;
         }
         let file = worktree.path().join(&change.path);
         let bytes = file.as_path().symlink_metadata().map_or(0, |meta| meta.len());
         let special = change.binary || bytes > run.context.config.commit.max_file;
-        if special && !words.report_names(&change.path) {
+        if special && !mentions.report_names(&change.path) {
             left.push((change.path, bytes));
-        } else if !words.opaque {
+        } else if !mentions.opaque {
             made.insert(change.path);
         }
     }
@@ -142,8 +48,11 @@ pub async fn sort(
             &format!("kept on {reference} (`git checkout {reference} -- PATH` brings one back)"),
         );
     }
-    move_large(run, worktree, |path| words.is_written(worktree, path) || words.report_names(path)).await?;
-    not_taken(run, worktree, words).await?;
+    move_large(run, worktree, |path| {
+        mentions.is_written(worktree.path(), path) || mentions.report_names(path)
+    })
+    .await?;
+    not_taken(run, worktree, mentions).await?;
     Ok(made)
 }
 
@@ -222,14 +131,14 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
 }
 
 /// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.
-async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<(), GitError> {
+async fn not_taken(run: &Run<'_>, worktree: &Worktree, mentions: &FileMentions) -> Result<(), GitError> {
     let root = worktree.path().to_string();
     let inside = |text: &String| {
         let path = text.strip_prefix(&root).map_or(text.as_str(), |rest| rest.trim_start_matches('/'));
         let path = path.trim_start_matches("./");
         (!path.is_empty() && path.len() < 1_000 && !path.contains(['\n', '\0'])).then(|| path.to_owned())
     };
-    let named: Vec<String> = words.written.iter().filter_map(inside).collect();
+    let named: Vec<String> = mentions.written.iter().filter_map(inside).collect();
     let kept_out = worktree.kept_out(named).await?;
     if !kept_out.is_empty() {
         let shown: Vec<String> =

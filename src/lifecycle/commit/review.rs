@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::new_files::Words;
 use crate::config::config_file::CommitTable;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -23,7 +22,7 @@ use crate::git::error::GitError;
 use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
 use crate::git::worktree::Worktree;
 use crate::lifecycle::run::Run;
-use crate::record::run_facts;
+use crate::record::file_mentions::FileMentions;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// The tool whose rules speak of changed files, whatever changed them.
@@ -36,7 +35,7 @@ const LONGEST_LIST: usize = 20;
 /// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 pub async fn of_worktree(
     run: &Run<'_>,
-    (worktree, words): (&Worktree, &Words),
+    (worktree, mentions): (&Worktree, &FileMentions),
 ) -> Result<Option<Stop>, GitError> {
     let left_out = worktree.left_out().await?;
     let mut problems: Vec<Problem> =
@@ -48,7 +47,7 @@ pub async fn of_worktree(
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
     let bringing = bringing(run, worktree, ((&head, Some(&tree)), &known)).await?;
-    problems.extend(self::problems(run, (worktree, words), &bringing).await?);
+    problems.extend(self::problems(run, (worktree, mentions), &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
             "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
@@ -67,8 +66,8 @@ pub async fn of_push(
     let known: Vec<CommitId> =
         [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
     let bringing = bringing(run, worktree, ((head, None), &known)).await?;
-    let words = Words::of(run).await;
-    let problems = problems(run, (worktree, &words), &bringing).await?;
+    let mentions = run.file_mentions().await;
+    let problems = problems(run, (worktree, &mentions), &bringing).await?;
     Ok(stop(run, worktree, problems, "pushed"))
 }
 
@@ -101,7 +100,7 @@ struct Problem {
 
 async fn problems(
     run: &Run<'_>,
-    (worktree, words): (&Worktree, &Words),
+    (worktree, mentions): (&Worktree, &FileMentions),
     bringing: &Outgoing,
 ) -> Result<Vec<Problem>, GitError> {
     let mut found = Vec::new();
@@ -117,7 +116,7 @@ async fn problems(
     for change in &bringing.changes {
         let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
         let mut note = |(path, commit, why)| problem(path, commit, why);
-        if let Some(why) = too_large(change, commit, words) {
+        if let Some(why) = too_large(change, commit, mentions) {
             note(told(why));
         }
         for (line, rule) in &change.found {
@@ -165,7 +164,7 @@ async fn problems(
     Ok(found)
 }
 
-fn too_large(change: &OutgoingChange, caps: &CommitTable, words: &Words) -> Option<String> {
+fn too_large(change: &OutgoingChange, caps: &CommitTable, mentions: &FileMentions) -> Option<String> {
     if change.bytes > LARGEST_FILE {
         return Some(format!("{} bytes, more than the {LARGEST_FILE} of any file", change.bytes));
     }
@@ -175,7 +174,7 @@ fn too_large(change: &OutgoingChange, caps: &CommitTable, words: &Words) -> Opti
         (false, false) => ("", false),
     };
     let over = capped && change.bytes > caps.max_file;
-    (over && !words.report_names(&change.path)).then(|| {
+    (over && !mentions.report_names(&change.path)).then(|| {
         format!(
             "{} bytes, more than the {} of a {word} file that the report does not name (commit.max_file)",
             change.bytes, caps.max_file
@@ -206,14 +205,7 @@ async fn denied(
 ) -> Result<Vec<Problem>, GitError> {
     let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
     let policy = run.plan.policy.clone().in_worktree(root);
-    let approved = approved(
-        &run_facts::with_predecessors(
-            &run.context.state,
-            &run.context.repo,
-            Arc::unwrap_or_clone(run.journal.facts()),
-        )
-        .await,
-    );
+    let approved = approved(&run.facts_with_predecessors().await);
     let mut verdicts: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for change in changes.iter().filter(|change| !approved.contains(&change.path)) {

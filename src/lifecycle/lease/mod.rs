@@ -171,9 +171,9 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
 }
 
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
-async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
-    match shown_lease::show(tracked(plan), context, lock.holder()?).await {
-        Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Held) -> Option<Refusal> {
+    match shown_lease::show(tracked(plan), context, held.holder()?).await {
+        Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
         Err(error) => Some(error.into()),
     }
 }
