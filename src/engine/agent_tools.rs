@@ -28,7 +28,7 @@ use crate::domain::trace::Exclusion;
 
 /// The turn that everything of a program's visit belongs to.
 pub(super) const TURN: u32 = 1;
-/// Requests that may wait at the desk.
+/// Requests that may wait.
 const WAITING: usize = 32;
 
 /// Something that a program asks to be allowed, in the words of agentd's own tools.
@@ -40,7 +40,7 @@ pub struct PermissionRequest {
     pub arguments: Value,
 }
 
-/// What a call at the desk came to.
+/// What a call came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAnswer {
     /// What a model reads.
@@ -51,22 +51,22 @@ pub struct AgentAnswer {
     pub call_id: String,
 }
 
-/// The program's side of the desk; cheap to clone.
+/// The program's side; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct AgentTools {
     tools: Arc<[ToolSpec]>,
     requests: mpsc::Sender<Request>,
 }
 
-/// What comes to the desk.
+/// What arrives at the handler.
 #[derive(Debug)]
 pub(crate) enum Request {
     Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
-    Permit { wish: PermissionRequest, reply: oneshot::Sender<Permission> },
+    Permit { request: PermissionRequest, reply: oneshot::Sender<Permission> },
 }
 
 impl AgentTools {
-    /// A desk that offers these tools, and where its requests arrive.
+    /// The side of a program that may use these tools, and where its requests arrive.
     pub(crate) fn new(tools: Arc<[ToolSpec]>) -> (Self, mpsc::Receiver<Request>) {
         let (requests, arriving) = mpsc::channel(WAITING);
         (Self { tools, requests }, arriving)
@@ -77,7 +77,7 @@ impl AgentTools {
         &self.tools
     }
 
-    /// Calls a tool. At a desk that is closed nothing runs.
+    /// Calls a tool. Once the handler is closed nothing runs.
     pub async fn call(&self, tool: String, arguments: Map<String, Value>) -> AgentAnswer {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Request::Call { tool, arguments, reply }).await;
@@ -90,16 +90,16 @@ impl AgentTools {
     }
 
     /// Asks for a permission. What nobody answers is not allowed.
-    pub async fn permit(&self, wish: PermissionRequest) -> Permission {
+    pub async fn permit(&self, request: PermissionRequest) -> Permission {
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request::Permit { wish, reply }).await;
+        let sent = self.requests.send(Request::Permit { request, reply }).await;
         let answered = if sent.is_ok() { answer.await.ok() } else { None };
         answered.unwrap_or_else(|| Permission::Denied("The run is ending.".to_owned()))
     }
 }
 
-/// What desks of a run offer: its tools, the reader of stored outputs, the report.
-pub(super) fn on_offer(
+/// What programs of a run may use: its tools, the reader of stored outputs, the report.
+pub(super) fn catalog(
     tools: &[Arc<dyn Tool>],
     outputs: &Arc<StoredOutputs>,
     page_lines: u32,
@@ -110,7 +110,7 @@ pub(super) fn on_offer(
     all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
 }
 
-/// The run's side of the desk during one launch.
+/// The run's side during one launch.
 pub(super) struct ToolHandler<'a> {
     world: &'a SessionWorld,
     settings: &'a SessionSettings,
@@ -122,7 +122,7 @@ pub(super) struct ToolHandler<'a> {
     interrupts: Interrupts,
     progress: AgentProgress,
     visit: u32,
-    /// Id of the launch's own call; those at the desk are numbered below it.
+    /// Id of the launch's own call; the calls of the program are numbered below it.
     launch: String,
     calls: u32,
     claims_sent_back: bool,
@@ -131,7 +131,7 @@ pub(super) struct ToolHandler<'a> {
     pub(super) exclusions: Vec<Exclusion>,
 }
 
-/// What a desk is opened for.
+/// What a handler is opened for.
 pub(super) struct Launched {
     pub(super) visit: u32,
     /// Id of the launch's own call.
@@ -194,7 +194,7 @@ impl<'a> ToolHandler<'a> {
                     return Ok(());
                 }
                 // The program may be gone when the answer comes.
-                Some(Request::Permit { wish, reply }) => drop(reply.send(self.permit(&wish).await?)),
+                Some(Request::Permit { request, reply }) => drop(reply.send(self.permit(&request).await?)),
                 Some(Request::Call { tool, arguments, reply }) => {
                     drop(reply.send(self.call(tool, arguments).await?));
                 }
@@ -202,8 +202,8 @@ impl<'a> ToolHandler<'a> {
         }
     }
 
-    async fn permit(&self, wish: &PermissionRequest) -> Result<Permission, Abort> {
-        let asked = self.gate.permits(TURN, &wish.tool, &wish.arguments);
+    async fn permit(&self, request: &PermissionRequest) -> Result<Permission, Abort> {
+        let asked = self.gate.permits(TURN, &request.tool, &request.arguments);
         uncut(self.interrupts.watch(None, asked).await)
     }
 
@@ -282,7 +282,7 @@ impl<'a> ToolHandler<'a> {
 fn uncut<T>(waited: Result<Result<T, Abort>, Interrupt>) -> Result<T, Abort> {
     match waited {
         Ok(done) => done,
-        Err(Interrupt::End(halt)) => Err(halt),
+        Err(Interrupt::End(abort)) => Err(abort),
         Err(Interrupt::GraceOver) => Err(Abort::internal("a wait without grace ran out of it")),
     }
 }

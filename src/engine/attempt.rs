@@ -35,7 +35,7 @@ pub(super) enum Answered {
         /// The reply, its calls named.
         reply: Box<ModelReply>,
         /// What it is worth.
-        reading: Box<ValidReply>,
+        valid: Box<ValidReply>,
         /// What the reply may do now.
         phase: Phase,
         /// The request it answers.
@@ -303,7 +303,7 @@ impl Session<'_> {
             Err(interrupt) => {
                 self.account(&line, None, Some("cancelled".to_owned()), None)?;
                 match interrupt {
-                    Interrupt::End(halt) => Err(halt),
+                    Interrupt::End(abort) => Err(abort),
                     Interrupt::GraceOver => Ok(Answered::GraceOver),
                 }
             }
@@ -335,9 +335,9 @@ impl Session<'_> {
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(reading) => Answered::Accepted {
+                    Ok(valid) => Answered::Accepted {
                         reply,
-                        reading: Box::new(reading),
+                        valid: Box::new(valid),
                         phase,
                         sent: Box::new(request),
                         started,

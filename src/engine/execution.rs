@@ -88,7 +88,7 @@ impl Execution<'_> {
         let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
         let interrupt = match ended {
             Ok(Ok(())) => None,
-            Ok(Err(halt)) => Some(Interrupt::End(halt)),
+            Ok(Err(abort)) => Some(Interrupt::End(abort)),
             Err(interrupt) => Some(interrupt),
         };
         // What was cut off has its ledger line too.
@@ -98,7 +98,7 @@ impl Execution<'_> {
             }
         }
         match interrupt {
-            Some(Interrupt::End(halt)) => Err(halt),
+            Some(Interrupt::End(abort)) => Err(abort),
             Some(Interrupt::GraceOver) | None => Ok(answers.into_iter().flatten().collect()),
         }
     }

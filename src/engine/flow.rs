@@ -557,7 +557,7 @@ impl<'a> FlowRun<'a> {
                 self.retry(step, format!("Your last handoff to \"{target}\" was denied: {public}"));
                 Ok(Decided { verdict, position: Position::At(step.id.clone()) })
             }
-            Err(halt) => Ok(Decided::failed(halt.into_failure().stop).said(verdict)),
+            Err(abort) => Ok(Decided::failed(abort.into_failure().stop).said(verdict)),
         }
     }
 

@@ -262,7 +262,7 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
     let record = world.record(request.ids.clone());
     let mut session = match Session::new(&request, world, record.clone()) {
         Ok(session) => session,
-        Err(halt) => return unopened(&request, world, &record, halt),
+        Err(abort) => return unopened(&request, world, &record, abort),
     };
     let driven = AssertUnwindSafe(async {
         session.open().await?;
@@ -514,8 +514,8 @@ impl<'a> Session<'a> {
                 let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
                 (report, source, asked.map(clean), (outcome, claims))
             }
-            Err(halt) => {
-                let failure = clean(asked.unwrap_or_else(|| halt.into_failure()));
+            Err(abort) => {
+                let failure = clean(asked.unwrap_or_else(|| abort.into_failure()));
                 let report = report::synthetic(format, &failure, &self.facts(), self.forced, ts);
                 (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
             }
@@ -542,10 +542,10 @@ impl<'a> Session<'a> {
             cost_unknown: self.cost_unknown,
             report,
         };
-        if let Err(halt) = self.close_record(&mut outcome, leaked).await
+        if let Err(abort) = self.close_record(&mut outcome, leaked).await
             && outcome.failure.is_none()
         {
-            outcome.failure = Some(halt.into_failure());
+            outcome.failure = Some(abort.into_failure());
         }
         outcome
     }
@@ -631,9 +631,9 @@ fn unopened(
     request: &SessionRequest,
     world: &SessionWorld,
     record: &SessionTrace,
-    halt: Abort,
+    abort: Abort,
 ) -> SessionOutcome {
-    let mut failure = halt.into_failure();
+    let mut failure = abort.into_failure();
     failure.error_message = record.redact(&failure.error_message);
     let facts = SessionFacts {
         step_id: request.ids.step_id.clone(),

@@ -61,7 +61,7 @@ pub async fn call_tool(
             return Ok(SingleCall::Refused(answer));
         }
         Ok(Ok(SingleRuling::Denied(answer))) => return Ok(SingleCall::Denied(answer)),
-        Ok(Err(halt)) | Err(Interrupt::End(halt)) => return Err(halt),
+        Ok(Err(abort)) | Err(Interrupt::End(abort)) => return Err(abort),
         Err(Interrupt::GraceOver) => return Err(Abort::internal("a wait without grace ran out of it")),
     };
     let execution = Execution {
