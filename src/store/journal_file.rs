@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
-use crate::domain::canonical::{CanonicalText, canonical_json, sha256_hex};
+use crate::domain::canonical::{canonical_json, exact_json, sha256_hex};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::redaction::Redactor;
@@ -72,8 +72,6 @@ struct Tail {
     /// not held in memory while nobody asks.
     facts: Arc<RunFacts>,
     folded: u64,
-    /// Of the event being written; its memory is used again for the next one.
-    text: CanonicalText,
     /// Lines that go to the file with the next one that has to, and their lines of the ledger.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
@@ -140,7 +138,6 @@ impl FileJournal {
             hash,
             facts,
             folded: sizes.0,
-            text: CanonicalText::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
             unheard: Vec::new(),
@@ -204,11 +201,11 @@ impl FileJournal {
         let mut tail = self.tail();
         let tail = &mut *tail;
         self.check_whole(tail)?;
-        let canonical = redacted(&event, &self.redactor, &mut tail.text);
-        let canonical = canonical.map_err(|error| failed(error.to_string()))?;
+        let (text, canonical) =
+            redacted(&event, &self.redactor).map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
-        let (text, canonical) = (tail.text.bytes(), canonical.as_deref().map(str::as_bytes));
+        let (text, canonical) = (text.as_bytes(), canonical.as_bytes());
         let place = (seq, ts, self.run_id.as_str());
         let hash =
             journal_format::seal(place, text, canonical, &tail.hash, &mut tail.waiting).map_err(failed)?;
@@ -283,18 +280,14 @@ impl Drop for FileJournal {
 }
 
 /// Makes an event's text without secrets. Nearly every event is clean, which one look at its text tells; of the others
-/// each text, name and number is redacted. Gives its canonical text, where that is another one.
-fn redacted(
-    event: &Event,
-    redactor: &Redactor,
-    text: &mut CanonicalText,
-) -> Result<Option<String>, Box<dyn std::error::Error>> {
-    let same = text.write_exact(event)?;
-    if redactor.is_clean_json(text.bytes()) {
-        return Ok(if same { None } else { Some(canonical_json(event)?) });
+/// each text, name and number is redacted. Gives its exact and its canonical text.
+fn redacted(event: &Event, redactor: &Redactor) -> Result<(String, String), Box<dyn std::error::Error>> {
+    let text = exact_json(event)?;
+    if redactor.is_clean_json(text.as_bytes()) {
+        return Ok((text, canonical_json(event)?));
     }
     let value = redactor.redact_json(&serde_json::to_value(event)?)?;
-    Ok(if text.write_exact(&value)? { None } else { Some(canonical_json(&value)?) })
+    Ok((exact_json(&value)?, canonical_json(&value)?))
 }
 
 impl Journal for FileJournal {
