@@ -3,6 +3,7 @@
 //! The way of a value: [`layer`] reads a file, `tree` lays the files over each other, `load` resolves placeholders and
 //! types, `check` judges, [`settings`] is what the rest of agentd sees.
 
+mod table_file;
 mod commit_file;
 pub mod config_file;
 pub mod duration;

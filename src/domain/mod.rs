@@ -1,5 +1,6 @@
 //! Nouns and rules, each with one home; no I/O, no async, no logging.
 
+pub(crate) mod words;
 pub mod budget;
 pub mod canonical;
 pub mod issue;

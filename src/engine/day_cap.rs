@@ -31,14 +31,6 @@ pub struct DayCap {
 pub struct Reservation {
     day: NaiveDate,
     id: Uuid,
-    amount: Money,
-}
-
-impl Reservation {
-    /// What is set aside.
-    pub fn amount(&self) -> Money {
-        self.amount
-    }
 }
 
 /// Why nothing was reserved.
@@ -75,7 +67,7 @@ impl DayCap {
 
     /// Sets `worst` aside, or says that the day's money does not cover it. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, DayCapError> {
-        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4(), amount: worst };
+        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4() };
         self.change(reservation.day, |day| {
             let left = self.cap.saturating_sub(day.total());
             if worst > left {

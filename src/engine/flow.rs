@@ -122,11 +122,6 @@ impl<'a> FlowRun<'a> {
         Self { plan, world, context, position, made, forced_final, carried, history: None }
     }
 
-    /// Outputs by step, so far.
-    pub fn context(&self) -> &StepContext {
-        &self.context
-    }
-
     /// Makes the next visit, or says how the flow ended.
     pub async fn advance(&mut self) -> Result<Progress, JournalError> {
         let step_id = match &self.position {
@@ -493,7 +488,6 @@ impl<'a> FlowRun<'a> {
             last_output: step.output_schema.is_some().then_some(&result.output),
             last_text: &result.text,
             prompt: &result.prompt,
-            issue_closed: false,
             closure_planned: {
                 let closure = definition.closure(Some(&result.output));
                 let asked = closing || !definition.has_closing_step() && closure.asked.is_some();

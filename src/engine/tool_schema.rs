@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::domain::message::ToolSpec;
     use crate::domain::policy::Risk;
-    use crate::engine::tool::{CallLimits, Permit, ToolError, ToolOutput};
+    use crate::engine::tool::{CallLimits, Permit, ToolCalled, ToolError, ToolOutput};
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
@@ -195,12 +195,7 @@ mod tests {
             Risk::Read
         }
 
-        fn call<'a>(
-            &'a self,
-            _permit: Permit,
-            _arguments: &'a Value,
-            _limits: CallLimits,
-        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
             Box::pin(async { Ok(ToolOutput::text("")) })
         }
     }
