@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::check::is_http;
 use super::config_file::{
     ChatTable, CommitTable, ConfigFile, LabelsTable, PolicyTable, ProviderKind, Publish, RecordTable,
     RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
@@ -17,10 +16,9 @@ use super::error::ConfigError;
 use super::layer::Layer;
 use super::placeholder::{Placeholder, is_deferred, variables_of};
 use super::sandbox_file::SandboxTable;
-use super::source_format::Source;
+use super::source_format::{RefusedKey, Source};
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
-use super::trust::CloneFile;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
 use crate::domain::model_target::SessionSettings;
@@ -71,6 +69,17 @@ pub struct Config {
     pub(super) layers: Arc<Vec<Layer>>,
     /// For a clone that agentd manages: what its own file came to.
     pub(super) clone_file: Option<Arc<CloneFile>>,
+}
+
+/// What the file of a clone came to.
+#[derive(Debug, Clone, Default)]
+pub struct CloneFile {
+    /// What does not count.
+    pub refused: Vec<RefusedKey>,
+    /// Policy files of the clone, of which denials count.
+    pub policy_files: Vec<PathBuf>,
+    /// How many of `verify.commands`, at their end, are the clone's: they run in the sandbox or not at all.
+    pub verify_commands: usize,
 }
 
 /// One `[[repositories]]` entry, or the defaults for a checkout outside of any.
@@ -490,4 +499,12 @@ pub(super) fn default_base_url(kind: ProviderKind) -> &'static str {
         ProviderKind::Openai | ProviderKind::OpenaiResponses => "https://api.openai.com/v1",
         ProviderKind::Gemini => "https://generativelanguage.googleapis.com",
     }
+}
+
+/// Whether it is the address of something on the web.
+pub(super) fn is_http(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with(['/', '?', '#']) && !url.contains(char::is_whitespace)
+    })
 }

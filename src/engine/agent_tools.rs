@@ -17,7 +17,7 @@ use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
 use super::interrupt::{Interrupt, Interrupts};
 use super::reply_validation::Rejection;
 use super::report::{FINAL_REPORT, ReportShape};
-use super::session::{SessionWorld, unfit};
+use super::session::SessionWorld;
 use super::session_trace::SessionTrace;
 use super::tool::{CallLimits, Tool};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
@@ -150,11 +150,8 @@ impl<'a> ToolHandler<'a> {
     ) -> Result<Self, Abort> {
         let mut behind = tools.to_vec();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
-        let gate = world
-            .gate(record.clone(), scope, &behind)
-            .map_err(|error| unfit(&error))?
-            .with_loop_limits(settings.loop_guard)
-            .with_protocol();
+        let gate =
+            world.gate(record.clone(), scope, &behind)?.with_loop_limits(settings.loop_guard).with_protocol();
         let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
         Ok(Self {
             world,
@@ -204,7 +201,7 @@ impl<'a> ToolHandler<'a> {
 
     async fn permit(&self, request: &PermissionRequest) -> Result<Permission, Abort> {
         let asked = self.gate.permits(TURN, &request.tool, &request.arguments);
-        uncut(self.interrupts.watch(None, asked).await)
+        self.interrupts.watch(None, asked).await.map_err(without_grace)?
     }
 
     async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Abort> {
@@ -217,7 +214,7 @@ impl<'a> ToolHandler<'a> {
         };
         let proposal = Proposal { arguments: arguments::parse(&call.arguments), call, report };
         let judged = self.gate.judge(TURN, std::slice::from_ref(&proposal), Phase::Open, 1);
-        let ruling = uncut(self.interrupts.watch(None, judged).await)?.pop();
+        let ruling = self.interrupts.watch(None, judged).await.map_err(without_grace)??.pop();
         let answer = match ruling {
             Some(Ruling::Run(ready)) => self.run(*ready).await?,
             Some(Ruling::Answered(answer)) => answer,
@@ -278,11 +275,10 @@ impl<'a> ToolHandler<'a> {
     }
 }
 
-/// What came of a wait without grace.
-fn uncut<T>(waited: Result<Result<T, Abort>, Interrupt>) -> Result<T, Abort> {
-    match waited {
-        Ok(done) => done,
-        Err(Interrupt::End(abort)) => Err(abort),
-        Err(Interrupt::GraceOver) => Err(Abort::internal("a wait without grace ran out of it")),
+/// The end of a wait without grace.
+fn without_grace(end: Interrupt) -> Abort {
+    match end {
+        Interrupt::End(abort) => abort,
+        Interrupt::GraceOver => Abort::internal("a wait without grace ran out of it"),
     }
 }

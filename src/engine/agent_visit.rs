@@ -15,9 +15,8 @@ use super::abort::Abort;
 use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_task::{AgentBackend, AgentTask};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
-use super::attempt::text_of;
 use super::day_cap::Reservation;
-use super::journal::JournalError;
+use super::journal::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome};
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
@@ -83,7 +82,7 @@ impl FlowWorld {
         shape: ReportShape,
         prompts: (String, String),
         identity: &PromptIdentity,
-    ) -> Result<Result<StepResult, Failed>, JournalError> {
+    ) -> Result<StepResult, NotDone<Failed>> {
         let (system, prompt) = prompts;
         let record = self.record_of(plan, work.step, work.visit);
         let outputs = Arc::new(StoredOutputs::new(record.ids().session, Arc::clone(&self.0.journal)));
@@ -106,7 +105,7 @@ impl FlowWorld {
         };
         let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
         let outcome = visit.run(&system, &task, identity).await;
-        Ok(super::visit::read_outcome(plan, work, prompt, outcome))
+        super::visit::read_outcome(plan, work, prompt, outcome).map_err(NotDone::Ended)
     }
 }
 
@@ -529,7 +528,7 @@ impl AgentVisit<'_> {
     ) -> Result<(), Abort> {
         let ids = self.record.ids();
         outcome.capture(&self.record, TURN, leaked).await?;
-        let mark = |asked: &Message| prompt_mark(&sha256_hex(text_of(asked).as_bytes()));
+        let mark = |asked: &Message| prompt_mark(&sha256_hex(asked.text().as_bytes()));
         let marks: Vec<String> = outcome.messages.iter().take(usize::from(!include)).map(mark).collect();
         outcome.conversation = Some(self.record.conversation(&outcome.messages, &marks).await?);
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {

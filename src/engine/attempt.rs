@@ -453,16 +453,6 @@ pub(super) fn assistant(reply: &ModelReply) -> Message {
     }
 }
 
-/// What a message says.
-pub(super) fn text_of(message: &Message) -> &str {
-    match message {
-        Message::System { content }
-        | Message::User { content }
-        | Message::Assistant { content, .. }
-        | Message::Tool { content, .. } => content,
-    }
-}
-
 /// `provider/model`.
 pub(super) fn name_of(target: &ModelTarget) -> String {
     format!("{}/{}", target.provider, target.model)

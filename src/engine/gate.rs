@@ -165,6 +165,18 @@ pub enum UnfitTool {
     Queue(#[from] super::queue::UnknownQueue),
 }
 
+impl From<UnfitTool> for Abort {
+    fn from(error: UnfitTool) -> Self {
+        let text = error.to_string();
+        match error {
+            UnfitTool::Schema { .. } => {
+                Self::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
+            }
+            _ => Self::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
+        }
+    }
+}
+
 impl Gate {
     /// A door for these tools; checks names, schemas and queues.
     pub fn new(

@@ -50,3 +50,4 @@ mod subprocess;
 pub mod flow;
 mod attempt;
 mod turn;
+mod turn_end;

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::arguments::Scope;
-use super::attempt::text_of;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
@@ -36,7 +35,7 @@ use super::tool::Tool;
 use super::tool_catalog::{SessionTools, ToolCatalogs};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
-use super::turn::TurnEnd;
+use super::turn_end::TurnEnd;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
@@ -225,7 +224,7 @@ pub(super) struct Session<'a> {
     pub(super) gate: Gate,
     pub(super) guard: ContextGuard,
     pub(super) outputs: Arc<StoredOutputs>,
-    /// SessionTools on open turns, and on the final one.
+    /// Offered on open turns, and on the final one.
     pub(super) tools: SessionTools,
     pub(super) messages: Vec<Message>,
     /// What the record has for the texts of its first messages, where these are prompts that it does not keep (P-027).
@@ -307,10 +306,8 @@ impl<'a> Session<'a> {
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
         let mut tools = request.tools.clone();
         tools.push(Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines)));
-        let gate = world
-            .gate(record.clone(), request.scope.clone(), &tools)
-            .map_err(|error| unfit(&error))?
-            .with_loop_limits(settings.loop_guard);
+        let gate =
+            world.gate(record.clone(), request.scope.clone(), &tools)?.with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut messages = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
@@ -366,7 +363,7 @@ impl<'a> Session<'a> {
             marks.push(input("system_prompt".to_owned(), &request.system, "instructions"));
         }
         for (index, message) in request.opening.iter().enumerate() {
-            let text = text_of(message);
+            let text = message.text();
             marks.push(match request.mode {
                 SessionMode::Task => input(format!("prompt/{}", index + 1), text, "the step's prompt"),
                 SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
@@ -403,7 +400,7 @@ impl<'a> Session<'a> {
                 Message::Assistant { .. } => ItemRole::Assistant,
                 _ => ItemRole::User,
             };
-            let text = self.prompt_marks.get(first + index).map_or(text_of(message), String::as_str);
+            let text = self.prompt_marks.get(first + index).map_or(message.text(), String::as_str);
             self.record.message_item(0, role, text).await?;
         }
         Ok(())
@@ -659,17 +656,6 @@ fn unopened(
         usage: TokenUsage::default(),
         cost: Money::ZERO,
         cost_unknown: false,
-    }
-}
-
-/// The end of what cannot begin with such a tool.
-pub(super) fn unfit(error: &UnfitTool) -> Abort {
-    let text = error.to_string();
-    match error {
-        UnfitTool::Schema { .. } => {
-            Abort::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
-        }
-        _ => Abort::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
     }
 }
 

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::domain::message::ToolSpec;
     use crate::domain::policy::Risk;
-    use crate::engine::tool::{CallLimits, Permit, ToolCalled, ToolError, ToolOutput};
+    use crate::engine::tool::{CallLimits, Permit, ToolCalled};
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()

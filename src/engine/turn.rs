@@ -12,10 +12,10 @@ use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use super::pacing::Refusals;
 use super::reply_validation::{Rejection, ValidReply};
-use super::report::ModelReport;
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::CallLimits;
+use super::turn_end::TurnEnd;
 use crate::domain::event::Event;
 use crate::domain::evidence::short_quote;
 use crate::domain::message::Message;
@@ -28,21 +28,6 @@ use tokio::time::Instant;
 
 /// A model that refuses is asked once more, another one where there is one: a filter may err. Then it is believed.
 const MOST_REFUSALS: u32 = 2;
-
-/// How a turn ended.
-pub(super) enum TurnEnd {
-    /// The session has its report.
-    Reported(Box<ModelReport>),
-    /// Tools ran; the next turn may open.
-    Next,
-    /// A stop was asked for before the turn had an accepted reply.
-    StopAsked,
-    /// Every attempt gave a reply that could not be used.
-    Exhausted {
-        /// How the last one broke a schema.
-        schema: Option<String>,
-    },
-}
 
 /// What the attempts of a turn remember.
 #[derive(Default)]
