@@ -169,7 +169,7 @@ async fn run(
             agent_folder: project.agent(),
             environment: Vec::new(),
             time_limit: Duration::from_secs(1),
-            caged: None,
+            sandbox: None,
             upstream: None,
         },
         agents: BTreeMap::new(),

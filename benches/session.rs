@@ -222,7 +222,7 @@ async fn session(folder: &Path, lines: usize) {
         environment: vec![("PATH".into(), path)],
         clock: Clock::system(),
         cancel: CancellationToken::new(),
-        caged: None,
+        sandbox: None,
         page_lines: 500,
     });
     let request = SessionRequest {

@@ -1,10 +1,10 @@
 //! agentd: label a GitHub issue and get back a pull request.
 //!
-//! This file is the map. The modules stand in layer order, ground first: a module imports only modules declared above
-//! it, and the adapters are strangers to each other (`tests/it/tidy.rs` fails on an import that goes upstairs).
-//! To understand agentd, read this file, then `lifecycle/walk.rs`.
+//! This file is the map. The modules stand in layer order, bottom first. A module imports only modules that are declared
+//! above it, and adapters do not import each other (`tests/it/tidy.rs` fails on an import of a higher layer).
+//! To understand agentd, read this file, then `lifecycle/pipeline.rs`.
 
-// Ground: nouns and rules; no I/O, no async, no logging.
+// Bottom layer: types and rules of the subject; no I/O, no async, no logging.
 pub mod domain;
 // Processes, files, paths, locks, clock, shutdown: the only place that touches the operating system.
 pub mod sys;
@@ -16,7 +16,7 @@ pub mod config;
 pub mod definition;
 // One run of one flow; sees the outside through three traits: Model, Tool, Journal.
 pub mod engine;
-// Adapters, strangers to each other.
+// Adapters, which do not import each other.
 pub mod store;
 pub mod tools;
 pub mod agents;
@@ -27,7 +27,15 @@ pub mod git;
 pub mod proxy;
 // The simulator: a GitHub, a remote, a model. Also the tests' world.
 pub mod sim;
-// One issue: origin → lease → worktree → instance → steps → report → publish.
+// Replays of recorded runs.
+pub mod replay;
+// What a run leaves: run record, report, evidence, seal, as folds over its journal.
+pub mod record;
+// The repository that a run works for: checkout, managed clone, worktrees.
+pub mod repository;
+// What a program of a run may see: files, processes, network, credentials.
+pub mod sandbox;
+// One issue: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal.
 pub mod lifecycle;
 // run_agent, bind_mcp_tools, execute_tool_call: for hosts and for http.
 pub mod service;
@@ -35,5 +43,5 @@ pub mod service;
 pub mod daemon;
 // The daemon's API, chat endpoint, webhooks, status page.
 pub mod http;
-// Roof. People: arguments, output, errors with hints, exit codes.
+// Top layer. People: arguments, output, errors with hints, exit codes.
 pub mod cli;

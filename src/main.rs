@@ -1,4 +1,4 @@
-//! The `agentd` program: everything is in the library, the roof is `cli`.
+//! The `agentd` program. Everything is in the library; its top layer is `cli`.
 
 use std::process::ExitCode;
 

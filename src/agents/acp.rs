@@ -10,11 +10,11 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::doorway::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
-use super::wish;
+use super::permission_request;
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
@@ -62,7 +62,8 @@ struct Talk<'a> {
     loaded: bool,
     session: String,
     after_tool: bool,
-    /// Calls of MCP servers' tools that it told of: id, server, tool, arguments. The last ones; a question names the id alone.
+    /// The last calls of MCP tools that it reported: id, server, tool, arguments. A permission request names only the
+    /// id.
     served: VecDeque<(String, Served)>,
 }
 
@@ -127,7 +128,7 @@ impl Launch {
         };
         drop(talk);
         let status = match &ended {
-            // It has no more to read: it has a moment to end. So has one that closed its output itself.
+            // Its input is closed, and it has a moment to end. A program that closed its output has the same.
             Ok(()) | Err(AgentError::Ended { .. }) => {
                 match tokio::time::timeout(LAST_MOMENT, guard.wait()).await {
                     Ok(status) => status,
@@ -242,7 +243,7 @@ impl Talk<'_> {
         self.ask(NEW_SESSION, "session/new", params)
     }
 
-    /// Authenticates with a method whose variables the program has: nobody is there to sign in.
+    /// Authenticates with a method whose variables the program has, because nobody can sign in by hand.
     fn authenticate(&mut self) -> Result<Next, AgentError> {
         self.authenticated = true;
         let has = |variable: &str| self.launch.variable(variable).is_some();
@@ -277,17 +278,17 @@ impl Talk<'_> {
             .map(|()| Next::More)
     }
 
-    /// A request of the program: permissions are the gate's to give, everything else is not on offer.
+    /// A request of the program. The gate decides about permissions; other requests are not supported.
     async fn asked(&self, method: &str, id: Value, message: &Value) -> Result<(), AgentError> {
         if method != "session/request_permission" {
             let error = json!({"code": -32601, "message": "not on offer"});
             return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
         }
         let allowed = match self.launch.program.permissions {
-            Permissions::Cage => true,
+            Permissions::Sandbox => true,
             // A call of agentd's own tools is judged when it comes.
             Permissions::Policy => match self.served_call(message) {
-                Some((server, ..)) if server == wish::SERVER => true,
+                Some((server, ..)) if server == permission_request::SERVER => true,
                 Some((server, tool, arguments)) => {
                     let wish = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
                     self.task.tools.permit(wish).await == Permission::Allowed
@@ -310,7 +311,8 @@ impl Talk<'_> {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}))
     }
 
-    /// The tool of an MCP server that a question is about: as the question says, else as the call was told of before.
+    /// The MCP tool that a permission request is about: as the request says, else as the earlier report of the call
+    /// says.
     fn served_call(&self, message: &Value) -> Option<Served> {
         let call = message.pointer("/params/toolCall")?;
         let id = text(call, "/toolCallId");
@@ -398,7 +400,7 @@ fn refusal(message: &Value) -> String {
     }
 }
 
-/// Sets of variables of which each is enough for a way to authenticate: those that it lists, else what its id is called.
+/// Sets of variables; each one is enough to authenticate. They are listed, or follow from the id.
 fn variables(method: &Value) -> Vec<Vec<String>> {
     let listed: Vec<String> =
         method["vars"].as_array().into_iter().flatten().filter_map(|one| text(one, "/name")).collect();
@@ -409,7 +411,7 @@ fn variables(method: &Value) -> Vec<Vec<String>> {
 
 /// agentd's own tools, as a session is told of them.
 fn server(entry: &Entry) -> Value {
-    json!({"name": wish::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
+    json!({"name": permission_request::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
 
 /// The server, the tool and its arguments, where a call is one of an MCP server's tool: programs say so in its input, its title
@@ -441,8 +443,8 @@ fn named(name: &str) -> Option<(String, String)> {
     if let Some((tool, rest)) = name.split_once(" (") {
         return of(rest.strip_suffix(" MCP Server)")?, tool);
     }
-    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(wish::SERVER)?;
-    of(wish::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
+    let rest = name.strip_prefix("mcp_").unwrap_or(name).strip_prefix(permission_request::SERVER)?;
+    of(permission_request::SERVER, rest.strip_prefix(['_', '/', '.', ':'])?.trim_start_matches('_'))
 }
 
 /// What is asked for.
@@ -453,9 +455,9 @@ fn wish(message: &Value) -> PermissionRequest {
         ["path", "file_path", "filePath"].iter().find_map(|key| text(&call, &format!("/rawInput/{key}")))
     });
     match (kind.as_str(), place, call.pointer("/rawInput/command")) {
-        ("edit" | "delete" | "move", Some(path), _) => wish::edit(&path),
-        ("read" | "search", Some(path), _) => wish::read(&path),
-        ("execute", _, Some(command)) => wish::command(command),
+        ("edit" | "delete" | "move", Some(path), _) => permission_request::edit(&path),
+        ("read" | "search", Some(path), _) => permission_request::read(&path),
+        ("execute", _, Some(command)) => permission_request::command(command),
         _ => PermissionRequest {
             tool: format!("acp__{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "_")),
             arguments: json!({}),
@@ -473,7 +475,7 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         home: cwd.clone(),
         cwd,
         environment: Vec::new(),
-        caged: None,
+        sandbox: None,
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);

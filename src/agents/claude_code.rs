@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::events::{Heard, count, kind, text};
-use super::wish::{self, SERVER};
+use super::permission_request::{self, SERVER};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
@@ -95,9 +95,11 @@ pub(super) fn wish(tool: &str, input: &Value) -> Option<PermissionRequest> {
     }
     let place = at(&["file_path", "notebook_path", "path"]);
     Some(match (tool, place) {
-        ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => wish::edit(path),
-        ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => wish::read(path.unwrap_or(".")),
-        ("Bash", _) => wish::command(input.get("command").unwrap_or(&Value::Null)),
+        ("Edit" | "MultiEdit" | "Write" | "NotebookEdit", Some(path)) => permission_request::edit(path),
+        ("Read" | "NotebookRead" | "Grep" | "Glob" | "LS", path) => {
+            permission_request::read(path.unwrap_or("."))
+        }
+        ("Bash", _) => permission_request::command(input.get("command").unwrap_or(&Value::Null)),
         _ => PermissionRequest { tool: format!("claude-code__{tool}"), arguments: input.clone() },
     })
 }

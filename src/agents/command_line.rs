@@ -1,9 +1,9 @@
-//! What each program is told: its command line, its standard input, and how it finds agentd's own tools.
+//! What each program gets: its command line, its standard input, and the way to agentd's own tools.
 
 use serde_json::{Value, json};
 
-use super::doorway::Entry;
-use super::wish::{PERMISSION, SERVER};
+use super::permission_request::{PERMISSION, SERVER};
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::engine::agent_task::AgentTask;
 
@@ -43,12 +43,12 @@ impl CommandLine {
 }
 
 /// The command line of one launch. The prompt goes by standard input wherever the program reads it there: arguments are
-/// short, and every process of the machine can read them. `caged`: it may do in its cage what it likes; `entry` = the way to
+/// short, and every process of the machine can read them. `sandboxed`: it may do in its sandbox what it likes; `entry` = the way to
 /// agentd's tools, where they are served; `known` = the value of a variable that it is given: some programs have to be told of
 /// an endpoint by their own settings.
 pub(super) fn of(
     program: &AgentProgram,
-    caged: bool,
+    sandboxed: bool,
     task: &AgentTask,
     entry: Option<&Entry>,
     known: Known<'_>,
@@ -63,9 +63,9 @@ pub(super) fn of(
         // A session is told of the tools when it is made.
         Backend::Acp => {}
         Backend::ClaudeCode => claude_code(&mut line, program, task, entry),
-        Backend::Codex => codex(&mut line, program, (caged, known), task, entry),
-        Backend::Gemini => gemini(&mut line, program, (caged, known), task, entry),
-        Backend::OpenCode => opencode(&mut line, program, (caged, known), task, entry),
+        Backend::Codex => codex(&mut line, program, (sandboxed, known), task, entry),
+        Backend::Gemini => gemini(&mut line, program, (sandboxed, known), task, entry),
+        Backend::OpenCode => opencode(&mut line, program, (sandboxed, known), task, entry),
     }
     line
 }
@@ -85,8 +85,8 @@ fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask,
         line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
     }
     match (program.permissions, entry) {
-        // In the cage it may do what it likes.
-        (Permissions::Cage, _) => line.add(&["--permission-mode", "bypassPermissions"]),
+        // In the sandbox it may do what it likes.
+        (Permissions::Sandbox, _) => line.add(&["--permission-mode", "bypassPermissions"]),
         (Permissions::Policy, Some(_)) => {
             let asked = format!("mcp__{SERVER}__{PERMISSION}");
             line.add(&["--permission-mode", "default", "--permission-prompt-tool", &asked]);
@@ -111,7 +111,7 @@ fn claude_code(line: &mut CommandLine, program: &AgentProgram, task: &AgentTask,
 fn codex(
     line: &mut CommandLine,
     program: &AgentProgram,
-    (caged, known): (bool, Known<'_>),
+    (sandboxed, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
@@ -120,7 +120,7 @@ fn codex(
         line.add(&["resume", resume]);
     }
     line.add(&["--json", "--skip-git-repo-check"]);
-    if caged {
+    if sandboxed {
         line.add(&["--dangerously-bypass-approvals-and-sandbox"]);
     } else if task.resume.is_none() {
         line.add(&["-s", "workspace-write"]);
@@ -134,7 +134,7 @@ fn codex(
         set("tool_timeout_sec", json!(CALL_SECONDS));
         set("default_tools_approval_mode", json!("approve"));
     }
-    // Its own provider takes no other address from a variable; settings that were copied say theirs.
+    // Its own provider reads no other address from a variable. Copied settings have their own.
     if let Some(address) = known("OPENAI_BASE_URL").filter(|_| !has_settings(program, ".codex")) {
         line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
         let mut set = |key: &str, value: &str| {
@@ -154,11 +154,11 @@ fn codex(
 fn gemini(
     line: &mut CommandLine,
     program: &AgentProgram,
-    (caged, known): (bool, Known<'_>),
+    (sandboxed, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
-    let mode = if caged { "yolo" } else { "auto_edit" };
+    let mode = if sandboxed { "yolo" } else { "auto_edit" };
     line.add(&["-o", "stream-json", "--skip-trust", "--approval-mode", mode]);
     if let Some(entry) = entry {
         // Settings of the system go before the user's and are merged with them.
@@ -184,12 +184,12 @@ fn gemini(
 fn opencode(
     line: &mut CommandLine,
     program: &AgentProgram,
-    (caged, known): (bool, Known<'_>),
+    (sandboxed, known): (bool, Known<'_>),
     task: &AgentTask,
     entry: Option<&Entry>,
 ) {
     line.add(&["run", "--format", "json"]);
-    if caged {
+    if sandboxed {
         line.add(&["--auto"]);
     }
     if let Some(entry) = entry {

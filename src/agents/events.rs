@@ -1,4 +1,4 @@
-//! What events of programs have in common: what they say of the launch, and how they are read.
+//! What the events of all programs have in common: what they say about the launch, and how they are read.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) enum Heard {
     Failed(String),
 }
 
-/// More tokens than any launch uses: a program's figures are not to be trusted with a sum.
+/// More tokens than any launch uses. Larger figures of a program would overflow sums.
 const MOST_TOKENS: u64 = 1 << 40;
 
 /// A count at `at`; 0 where it is none.

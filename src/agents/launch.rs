@@ -1,4 +1,5 @@
-//! One launch of a program: started in its own home and session, fed, heard, and ended with everything it started.
+//! One launch of a program: started in its own home and session, given its input, read, and ended with everything that
+//! it started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,18 +10,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
 use super::command_line::{self, CommandLine};
-use super::doorway::Entry;
 use super::events::Heard;
 use super::lines::{Line, Lines};
 use super::reader::Reader;
+use super::tool_bridge::Entry;
 use crate::domain::agent_program::{AgentProgram, Backend};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
-use crate::sys::cage::{self, Caged};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, Piped, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 
 /// Bytes of standard output that a `command` may answer with.
 const LONGEST_ANSWER: usize = 4 << 20;
@@ -40,9 +41,9 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its private home.
     pub home: AbsPath,
-    /// The cage; `None` = the definition turned it off.
-    pub caged: Option<Caged>,
-    /// What conversations used so far, by id: some programs count from their conversation's beginning.
+    /// The sandbox; `None` = the definition turned it off.
+    pub sandbox: Option<ProcessSandbox>,
+    /// What conversations have used so far, by id. Some programs count from the start of their conversation.
     pub counted: Arc<Mutex<BTreeMap<String, TokenUsage>>>,
 }
 
@@ -75,11 +76,11 @@ pub enum AgentError {
 }
 
 impl Launch {
-    /// Runs the program on a task, to its end. What it says is told to the task's progress as it comes. Dropping the
-    /// future ends the program with everything it started. `entry` = the way to agentd's own tools.
+    /// Runs the program on a task to its end. Its output goes to the task's progress as it comes. Dropping the future
+    /// ends the program with everything that it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
         let known = |name: &str| self.variable(name);
-        let line = command_line::of(&self.program, self.caged.is_some(), task, entry, &known);
+        let line = command_line::of(&self.program, self.sandbox.is_some(), task, entry, &known);
         self.prepare(&line).await?;
         let (program, first) = self
             .program
@@ -93,7 +94,7 @@ impl Launch {
             .envs(line.env.iter().map(|(name, value)| (name, value)))
             .env("PWD", &self.cwd)
             .stdin(line.stdin);
-        let spec = cage::wrap(self.caged.as_ref(), spec);
+        let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
         match Reader::of(self.program.backend, before) {
             Some(reader) => self.listen(spec, reader, task).await,
@@ -104,7 +105,7 @@ impl Launch {
 
     /// The value of a variable that the program is given.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        let inside = self.caged.iter().flat_map(|caged| &caged.environment);
+        let inside = self.sandbox.iter().flat_map(|sandbox| &sandbox.environment);
         let value = inside.chain(&self.environment).find(|(known, _)| known == name)?.1.to_str()?;
         Some(value.to_owned())
     }

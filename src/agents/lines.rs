@@ -1,4 +1,4 @@
-//! Lines of a program that may write anything: bounded in length and in sum.
+//! The lines of a program, which may write anything: limited in length and in sum.
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 

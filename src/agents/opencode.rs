@@ -7,7 +7,7 @@ use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
 
-/// Reads its events. Each step tells its own tokens and money; the program ends by itself.
+/// Reads its events. Each step reports its own tokens and money; the program ends by itself.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     used: TokenUsage,

@@ -22,7 +22,7 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// The reader of a backend that tells events; `before` is what Codex counted already.
+    /// The reader of a backend that sends events; `before` is what Codex has already counted.
     pub(super) fn of(backend: Backend, before: TokenUsage) -> Option<Self> {
         Some(match backend {
             Backend::ClaudeCode => Self::ClaudeCode(claude_code::Reader::default()),
@@ -33,7 +33,7 @@ impl Reader {
         })
     }
 
-    /// Reads one line. What is no JSON object is a program's chatter and says nothing.
+    /// Reads one line. A line that is not a JSON object is ignored.
     pub(super) fn line(&mut self, line: &str, progress: &AgentProgress) -> Heard {
         let Ok(event @ Value::Object(_)) = serde_json::from_str::<Value>(line) else { return Heard::More };
         match self {

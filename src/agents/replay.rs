@@ -1,4 +1,4 @@
-//! What a program wrote, read without the program: for those who try it with what none writes.
+//! Reads the output of a program without the program. For tests with output that no program writes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::engine::agent_output::{AgentOutput, AgentProgress};
 use crate::engine::agent_task::AgentTask;
 use crate::engine::agent_tools::AgentTools;
 
-/// Reads the whole standard output of a program of this kind, and gives what it said by it.
+/// Reads the whole standard output of a program of this kind and gives what it means.
 #[doc(hidden)]
 pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
     let progress = AgentProgress::default();

@@ -11,7 +11,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value, json};
 
 use super::claude_code;
-use super::wish::{PERMISSION, SERVER};
+use super::permission_request::{PERMISSION, SERVER};
 use crate::domain::message::ToolSpec;
 use crate::engine::agent_tools::AgentTools;
 use crate::engine::gate::Permission;

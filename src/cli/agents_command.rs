@@ -110,7 +110,7 @@ fn new(context: &Context, name: &str) -> Result<(), CommandError> {
 }
 
 fn migrate(context: &Context, name: Option<&str>) -> Result<(), CommandError> {
-    // Everything is planned before anything is written: one agent that cannot be migrated leaves all as they are.
+    // Everything is planned before anything is written. If one agent cannot be migrated, all stay as they are.
     let mut planned = Vec::new();
     for name in chosen(context, name)? {
         let migrations = migration::plan(&context.base, &folder(context, &name))

@@ -1,4 +1,5 @@
-//! The clones that agentd manages, as the configuration names them: each with the configuration that its own file narrows.
+//! The clones that agentd manages, as the configuration names them, each with the configuration narrowed by its own
+//! file.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use super::context::Context;
 use super::error::CommandError;
 use crate::config::Config;
 use crate::domain::name::RepoName;
-use crate::lifecycle::managed;
+use crate::repository::managed;
 use crate::store::run_dir::StateDir;
 
 /// A clone.

@@ -13,7 +13,8 @@ use crate::config::{self, Config, Source};
 use crate::definition;
 use crate::domain::name::BranchName;
 use crate::domain::schemas::record_schema;
-use crate::lifecycle::{equipment, plan};
+use crate::lifecycle::plan;
+use crate::repository::resources;
 
 /// Does what was asked.
 pub fn run(context: &Context, command: &ConfigCommand) -> Result<(), CommandError> {
@@ -104,8 +105,8 @@ fn check(context: &Context) -> Result<(), CommandError> {
     context.output.line("The configuration can be used.")
 }
 
-/// What loading leaves to whoever uses it: targets, their providers, GitHub's credentials, origin branches, and in a
-/// repository its policy and its agent. Everything that is wrong is told at once.
+/// Checks what loading does not check: targets, their providers, GitHub's credentials, origin branches, and in a
+/// repository its policy and its agent. All errors are reported together.
 async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>, CommandError> {
     let mut checked = Vec::new();
     let mut wrong: Vec<CommandError> = Vec::new();
@@ -146,7 +147,7 @@ async fn check_for_use(context: &Context, config: &Config) -> Result<Vec<String>
     }
     if context.stands_in_checkout() {
         let root = context.base_path()?;
-        let policy = equipment::policy(config, &root, Vec::new()).await.map(drop);
+        let policy = resources::policy(config, &root, Vec::new()).await.map(drop);
         note("policy".to_owned(), policy.map_err(Into::into));
         let agent = config.repository(context.global.repo.as_ref(), Some(&context.base)).agent;
         let loaded = plan::load_definition(&root, &agent, &BTreeMap::new()).await.map(drop);

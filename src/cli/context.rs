@@ -1,4 +1,4 @@
-//! What every command starts from: the environment, the flags, the place it stands in, and how it talks.
+//! What every command starts from: the environment, the flags, the working directory, and the output.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub struct Context {
     pub output: Output,
     /// The repository's main checkout if the working directory is in one, else the working directory.
     pub base: PathBuf,
-    /// Whether that is a clone that agentd manages: its files say nothing about how agentd works.
+    /// Whether that is a clone that agentd manages. Its files do not decide how agentd works.
     pub in_clone: bool,
 }
 
@@ -34,7 +34,7 @@ impl Context {
         Self { env, global, output, base, in_clone }
     }
 
-    /// Refuses a `--config` that names no file, also for commands that read no configuration: what is named is meant.
+    /// Refuses a `--config` that names no file, also for commands that read no configuration.
     pub fn check_config_flag(&self) -> Result<(), CommandError> {
         let Some(path) = self.global.config.as_ref().map(|path| self.env.working_dir().join(path)) else {
             return Ok(());
@@ -90,10 +90,10 @@ impl Context {
         AbsPath::new(&self.base).map_err(|error| CommandError::invalid(error.to_string()))
     }
 
-    /// The state directory (interface §3). One that is not the user's alone is refused: what is in it is believed.
+    /// The state directory. agentd trusts its content, so one that others can change is refused.
     pub fn state_dir(&self) -> Result<AbsPath, CommandError> {
         let dir = self.state_place()?;
-        private_place::settle(dir.as_path()).map_err(|fault| {
+        private_place::ensure(dir.as_path()).map_err(|fault| {
             CommandError::invalid(format!("the state directory {dir} {fault}"))
                 .hint(fault.remedy(dir.as_path()))
         })?;
@@ -125,8 +125,8 @@ pub fn is_below(path: &Path, folder: &Path) -> bool {
     path.starts_with(folder) || real(path).starts_with(real(folder))
 }
 
-/// The main checkout around `dir`: where `.git` is a directory, or where the repository of a linked worktree has its own.
-/// Only reads, so that it works without git, too.
+/// The main checkout around `dir`: the folder whose `.git` is a directory, or the main checkout of a linked worktree.
+/// It only reads files, so it works without git.
 pub fn main_checkout(dir: &Path) -> Option<PathBuf> {
     let root = dir.ancestors().find(|dir| dir.join(".git").exists())?;
     let dot_git = root.join(".git");

@@ -28,11 +28,11 @@ use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
 use crate::domain::stop::Stop;
 use crate::http::{self, Chat, Front, Listening};
-use crate::lifecycle::lease;
 use crate::lifecycle::plan::check_definitions;
-use crate::lifecycle::recovery;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::record::{finish, run_facts};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
@@ -111,7 +111,8 @@ async fn front(context: &Context) -> Result<Option<(Listening, Secrets)>, Comman
     Ok(Some((listening, Secrets { webhook: secret, token })))
 }
 
-/// The chat endpoint's service, where somebody may use it. A required MCP server that fails ends the start (exit 3).
+/// The chat endpoint's service, if there are users for it. A required MCP server that fails ends the start (exit code
+/// 3).
 async fn chat(context: &Context) -> Result<Option<Arc<Chat>>, CommandError> {
     let users = context.config()?.chat_users()?;
     if users.is_empty() {
@@ -149,7 +150,7 @@ pub(super) fn unopened(error: DaemonError) -> CommandError {
     }
 }
 
-/// `agentd status`: what the daemon of this state directory says of itself, and the runs that others work on.
+/// `agentd status`: the status of the daemon of this state directory, and the runs of other processes.
 pub fn status(context: &Context) -> Result<(), CommandError> {
     let files = DaemonFiles::of(context.state_dir()?.as_path());
     let status = files.load_status().map_err(|error| CommandError::failed(error.to_string()))?;
@@ -187,7 +188,7 @@ fn daemon_lives(files: &DaemonFiles) -> bool {
     holder.is_some_and(|holder| holder.liveness(&Host::current(), Clock::system().now()) == Liveness::Alive)
 }
 
-/// Runs of this state directory that live and that no daemon works on: `agentd run` and `agentd sweep`.
+/// Live runs of this state directory without a daemon: those of `agentd run` and `agentd sweep`.
 fn in_foreground(
     context: &Context,
     status: Option<&Status>,
@@ -201,7 +202,7 @@ fn in_foreground(
         running.into_iter().any(|run| run.repo == *repo && Some(run.issue) == issue.number())
     };
     let clock = Clock::system();
-    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), recovery::living(dir, &clock, host)?)));
+    let living = runs.iter().filter_map(|dir| Some((dir.repo.clone(), finish::living(dir, &clock, host)?)));
     Ok(living.filter(|(repo, lease)| !known(repo, &lease.issue.key)).collect())
 }
 
@@ -255,7 +256,7 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
+/// `agentd why N`: the state of the issue, then every rule with its answer. Gives the exit code.
 pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
     let (context, number) = (&issue.context(context)?, issue.number);
     context.block_on(async {
@@ -328,9 +329,9 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
 }
 
 /// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &Site, lease_file: &Path) -> Option<(RunId, Stop)> {
-    let mapping = lease::mapping_of(&lock::peek(lease_file)?.record?)?;
-    let facts = recovery::facts(&site.state.run(&site.repo, mapping.run_id)).ok()?;
+fn last_run(site: &RepositoryContext, lease_file: &Path) -> Option<(RunId, Stop)> {
+    let mapping = mapping_of(&lock::peek(lease_file)?.record?)?;
+    let facts = run_facts::read(&site.state.run(&site.repo, mapping.run_id)).ok()?;
     facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
 }
 
@@ -343,7 +344,7 @@ pub(super) fn listen() -> Result<Shutdown, CommandError> {
         .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))
 }
 
-/// Everything that the configuration names, opened; without any entry the checkout that the process stands in.
+/// Opens every repository that the configuration names; without any entry, the checkout of the working directory.
 pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
@@ -404,15 +405,16 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
 }
 
 /// Whether definitions and policies can be used.
-async fn usable(sites: &[Site]) -> Result<(), String> {
+async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
     for site in sites {
         check_definitions(site).await.map_err(|refusal| format!("{}: {refusal}", site.repo))?;
     }
     Ok(())
 }
 
-/// Listens for changes of configuration files, definitions and policies. Without it the daemon works on; it is said.
-fn watching(context: &Context, sites: &[Site], bell: &Arc<Notify>) -> Option<FileWatch> {
+/// Listens for changes of configuration files, definitions and policies. If that fails, the daemon goes on and reports
+/// it.
+fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) -> Option<FileWatch> {
     let mut places = BTreeSet::new();
     let mut files = BTreeSet::new();
     for site in sites.iter().filter(|site| !site.managed) {
@@ -478,7 +480,7 @@ async fn parts_of(
                     Some(number) => {
                         progress.watch(IssueRef { repo: issue.repo.clone(), number }, &issue.title)
                     }
-                    None => Watch::silent(),
+                    None => RunObserver::silent(),
                 }
             }
         }),
@@ -486,7 +488,7 @@ async fn parts_of(
     })
 }
 
-async fn watched(site: &Site) -> Watched {
+async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
     Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
 }

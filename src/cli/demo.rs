@@ -13,11 +13,11 @@ use super::run_command::operator;
 use super::{progress, run_command};
 use crate::config::{Config, Env, Request};
 use crate::domain::issue::ObjectiveSource;
-use crate::lifecycle::open::{Opening, open};
+use crate::lifecycle::pipeline;
 use crate::lifecycle::request::{IssueRef, RunRequest};
-use crate::lifecycle::site::Site;
-use crate::lifecycle::walk;
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::repository::context::RepositoryContext;
+use crate::repository::open::{Opening, open};
 use crate::sim::{Scenario, SimOptions, Simulator};
 use crate::sys::files;
 use crate::sys::host::Host;
@@ -32,7 +32,7 @@ const NAME: &str = "shop";
 const ISSUE: u64 = 7;
 const TRIGGER: &str = "agentd";
 
-/// Where the demo's things lie, all in one folder that stays where the demo came to its end.
+/// The files of the demo, all in one folder. The folder stays when the demo has succeeded.
 struct Folder {
     root: PathBuf,
     /// Takes the folder away again, unless it is to stay.
@@ -179,8 +179,12 @@ async fn clone(context: &Context, folder: &Folder, simulator: &Simulator) -> Res
     Err(CommandError::failed(format!("git clone failed: {}", exit.stderr.text().trim())))
 }
 
-/// The site as `agentd run` opens it, with the user's own settings left out: the demo is the same everywhere.
-async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result<Site, CommandError> {
+/// The repository context as in `agentd run`, without the user's own settings, so that the demo is the same everywhere.
+async fn site(
+    context: &Context,
+    folder: &Folder,
+    shutdown: &Shutdown,
+) -> Result<RepositoryContext, CommandError> {
     let kept = ["PATH", "LANG", "TMPDIR", "TERM"];
     let mut variables: Vec<(String, String)> = kept
         .iter()
@@ -213,7 +217,7 @@ async fn site(context: &Context, folder: &Folder, shutdown: &Shutdown) -> Result
     Ok(open(opening).await?)
 }
 
-async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
+async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Finished {
     step(context, "the daemon's walk: origin → lease → worktree → instance → steps → report → publish\n");
     let request = RunRequest {
         issue: IssueRef::Number(ISSUE),
@@ -233,11 +237,11 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
         dry_run: false,
     };
     let view = progress::View::new(context.output, false);
-    let watch = Watch::new({
+    let watch = RunObserver::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
     });
-    let walked = walk::walk(request, site, &watch).await;
+    let walked = pipeline::run(request, site, &watch).await;
     view.finish().await;
     walked
 }
@@ -245,7 +249,7 @@ async fn walk_issue(context: &Context, site: &Site) -> walk::Walked {
 async fn tell(
     context: &Context,
     folder: &Folder,
-    site: &Site,
+    site: &RepositoryContext,
     output: &crate::domain::run_output::RunOutput,
 ) -> Result<(), CommandError> {
     if context.output.json() {

@@ -1,4 +1,4 @@
-//! What a person is told when a command fails: what is wrong, where, what to do next, and the exit code.
+//! The error of a failed command: what is wrong, where, what to do next, and the exit code.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct CommandError {
     pub message: String,
     /// What to do next, one sentence each.
     pub hints: Vec<String>,
-    /// 1, 3, 4 or 5 (interface §2); never 2.
+    /// 1, 3, 4 or 5; never 2.
     pub exit_code: u8,
     /// The stop detail of a refused start, where it was one.
     pub detail: Option<StopDetail>,
@@ -36,7 +36,7 @@ impl CommandError {
         Self { exit_code: 5, ..Self::failed(message) }
     }
 
-    /// `Ok` if nothing was found, else one error that tells all of them, with the exit code of the first.
+    /// `Ok` if nothing was found, else one error with all of them and the exit code of the first.
     pub fn all(found: Vec<Self>) -> Result<(), Self> {
         let mut found = found.into_iter();
         let Some(mut first) = found.next() else { return Ok(()) };

@@ -5,7 +5,7 @@ use url::Url;
 use super::context::Context;
 use super::error::CommandError;
 use crate::domain::name::RepoName;
-use crate::lifecycle::site::Site;
+use crate::repository::context::RepositoryContext;
 
 /// `42`, `#42`, `owner/name#42`, or the issue's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl IssueArg {
     }
 
     /// Refuses an address that is not on the GitHub that the configuration names.
-    pub fn check_host(&self, site: &Site) -> Result<(), CommandError> {
+    pub fn check_host(&self, site: &RepositoryContext) -> Result<(), CommandError> {
         match (&self.url, &site.github) {
             (Some(url), Some(github)) if !github.endpoint().hosts(url) => {
                 let api = &site.config.github.api_url;

@@ -1,5 +1,5 @@
-//! The log: what happens inside, on stderr, as text or JSON, without secrets (S-047): libraries log, too, and what they say
-//! of a request or an address is not ours to choose.
+//! The log: what happens inside, on stderr, as text or JSON, without secrets (S-047). Libraries log too, and agentd
+//! does not control what they say about a request or an address.
 
 use std::borrow::Cow;
 use std::io;
@@ -66,7 +66,7 @@ struct Hidden {
     redactor: Option<Arc<Redactor>>,
 }
 
-/// From here on no line shows a secret of this configuration, or what its patterns match.
+/// From here on no line shows a secret of this configuration or a match of its patterns.
 pub fn conceal(config: &Config) {
     let mut hidden = HIDDEN.lock().unwrap_or_else(PoisonError::into_inner);
     for secret in config.secret_values() {
@@ -94,13 +94,13 @@ fn redactor() -> Option<Arc<Redactor>> {
     hidden.redactor.clone()
 }
 
-/// How lines are made harmless: as text, as text with the colours of the log's own, as JSON.
+/// How lines are made harmless: as text, as text with the log's own colours, or as JSON.
 static STYLE: AtomicU8 = AtomicU8::new(PLAIN);
 const PLAIN: u8 = 0;
 const COLOURED: u8 = 1;
 const JSON: u8 = 2;
 
-/// A line with the colours that the log's formatter gives it; in what others wrote it has written escapes out already.
+/// A line with the colours of the log's formatter, which has already escaped the text of others.
 fn with_colours(line: &str) -> Cow<'_, str> {
     static COLOURS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("\u{1b}\\[[0-9;]*m").ok());
     let Some(colours) = COLOURS.as_ref() else { return harmless(line) };

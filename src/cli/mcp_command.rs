@@ -72,12 +72,12 @@ impl io::Write for ToRun {
     }
 }
 
-/// Both ends of a talk with the run: of a socket, or of pipes where the place is a folder.
+/// Both directions of a connection with the run: a socket, or pipes if the path is a folder.
 #[cfg(unix)]
 fn ends(place: &std::path::Path) -> io::Result<(ToRun, Box<dyn io::Read>)> {
     #[cfg(target_os = "linux")]
     if place.is_dir() {
-        let (says, hears) = crate::sys::pipes::ring(place)?;
+        let (says, hears) = crate::sys::pipes::call(place)?;
         return Ok((ToRun::Pipe(says), Box::new(hears)));
     }
     let stream = crate::sys::socket::connect(place)?;

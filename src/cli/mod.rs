@@ -41,12 +41,12 @@ use output::Output;
 use crate::config::Env;
 use crate::sys::process;
 
-/// The whole program: reads the process's arguments and environment, does what they say, gives its exit code.
+/// The whole program: reads arguments and environment, runs the command, and gives the exit code.
 pub fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
-    crate::sys::cage::inside::enter_if_asked();
+    crate::sys::sandbox::inside::enter_if_asked();
     crate::sys::host::close_memory();
-    // The one provider of cryptography (D58). It fails only if there is one already, which is as good.
+    // The one provider of cryptography (D58). It fails only if one is installed already, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let cli = match Cli::try_parse_from(&arguments) {
@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
     let lines = matches!(&cli.command, Command::Run(args) if args.stream);
     let output = Output::new(&cli.global, &env).in_lines(lines);
     let told = Told { output, ..told };
-    // A defect of agentd ends with a documented exit code, too; the panic itself was told on stderr.
+    // A defect of agentd ends with a documented exit code too. The panic itself was written to stderr.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cli, env, output)));
     // Nothing that was started outlives the program, whatever ended it.
     process::kill_all();
@@ -125,7 +125,7 @@ fn told_by_clap(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
 fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
     let told = match cli.command {
         Command::Daemon(_) | Command::Sim(_) => "info",
-        // Iterations and calls are told as they happen (S-034); the libraries below stay quiet.
+        // Iterations and calls are logged as they happen (S-034). The libraries below stay quiet.
         Command::Chat(_) | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
         _ => "warn",
     };

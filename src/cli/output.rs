@@ -12,7 +12,7 @@ use super::error::CommandError;
 use crate::config::Env;
 use crate::domain::untrusted::{is_hidden, visible};
 
-/// How this process talks: which streams are terminals, whether colours and JSON are wanted.
+/// The output of this process: which streams are terminals, and whether colours and JSON are wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     json: bool,
@@ -124,7 +124,7 @@ impl Output {
         }
     }
 
-    /// A JSON Lines file as the result: what it says is as it is, and no character of it steers a terminal.
+    /// A JSON Lines file as the result. Its values are unchanged, and no character of it controls a terminal.
     pub fn json_lines(self, bytes: &[u8]) -> Result<(), CommandError> {
         self.bytes(escaped(&String::from_utf8_lossy(bytes)).as_bytes())
     }
@@ -159,7 +159,7 @@ impl Output {
         self.bytes((escaped(&json_text(serde_json::to_string(value))?) + "\n").as_bytes())
     }
 
-    /// A note for people on stderr; nothing with `-q`. What stderr does with it changes no outcome.
+    /// A note for people on stderr; nothing with `-q`. An error of stderr changes nothing.
     pub fn note(self, text: impl AsRef<str>) {
         if self.logs() {
             tracing::info!("{}", text.as_ref());
@@ -173,7 +173,7 @@ impl Output {
         Self { json: false, ..self }.failure(error);
     }
 
-    /// Tells a failure: on stderr for people, and as the JSON document where one was asked for and none was printed.
+    /// Reports a failure: on stderr for people, and as the JSON document if one was asked for and none was printed.
     pub fn failure(self, error: &CommandError) {
         if self.logs() {
             tracing::error!(hints = error.hints.join("; "), "{}", error.message);
@@ -253,8 +253,8 @@ fn steers(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t')) || is_hidden(c)
 }
 
-/// A text as a screen may have it: what issues, models and programs wrote steers no terminal and has no colour. The colours
-/// of [`Output::toned`] stay. Everything that people read goes through here.
+/// A text that is safe for a screen. Text of issues, models and programs controls no terminal and has no colour. The
+/// colours of [`Output::toned`] stay. Everything that people read goes through here.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(steers) && !text.contains('\u{fdd0}') {
         return Cow::Borrowed(text);
@@ -262,7 +262,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(treated(text, |code| format!("\u{1b}[{code}m")))
 }
 
-/// A text without what steers, and with each colour of our own as `colour` writes its number.
+/// A text without control characters. `colour` writes agentd's own colours.
 fn treated(text: &str, colour: impl Fn(&str) -> String) -> String {
     let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once(COLOUR.as_str()) {
@@ -275,8 +275,8 @@ fn treated(text: &str, colour: impl Fn(&str) -> String) -> String {
     shown
 }
 
-/// JSON in which each character that steers a terminal, or hides on it, is written as its escape: a program reads the very
-/// same values.
+/// JSON in which each character that controls a terminal, or is invisible on it, is escaped. A program reads the same
+/// values.
 pub fn escaped(json: &str) -> Cow<'_, str> {
     if !json.contains(steers) {
         return Cow::Borrowed(json);

@@ -15,7 +15,7 @@ use crate::domain::call_scope::{CallScope, ScopePath};
 use crate::domain::policy::{Decision, DenyMode, PolicyInput, PolicyResult};
 use crate::engine::arguments;
 use crate::engine::policy::{BUILTIN_VERSION, Policy};
-use crate::lifecycle::equipment;
+use crate::repository::resources;
 use crate::sys::paths::AbsPath;
 
 /// Tools that take paths of the worktree, and nothing else.
@@ -31,7 +31,7 @@ pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandErro
     let policy = policy(context)?;
     let mut verdict = context.block_on(policy.decide(&question))?;
     if verdict.result.decision == Decision::Allow && leads_out(&question) {
-        // The rules let it pass, and the tool would not: asked here, the answer is what would become of the call.
+        // The rules allow it but the tool would refuse it. The answer here is the same as for the real call.
         verdict.result = PolicyResult {
             policy_version: Some(BUILTIN_VERSION.to_owned()),
             public_reason: Some("The path leads out of the worktree.".to_owned()),
@@ -59,7 +59,7 @@ pub fn run(context: &Context, command: &PolicyCommand) -> Result<(), CommandErro
     Ok(())
 }
 
-/// The policy of the configuration, outside of any worktree; for `--repo` of a clone that agentd manages that of its runs.
+/// The policy of the configuration, outside of any worktree. For `--repo` of a managed clone, the policy of its runs.
 fn policy(context: &Context) -> Result<Policy, CommandError> {
     let config = context.config()?;
     let place = |path: PathBuf| AbsPath::new(path).map_err(|error| CommandError::invalid(error.to_string()));
@@ -68,7 +68,7 @@ fn policy(context: &Context) -> Result<Policy, CommandError> {
         Some(clone) if context.global.repo.is_some() => (clone.config, place(clone.dir)?),
         _ => (config, place(context.config_base())?),
     };
-    Ok(context.block_on(equipment::policy(&config, &base, children))??)
+    Ok(context.block_on(resources::policy(&config, &base, children))??)
 }
 
 /// Whether a built-in tool is to reach what is no plain path of the worktree.

@@ -11,8 +11,8 @@ use super::output::{Output, harmless};
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
-use crate::lifecycle::page;
-use crate::lifecycle::watch::Lines;
+use crate::lifecycle::run_observer::Lines;
+use crate::record::rendering;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
@@ -39,7 +39,7 @@ impl View {
         Self { output, stream, bar, following: Arc::default() }
     }
 
-    /// Says something that does not come from the journal, without disturbing the live line.
+    /// Writes something that is not from the journal, without disturbing the live line.
     pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.output.note(text)),
@@ -53,7 +53,7 @@ impl View {
         *self.following.lock().unwrap_or_else(PoisonError::into_inner) = Some(following);
     }
 
-    /// Waits until everything that happened was shown. A screen may miss the end, a stream may not.
+    /// Waits until everything was shown. A screen may miss the end; a stream may not.
     pub async fn finish(&self) {
         let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut following) = following else { return };
@@ -165,7 +165,7 @@ impl Screen {
                 self.say(format!("  ! {by} raised the budgets: {}", budgets.all_shown()));
             }
             Event::Committed { head, change, .. } => {
-                self.say(format!("committed {}: {}", head.short(), page::change_line(&change)));
+                self.say(format!("committed {}: {}", head.short(), rendering::change_line(&change)));
             }
             Event::Verified(command) => {
                 self.say(format!("verify {}: {}", command.argv.join(" "), command.outcome()));
@@ -191,7 +191,11 @@ impl Screen {
                 }
             }
             AccountingKind::Tool { command, .. } => {
-                self.say(format!("  {command}: {} ({})", entry.tool_ending(), page::duration(entry.latency)));
+                self.say(format!(
+                    "  {command}: {} ({})",
+                    entry.tool_ending(),
+                    rendering::duration(entry.latency)
+                ));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The remote of a checkout as git knows it, and the branch that its issues most likely start from.
+//! The remote of a checkout, and the branch that its issues most likely start from.
 
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The remote `origin`, else the only one. Asks nobody over the network. Without git there is none.
+    /// The remote `origin`, else the only one. It does not use the network. Without git there is none.
     pub async fn find(checkout: &AbsPath, env: &Env) -> Option<Self> {
         let names = git(checkout, env, &["remote"]).await?;
         let names: Vec<&str> = names.lines().collect();
@@ -35,7 +35,7 @@ impl Remote {
     }
 }
 
-/// What the remote's HEAD points to; where that is not known, the only branch it has, or the one that is usually it.
+/// What the remote's HEAD points to. If that is not known, its only branch, or the usual one.
 async fn default_branch(checkout: &AbsPath, env: &Env, remote: &str) -> Option<String> {
     let head = format!("refs/remotes/{remote}/HEAD");
     let prefix = format!("refs/remotes/{remote}/");

@@ -17,16 +17,16 @@ use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::{CommitId, RepoName};
+use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::lifecycle::page;
-use crate::lifecycle::refusal::Refusal;
-use crate::lifecycle::report;
+use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request::{IssueRef, RunRequest};
-use crate::lifecycle::site::Site;
-use crate::lifecycle::walk::{self, Walked};
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::record::rendering;
+use crate::record::{report, run_facts};
+use crate::repository::context::RepositoryContext;
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::paths::AbsPath;
@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     }
     match started(context, args) {
         Ok(code) => Ok(code),
-        // `--json` has a run output also when nothing could start (interface §2).
+        // `--json` has a run output also when nothing could start.
         Err(error) if context.output.json() => {
             context.output.document(&unstarted(title(context, args), &error))?;
             context.output.say_only(&error);
@@ -88,7 +88,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     })?
 }
 
-/// Goes on with a run, with the flags that its record and the configured budgets leave it; gives the exit code of the one that does.
+/// Continues a run with the flags of its record and the configured budgets. Gives the exit code of the new run.
 pub(super) fn resume(
     context: &Context,
     flags: impl Fn(&Budgets) -> Vec<Flag>,
@@ -118,16 +118,16 @@ pub(super) fn resume(
     })?
 }
 
-/// A walk with its progress on stderr; signals end it.
+/// A run with its progress on stderr; signals end it.
 pub(super) async fn walked(
     context: &Context,
     stream: bool,
     request: RunRequest,
-    site: &Site,
+    site: &RepositoryContext,
     shutdown: &Shutdown,
-) -> Walked {
+) -> Finished {
     let view = progress::View::new(context.output, stream);
-    let watch = Watch::new({
+    let watch = RunObserver::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
     });
@@ -143,15 +143,15 @@ pub(super) async fn walked(
         std::future::pending::<Infallible>().await
     };
     let walked = tokio::select! {
-        walked = walk::walk(request, site, &watch) => walked,
+        walked = pipeline::run(request, site, &watch) => walked,
         never = listening => match never {},
     };
     view.finish().await;
     walked
 }
 
-fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandError> {
-    let Walked { output, refusal, .. } = walked;
+fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result<u8, CommandError> {
+    let Finished { output, refusal, .. } = walked;
     let exit_code = output.exit_code;
     if context.output.json() {
         context.output.document(&output)?;
@@ -164,12 +164,12 @@ fn tell(context: &Context, walked: Walked, site: &Site) -> Result<u8, CommandErr
         return Err(refusal.into());
     }
     let dir = site.state.run(&site.repo, crate::domain::run::RunId(output.run_id));
-    let facts = report::facts_of(&dir).unwrap_or_default();
+    let facts = run_facts::read(&dir).unwrap_or_default();
     context.output.result(&ending(context, &output, &facts, &dir.report().display().to_string()))?;
     Ok(exit_code)
 }
 
-/// What stands at the end of a run for people: what came of it, the change, the cost, where to look.
+/// The summary at the end of a run: the result, the change, the cost, and where to look.
 fn ending(
     context: &Context,
     output: &RunOutput,
@@ -177,9 +177,9 @@ fn ending(
     report: &str,
 ) -> String {
     let tone = if output.success { Tone::Good } else { Tone::Bad };
-    let (headline, sentence) = page::headline(output, facts);
+    let (headline, sentence) = rendering::headline(output, facts);
     let mut lines = vec![format!("{} {sentence}", context.output.toned(&headline, tone))];
-    if let Some(red) = page::red(output, facts) {
+    if let Some(red) = rendering::red(output, facts) {
         lines.extend(red.output.lines().map(|line| format!("  | {line}")));
     }
     let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
@@ -190,20 +190,20 @@ fn ending(
         for file in committed.change.files.iter().take(20) {
             fact("", format!("{} +{} −{}", file.path, file.added, file.removed));
         }
-        fact("Change", page::change_line(&committed.change));
+        fact("Change", rendering::change_line(&committed.change));
     }
     for command in &facts.verification {
         fact("Verify", format!("{}: {}", command.argv.join(" "), command.outcome()));
     }
     let totals = &output.totals;
-    let cost = page::cost_line(
+    let cost = rendering::cost_line(
         totals.cost_usd.unwrap_or_default(),
         totals.cost_usd.is_none(),
         totals.tokens_in + totals.cache_read + totals.cache_write,
         totals.tokens_out,
     );
     fact("Cost", cost);
-    fact("Time", page::duration(output.budgets.wall_time_used_ms));
+    fact("Time", rendering::duration(output.budgets.wall_time_used_ms));
     fact("Stop reason", format!("{} / {}", output.stop_reason, output.stop_detail));
     if let Some(mapping) = &output.mapping {
         fact("Worktree", mapping.worktree.clone());
@@ -216,10 +216,14 @@ fn ending(
     lines.join("\n") + "\n"
 }
 
-async fn dry_run(context: &Context, request: RunRequest, site: &Site) -> Result<u8, CommandError> {
-    let (plan, resolved) = match walk::prepare(request.clone(), site).await {
+async fn dry_run(
+    context: &Context,
+    request: RunRequest,
+    site: &RepositoryContext,
+) -> Result<u8, CommandError> {
+    let (plan, resolved) = match pipeline::prepare(request.clone(), site).await {
         Ok(prepared) => prepared,
-        Err(refusal) => return tell(context, walk::refused(&request, None, site, refusal), site),
+        Err(refusal) => return tell(context, pipeline::refused(&request, None, site, refusal), site),
     };
     let planned = serde_json::json!({
         "dry_run": true,
@@ -329,7 +333,7 @@ fn flags(args: &RunArgs) -> Vec<Flag> {
     given.filter_map(|((name, key), value)| Some(Flag { name, key, value: value? })).collect()
 }
 
-/// The run output of a run that could not even be planned: its arguments, its configuration or its place is wrong.
+/// The run output of a run that could not be planned, because its arguments, configuration or directory are wrong.
 pub fn unstarted(title: String, error: &CommandError) -> RunOutput {
     let detail = error.detail.unwrap_or(match error.exit_code {
         5 => StopDetail::SchemaInvalid,
@@ -369,7 +373,7 @@ impl From<Refusal> for CommandError {
 }
 
 /// The unified diff of a run, from its origin to its head, for people.
-pub async fn diff(site: &Site, output: &RunOutput) -> String {
+pub async fn diff(site: &RepositoryContext, output: &RunOutput) -> String {
     let commits = (&output.artifacts.base_commit, &output.artifacts.head_commit);
     let (Some(base), Some(head)) = commits else { return String::new() };
     match (CommitId::parse(base), CommitId::parse(head)) {

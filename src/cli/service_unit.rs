@@ -47,8 +47,8 @@ pub fn write(context: &Context) -> Result<(), CommandError> {
     out.line(format!("Then: systemctl --user daemon-reload && systemctl --user enable --now {name}"))
 }
 
-/// The flags that were given with `init --service`, and the state directory that the environment names, as words of a
-/// command line: a service has neither the shell's environment nor its working directory.
+/// The flags that were given with `init --service`, and the state directory of the environment, as words of a command
+/// line. A service has neither the environment nor the working directory of the shell.
 fn flags(context: &Context) -> Result<String, CommandError> {
     let here = context.env.working_dir();
     let mut flags = String::new();

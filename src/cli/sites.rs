@@ -1,4 +1,5 @@
-//! The repositories that a command works on, opened: entries of the configuration, or the checkout that it stands in.
+//! Opens the repositories that a command works on: entries of the configuration, or the checkout of the working
+//! directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use super::remote::Remote;
 use crate::config::{Config, Entry, Flag, Repository, Request};
 use crate::domain::name::RepoName;
 use crate::github;
-use crate::lifecycle::managed;
-use crate::lifecycle::open::{Opening, open};
-use crate::lifecycle::site::Site;
+use crate::repository::context::RepositoryContext;
+use crate::repository::managed;
+use crate::repository::open::{Opening, open};
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
 
@@ -38,14 +39,14 @@ pub struct Wish<'a> {
 /// The repositories that a process works on for long.
 pub struct Sites {
     /// Those that are open.
-    pub open: Vec<Site>,
-    /// Those whose clone could not be made yet, because GitHub or its git is out of reach: name and problem.
+    pub open: Vec<RepositoryContext>,
+    /// Repositories whose clone could not be made yet, because GitHub or its git cannot be reached: name and problem.
     pub later: Vec<(RepoName, String)>,
     /// The client of all.
     pub client: github::Client,
 }
 
-/// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
+/// Every repository that the configuration names, or the one of `--repo`; without any entry, the checkout here.
 pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     // One client for all: one breaker, one count of limits, one set of root certificates in memory.
@@ -67,13 +68,13 @@ pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandErr
         sites.push(here(context, operator, context.global.repo.as_ref(), wish).await?);
     }
     for site in &mut sites {
-        site.kept = Some(Arc::default());
+        site.last_known_good = Some(Arc::default());
     }
     Ok(Sites { open: sites, later, client })
 }
 
 /// The repository that `--repo` names, else the checkout here, else the only one that is configured.
-pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<Site, CommandError> {
+pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<RepositoryContext, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     let repo = context.global.repo.as_ref();
     let stands = context.stands_in_checkout();
@@ -101,7 +102,7 @@ pub async fn of_run(
     repo: &RepoName,
     checkout: &AbsPath,
     wish: &Wish<'_>,
-) -> Result<Site, CommandError> {
+) -> Result<RepositoryContext, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     let is_managed = is_below(checkout.as_path(), context.state_dir()?.as_path());
     let names_it = |entry: &Repository| match &entry.path {
@@ -133,7 +134,7 @@ async fn here(
     operator: Config,
     repo: Option<&RepoName>,
     wish: &Wish<'_>,
-) -> Result<Site, CommandError> {
+) -> Result<RepositoryContext, CommandError> {
     if context.in_clone {
         let what = format!(
             "{} is a clone that agentd manages, and no entry of the configuration names it",
@@ -145,7 +146,11 @@ async fn here(
     opened(context, operator, &context.base_path()?, repo, wish).await
 }
 
-async fn of_entry(context: &Context, entry: Entry<'_>, wish: &Wish<'_>) -> Result<Site, CommandError> {
+async fn of_entry(
+    context: &Context,
+    entry: Entry<'_>,
+    wish: &Wish<'_>,
+) -> Result<RepositoryContext, CommandError> {
     let operator = entry.operator;
     let named = &operator.repositories[entry.index];
     let Some(path) = &named.path else { return managed(context, operator, named, wish).await };
@@ -170,7 +175,7 @@ async fn managed(
     operator: &Config,
     entry: &Repository,
     wish: &Wish<'_>,
-) -> Result<Site, CommandError> {
+) -> Result<RepositoryContext, CommandError> {
     let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
     let state = StateDir::new(context.state_dir()?.as_path().to_owned());
     let mut wish = wish.clone();
@@ -185,7 +190,7 @@ async fn managed(
         }
     };
     let config = managed::configuration(operator, &dir, name, &context.env);
-    Ok(Site { managed: true, ..opened(context, config, &dir, Some(name), &wish).await? })
+    Ok(RepositoryContext { managed: true, ..opened(context, config, &dir, Some(name), &wish).await? })
 }
 
 async fn opened(
@@ -194,7 +199,7 @@ async fn opened(
     base: &AbsPath,
     repo: Option<&RepoName>,
     wish: &Wish<'_>,
-) -> Result<Site, CommandError> {
+) -> Result<RepositoryContext, CommandError> {
     logging::conceal(&config);
     let opening = Opening {
         config: Arc::new(config),

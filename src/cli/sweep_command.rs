@@ -1,5 +1,5 @@
-//! `agentd sweep`: one sweep now. Where issues are taken that nobody labelled, they and the most they may cost are shown
-//! before anything begins.
+//! `agentd sweep`: one sweep now. If it takes issues without a label, it first shows them and the most that they may
+//! cost.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::sync::Arc;

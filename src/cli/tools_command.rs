@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::error::CommandError;
+use crate::domain::refusal::Refusal;
 use crate::domain::run::PrincipalSource;
 use crate::domain::stop::StopDetail;
 use crate::engine::arguments;
-use crate::lifecycle::refusal::Refusal;
 use crate::service::{Service, Setup, ToolCallResult, bind_mcp_tools, execute_tool_call, user};
 use crate::sys::clock::Clock;
 use crate::sys::paths::AbsPath;

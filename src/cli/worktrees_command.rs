@@ -1,4 +1,4 @@
-//! `agentd worktrees list` and `prune`: what stands where, and what may go.
+//! `agentd worktrees list` and `prune`: which worktrees exist, and which may be removed.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::error::CommandError;
 use super::output::Tone;
 use super::sites::{self, Wish};
 use crate::git::prune::{PruneOutcome, Pruned};
-use crate::lifecycle::retire::{self, Known};
-use crate::lifecycle::site::Site;
+use crate::repository::clean_up::{self, Known};
+use crate::repository::context::RepositoryContext;
 
 /// `agentd worktrees list`.
 pub fn list(context: &Context) -> Result<(), CommandError> {
     context.block_on(async {
         let site = site(context).await?;
-        let known = retire::list(&site).await?;
+        let known = clean_up::list(&site).await?;
         if context.output.json() {
             let rows: Vec<_> = known.iter().map(document).collect();
             return context.output.document(&rows);
@@ -83,7 +83,7 @@ fn state(one: &Known) -> String {
 pub fn prune(context: &Context, dry_run: bool) -> Result<(), CommandError> {
     context.block_on(async {
         let site = site(context).await?;
-        let pruned = retire::retire(&site, Duration::ZERO, dry_run).await?;
+        let pruned = clean_up::clean_up(&site, Duration::ZERO, dry_run).await?;
         if context.output.json() {
             let of = |removed: bool| -> Vec<serde_json::Value> {
                 pruned.iter().filter_map(|one| told(one, removed)).collect()
@@ -128,6 +128,6 @@ fn told(one: &Pruned, removed: bool) -> Option<serde_json::Value> {
     }
 }
 
-async fn site(context: &Context) -> Result<Site, CommandError> {
+async fn site(context: &Context) -> Result<RepositoryContext, CommandError> {
     sites::one(context, &Wish::default()).await
 }

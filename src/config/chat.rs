@@ -1,4 +1,4 @@
-//! `[[chat.users]]` made ready for use: tokens are looked at here, because only the chat endpoint needs them right.
+//! `[[chat.users]]`, ready for use. Tokens are checked here, because only the chat endpoint needs them.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ impl Config {
     /// Who may ask over HTTP, with their tokens.
     ///
     /// # Errors
-    /// A token without a value, one that can be guessed, or the same for two users.
+    /// A token without a value, one that can be guessed, or one that two users share.
     pub fn chat_users(&self) -> Result<Vec<(Uuid, SecretString)>, ConfigError> {
         let mut users: Vec<(Uuid, SecretString)> = Vec::new();
         for (index, user) in self.file.chat.users.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What types cannot say: ranges, and values that must fit each other.
+//! Checks what types cannot express: ranges, and values that must fit each other.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -110,7 +110,7 @@ impl Checker<'_> {
     fn session(&mut self, session: &SessionTable) {
         self.at_least_one(session.max_turns.into(), "session.max_turns");
         self.at_least_one(session.max_tool_calls_per_turn.into(), "session.max_tool_calls_per_turn");
-        // attempts in total.
+        // Attempts in total.
         self.require(
             session.max_retries >= 1,
             "session.max_retries",
@@ -241,7 +241,7 @@ impl Checker<'_> {
         );
     }
 
-    /// Everything, without anybody who asks: only with an end to what it may start and cost.
+    /// A sweep of all issues, which nobody asks for, needs a limit and a cap on money (D101).
     fn bounded_sweeps(&mut self, file: &ConfigFile) {
         let unbounded = |table: &RepositoryTable| {
             let scheduled = table.sweep.as_deref().is_some_and(|cron| !cron.trim().is_empty());
@@ -490,7 +490,7 @@ impl Checker<'_> {
 
     fn texts(&mut self, file: &ConfigFile) {
         if let Err(error) = Redactor::new([0; 32], Vec::new(), &file.redaction.patterns) {
-            // The parser draws a picture of several lines; the last one says what is wrong.
+            // The parser's message has several lines; the last one says what is wrong.
             let told = error.to_string();
             let told = [told.lines().next(), told.lines().skip(1).last()].map(Option::unwrap_or_default);
             self.require(false, "redaction.patterns", told.join(" ").trim().to_owned());

@@ -1,4 +1,4 @@
-//! `[commit]` of `agentd.toml`: whose commits they are, what is in none of them, and how much may be.
+//! `[commit]` of `agentd.toml`: the author, the files that are never committed, and the size limits.
 
 use super::table_file::table;
 
@@ -14,9 +14,11 @@ table! {
         pub author_email: Option<String> = None,
         /// Trailers added to each message, `Key: value`.
         pub trailers: Vec<String> = Vec::new(),
-        /// Files that are in no commit, beside the built-in list: patterns as in `.gitignore`; one with `!` takes others back.
+        /// Files that are never committed, besides the built-in list: patterns as in `.gitignore`. A pattern with `!`
+        /// removes others from the list.
         pub exclude: Vec<String> = Vec::new(),
-        /// Largest new file, and largest changed binary one, that is committed without being named by the report, in bytes.
+        /// The largest new file, and the largest changed binary file, that is committed although the report does not name
+        /// it, in bytes.
         pub max_file: u64 = 1 << 20,
         /// Most files that a run may change.
         pub max_files: u32 = 5_000,
@@ -24,7 +26,7 @@ table! {
         pub max_lines: u64 = 500_000,
         /// Most bytes of all files that it changes.
         pub max_bytes: u64 = 64 << 20,
-        /// Globs of files in which what looks like a secret is none, such as those of tests; what agentd knows to be one stays
+        /// Globs of files in which text that looks like a secret is not one, such as tests. Secrets that agentd knows stay
         /// refused.
         pub secrets_allowed: Vec<String> = Vec::new(),
     }

@@ -1,4 +1,4 @@
-//! `agentd.toml` as people write it: one struct a table; the `Default`s are the published defaults.
+//! `agentd.toml` as people write it, one struct for each table. The `Default`s are the published defaults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ table! {
         pub rest: RestTable = RestTable::default(),
         /// What agents may do.
         pub policy: PolicyTable = PolicyTable::default(),
-        /// The cage around what agents start.
+        /// The sandbox for what agents start.
         pub sandbox: SandboxTable = SandboxTable::default(),
         /// What is taken out of everything that is kept or shown.
         pub redaction: RedactionTable = RedactionTable::default(),
@@ -201,11 +201,10 @@ table! {
         /// Placeholder of the secret that enables `POST /webhooks/github`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub webhook_secret: Option<String> = None,
-        /// Placeholder of the bearer token without which API, page and metrics answer nobody; needed where `listen` is not
-        /// loopback.
+        /// Placeholder of the bearer token that API, page and metrics ask for. It is needed if `listen` is not loopback.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub token: Option<String> = None,
-        /// Further names under which API, page and metrics may be asked for (the Host header), beside the address in `listen`:
+        /// Further host names (the Host header) under which API, page and metrics answer, besides the address in `listen`:
         /// `agentd.example.org`, `agentd.example.org:8443`.
         pub hosts: Vec<String> = Vec::new(),
     }
@@ -263,7 +262,7 @@ table! {
         pub schema_repair_attempts: u32 = 2,
         /// Most lines of one page that a tool reads.
         pub read_page_lines: u32 = 500,
-        /// Longest text that stands inline in a record, in bytes; a longer one is kept beside it.
+        /// The longest text inside a record, in bytes. A longer one is kept in a file beside it.
         pub inline_payload_max_bytes: u64 = 65_536,
         /// Queues that tools wait in, by name; `default` always exists.
         pub queues: BTreeMap<String, QueueTable> = BTreeMap::new(),
@@ -278,7 +277,8 @@ table! {
     pub struct LoopGuardTable {
         /// Finished tool calls that are looked back on.
         pub window: u32 = 3,
-        /// Equal calls with equal results among them, after which the next is refused; at most `window`.
+        /// How many equal calls with equal results there may be among them before the next one is refused; at most
+        /// `window`.
         pub threshold: u32 = 3,
         /// Refusals that tell the model, before asking again ends the run.
         pub overrides: u32 = 1,
@@ -346,7 +346,7 @@ pub struct PriceTable {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderTable {
-    /// The wire it speaks; default: the provider's name, where that is a kind.
+    /// The protocol it uses. The default is the name of the provider, if that is a kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<ProviderKind>,
     /// The part before the provider's own path; with `/v1` for the openai kinds.
@@ -404,8 +404,8 @@ pub struct RecordTable {
     pub fault_snapshots: bool,
     /// Programs (argv) that are fed the run record on stdin.
     pub sinks: Vec<Vec<String>>,
-    /// File of the ed25519 private key (PKCS#8, mode 0600, absolute path) that signs the seals of runs; absent = a key of
-    /// the host's own in the state directory.
+    /// File of the ed25519 private key (PKCS#8, mode 0600, absolute path) that signs the seals of runs. Absent = the
+    /// host's own key in the state directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seal_key: Option<PathBuf>,
 }
@@ -456,7 +456,7 @@ table! {
 }
 
 table! {
-    /// `[chat]` (contracts §0.4).
+    /// The table `[chat]`.
     #[derive(PartialEq)]
     pub struct ChatTable {
         /// Turns with tools; one more is for the summary.

@@ -12,7 +12,7 @@ pub struct Span(pub Duration);
 
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Longest span that is read, in days: ten years. Beyond it lie sums of times that no clock can hold.
+/// The longest span that is read, in days: ten years. Sums with longer spans could overflow.
 const LONGEST_DAYS: u64 = 3650;
 
 /// A text that is not a span of time.

@@ -1,4 +1,4 @@
-//! One repository among several: the file of its main checkout counts for it, and what its entry here says wins.
+//! One repository among several. The file of its main checkout counts for it; its entry here wins over that file.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::tree::Tree;
 
 /// Key of the list of repositories.
 const LIST: &str = "repositories";
-/// Tables that belong to whoever watches the repositories, whatever the file of one of them says.
+/// Tables that belong to the operator of the daemon, whatever the file of a repository says.
 const OPERATORS: [&str; 2] = ["github", "daemon"];
 
-/// An entry of `[[repositories]]` with the configuration that it stands in.
+/// An entry of `[[repositories]]`, with the configuration that it is written in.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     /// The configuration of the command's own place.
@@ -24,8 +24,8 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Puts the entry into what the layers of the checkout made: it alone, completed by the checkout's own entry for
-    /// itself; who talks to GitHub, and as what, stays the operator's.
+    /// Adds the entry to the merged layers of the checkout. Afterwards it is the only entry. Keys that it does not set
+    /// come from the checkout's own entry for itself. The GitHub account and the daemon's settings stay the operator's.
     pub(super) fn settle(self, tree: &mut Tree, layers: &[Layer], checkout: &Path) {
         let operator = &self.operator.tree;
         let own = self.own(tree, layers, checkout);
@@ -41,7 +41,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Where the list in force is the one of the checkout's file: its entry for the checkout itself.
+    /// The entry for the checkout itself, if the list comes from the checkout's own file.
     fn own(self, tree: &Tree, layers: &[Layer], checkout: &Path) -> Option<usize> {
         let file = layer::own(checkout)?;
         layers.iter().find(|layer| layer.path == file)?;

@@ -107,12 +107,12 @@ impl Env {
         self.absolute("HOME")
     }
 
-    /// `$XDG_CONFIG_HOME`, else `~/.config`. A relative value is ignored, as the XDG specification says.
+    /// `$XDG_CONFIG_HOME`, else `~/.config`. A relative value is ignored, as XDG asks.
     pub fn config_home(&self) -> Option<PathBuf> {
         self.absolute("XDG_CONFIG_HOME").or_else(|| Some(self.home()?.join(".config")))
     }
 
-    /// The state directory (interface §3): the flag, else `$AGENTD_STATE_DIR`, else `$XDG_STATE_HOME/agentd`, else
+    /// The state directory: the flag, else `$AGENTD_STATE_DIR`, else `$XDG_STATE_HOME/agentd`, else
     /// `~/.local/state/agentd`; a relative one starts at the working directory. `None` when nothing says where.
     pub fn state_dir(&self, flag: Option<&std::path::Path>) -> Option<PathBuf> {
         if let Some(chosen) =

@@ -1,4 +1,4 @@
-//! Which keys exist: the schema of the file is walked, so that every unknown key is told with its nearest relative.
+//! Which keys exist. Unknown keys are found by the schema of the file and reported with the nearest known key.
 
 use std::sync::LazyLock;
 

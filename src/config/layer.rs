@@ -1,4 +1,4 @@
-//! The layers of configuration: where they are looked for, and one file read with the line of every value.
+//! The layers of configuration: where they are looked for, and how a file is read with the line of every value.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,17 +35,17 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Reads a file: TOML, known keys only, a supported version, no literal secrets. All that is wrong is told at once.
+    /// Reads a file: TOML, known keys only, a supported version, no literal secrets. All errors are reported together.
     ///
     /// # Errors
-    /// Whatever of these does not hold, with file and line.
+    /// What does not hold, with file and line.
     pub fn read(path: &Path, env: &Env) -> Result<Self, ConfigError> {
         let text =
             text_of(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         Self::parse(path, &text, Scope::of_file(path, env)?)
     }
 
-    /// Reads the file of a repository that nobody vouches for: at most so many bytes, and no `.agentd.env` beside it.
+    /// Reads the file of a repository that is not trusted: it has a size limit, and no `.agentd.env` is read beside it.
     pub(super) fn of_clone(path: &Path, most: u64, env: &Env) -> Result<Self, ConfigError> {
         let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
         let mut text = String::new();
@@ -84,7 +84,7 @@ impl Layer {
         if let Some(version) = self.table.get("version").and_then(Value::as_str)
             && !is_supported(version)
         {
-            // Another major version may know other keys: nothing else is worth telling.
+            // Another major version may have other keys, so no other error is reported.
             return Err(ConfigError::Version { at: self.source("version"), found: version.to_owned() });
         }
         let unknown = known_keys::unknown(&self.table);
@@ -143,7 +143,7 @@ impl Layer {
     }
 }
 
-/// The text of a file. A pipe gives it once, to the first who asks, and the layers are read more than once: it is kept.
+/// The text of a file. It is kept, because a pipe gives its text only once and the layers are read more than once.
 fn text_of(path: &Path) -> std::io::Result<String> {
     static PIPES: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
     let meta = path.metadata()?;
@@ -159,7 +159,7 @@ fn text_of(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Whether there is anything of this name: what cannot be read as a layer is an error, and not a layer that is absent.
+/// Whether anything of this name exists. A layer that cannot be read is an error and not an absent layer.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -204,7 +204,7 @@ pub struct Places<'a> {
     pub explicit: Option<&'a Path>,
     /// The working directory; for a run the repository's main checkout, never a worktree.
     pub base: &'a Path,
-    /// Where the command stands, if that is not `base`: its file counts right below.
+    /// The working directory of the command, if that is not `base`. Its file is the next layer.
     pub beneath: Option<&'a Path>,
     /// The agent's directory.
     pub agent_dir: Option<&'a Path>,
@@ -217,7 +217,7 @@ pub(super) fn own(dir: &Path) -> Option<PathBuf> {
     [dir.join(FILE_NAME), dir.join(".agent").join(FILE_NAME)].into_iter().find(|path| is_there(path))
 }
 
-/// Files of the layers that exist, highest first (interface §3, A-089). Only `--config` has to exist.
+/// Files of the layers that exist, highest first. Only `--config` has to exist.
 ///
 /// # Errors
 /// [`ConfigError::Missing`].
@@ -239,7 +239,8 @@ pub(super) fn find(places: Places<'_>) -> Result<Vec<PathBuf>, ConfigError> {
         Some(PathBuf::from("/etc/agentd")),
     ];
     files.extend(below.into_iter().flatten().map(|dir| dir.join(FILE_NAME)).filter(|path| is_there(path)));
-    // One file in two places (the agent's directory is the working directory) counts once, at its highest.
+    // A file that is found in two places (the agent's directory is the working directory) counts once, at the higher
+    // one.
     let mut seen = Vec::new();
     files.retain(|path| {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());

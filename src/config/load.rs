@@ -45,14 +45,14 @@ pub struct Request<'a> {
     pub agent: Option<&'a str>,
     /// Flags that set keys.
     pub flags: &'a [Flag],
-    /// Of one among several repositories: its entry in the configuration that names them.
+    /// The entry of a repository among several, in the configuration that names them.
     pub entry: Option<Entry<'a>>,
     /// The environment.
     pub env: &'a Env,
 }
 
 impl Config {
-    /// Finds, reads, merges and checks the layers (interface §3, A-089…A-092). Everything here is exit code 4.
+    /// Finds, reads, merges and checks the layers (A-089…A-092). Everything here is exit code 4.
     ///
     /// # Errors
     /// Whatever is wrong, with file and line and what to do.
@@ -66,7 +66,7 @@ impl Config {
         };
         let layers = read(&layer::find(places)?, request.env)?;
         let tree = merge(&layers, request)?;
-        // The agent's own layer is known only when the layers around it were read.
+        // The layer of the agent is known only after the layers around it were read.
         let agent_dir = request.base.join(".agent").join(agent_name(&tree, request)?);
         let files = layer::find(Places { agent_dir: Some(&agent_dir), ..places })?;
         if files.len() == layers.len() {
@@ -263,7 +263,7 @@ fn repository(table: &RepositoryTable, base: &Path, env: &Env) -> Repository {
         (Ok(below), Some(home)) => home.join(below),
         _ => base.join(path).components().collect(),
     });
-    // An entry that says neither which nor where is about the checkout that one stands in.
+    // An entry without name and path is about the checkout of the working directory.
     let path = path.or_else(|| table.name.is_none().then(|| base.to_owned()));
     Repository { name: table.name.clone(), path, ..Repository::unnamed(table) }
 }

@@ -1,7 +1,7 @@
 //! agentd.toml: layers, placeholders, one resolved value that knows the source of each of its values.
 //!
-//! The way of a value: [`layer`] reads a file, `tree` lays the files over each other, `load` resolves placeholders and
-//! types, `check` judges, [`settings`] is what the rest of agentd sees.
+//! A value passes through these files: [`layer`] reads a file, `tree` merges the files, `load` resolves placeholders
+//! and types, `check` checks the values, and the rest of agentd uses [`settings`].
 
 mod table_file;
 mod commit_file;

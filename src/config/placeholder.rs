@@ -13,7 +13,7 @@ use super::source_format::Source;
 /// Name of the file beside a layer that holds its variables.
 pub const ENV_FILE: &str = ".agentd.env";
 
-/// Where the placeholders of one layer are looked up: never in another layer's file.
+/// Where the placeholders of one layer are looked up, which is never the file of another layer.
 #[derive(Clone)]
 pub struct Scope {
     env_file: String,
@@ -56,7 +56,7 @@ impl Scope {
     }
 }
 
-/// A text with placeholders that is resolved only when it is used. Shows itself with the placeholders.
+/// A text with placeholders that is resolved only when it is used. It is shown with its placeholders.
 #[derive(Debug, Clone)]
 pub struct Placeholder {
     text: String,
@@ -69,7 +69,7 @@ pub struct Placeholder {
 impl Placeholder {
     /// `text` as it stands at `key`; `source` says where in the layer of `scope`.
     pub(super) fn new(text: &str, key: &str, source: &Source, scope: &Scope) -> Self {
-        // in REST tools `${parameters.x}` belongs to the call.
+        // In REST tools `${parameters.x}` belongs to the call.
         let keeps_parameters = key.starts_with("rest.tools.");
         let at = source.to_string();
         Self { text: text.to_owned(), key: key.to_owned(), at, scope: scope.clone(), keeps_parameters }
@@ -85,7 +85,7 @@ impl Placeholder {
         &self.key
     }
 
-    /// The text with every placeholder replaced; inserted text is not looked at again.
+    /// The text with every placeholder replaced. Inserted text is not expanded again.
     ///
     /// # Errors
     /// [`ConfigError::MissingVariable`] naming variable, key and layer.

@@ -1,5 +1,5 @@
-//! `[program]` of `agentd.toml`: the agent program for agents whose definition names no backend; and what makes a program
-//! that is written down, there or in a definition, one that can be started.
+//! `[program]` of `agentd.toml`: the agent program for agents whose definition names no backend. Also turns a program
+//! that is written there or in a definition into one that can be started.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,21 +23,21 @@ table! {
         /// Model to ask for.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub model: Option<String> = None,
-        /// Variables of agentd's own environment that the program is given, by name.
+        /// The names of variables of agentd's own environment that the program gets.
         pub environment: Vec<String> = Vec::new(),
         /// Paths below the user's home that are copied into the program's private home.
         pub home: Vec<String> = Vec::new(),
         /// Further paths that it may read.
         pub readable: Vec<String> = Vec::new(),
-        /// `auto` (the cage, refused where there is none) or `off`.
+        /// `auto` (the sandbox; refused if there is none) or `off`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub sandbox: Option<CageWord> = None,
         /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub network: Option<ReachFile> = None,
-        /// Endpoints that it reaches by name, credentials added by agentd: of `sandbox.endpoints` or `providers`.
+        /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
         pub endpoints: Vec<String> = Vec::new(),
-        /// Who answers where the program asks before it does something: `policy` or `cage`.
+        /// Who answers permission requests of the program: `policy` or `cage`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub permissions: Option<PermissionsWord> = None,
         /// Whether agentd's own tools are served to it over MCP; absent = true.
@@ -55,7 +55,7 @@ table! {
         /// Most requests to models by its endpoints in one visit.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub max_requests: Option<u32> = None,
-        /// Most tokens in one visit, as its endpoints' replies or the program tell them.
+        /// The most tokens in one visit, as reported by the replies of its endpoints or by the program.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub max_tokens: Option<u64> = None,
     }
@@ -103,11 +103,11 @@ fn unfit(key: &'static str, message: impl Into<String>, fix: impl Into<String>) 
     Unfit { key, message: message.into(), fix: fix.into() }
 }
 
-/// Who works where a backend is named without further keys. `usual` = somebody else says which program a backend is that
-/// has no usual one.
+/// The backend if it is named without further keys. `usual` = the program of a backend without a usual one is named
+/// elsewhere.
 ///
 /// # Errors
-/// There is no such backend, or it needs to know its program.
+/// There is no such backend, or its program must be named.
 pub fn named(word: &str, is_known: bool) -> Result<StepExecutor, Unfit> {
     if word == SESSION {
         return Ok(StepExecutor::Session);
@@ -145,10 +145,10 @@ impl ProgramTable {
         }
     }
 
-    /// The program of that backend as it stands here.
+    /// The program of that backend as it is written here.
     ///
     /// # Errors
-    /// What cannot be started as written: a key that means nothing to the backend is refused, not left out.
+    /// What cannot be started as written. A key that the backend does not use is refused and not ignored.
     pub fn program(self, backend: Backend) -> Result<AgentProgram, Vec<Unfit>> {
         let mut problems = Vec::new();
         let mut argv = self.argv;
@@ -196,13 +196,13 @@ impl ProgramTable {
                 })
             }
         };
-        let caged = !matches!(self.sandbox, Some(CageWord::Off));
-        if !caged && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
+        let sandboxed = !matches!(self.sandbox, Some(CageWord::Off));
+        if !sandboxed && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
             let message =
                 "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
             problems.push(unfit("sandbox", message, "take sandbox = \"off\" out, or the lists"));
         }
-        if self.permissions == Some(PermissionsWord::Cage) && !caged {
+        if self.permissions == Some(PermissionsWord::Cage) && !sandboxed {
             let message =
                 "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
             problems.push(unfit("permissions", message, "write \"policy\", or take `sandbox` out"));
@@ -212,8 +212,8 @@ impl ProgramTable {
         }
         let permissions = match self.permissions {
             Some(PermissionsWord::Policy) => Permissions::Policy,
-            Some(PermissionsWord::Cage) => Permissions::Cage,
-            None if caged && backend != Backend::Acp => Permissions::Cage,
+            Some(PermissionsWord::Cage) => Permissions::Sandbox,
+            None if sandboxed && backend != Backend::Acp => Permissions::Sandbox,
             None => Permissions::Policy,
         };
         Ok(AgentProgram {
@@ -224,7 +224,7 @@ impl ProgramTable {
             home: self.home,
             readable: self.readable,
             endpoints: self.endpoints,
-            caged,
+            sandboxed,
             permissions,
             tools: self.tools.unwrap_or(true),
             network,

@@ -1,4 +1,4 @@
-//! `[sandbox]` of `agentd.toml`: the cage around what agents start, its limits, and the endpoints with credentials.
+//! `[sandbox]` of `agentd.toml`: the sandbox for what agents start, its limits, and the endpoints with credentials.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ table! {
     /// `[sandbox]`.
     #[derive(PartialEq, Eq)]
     pub struct SandboxTable {
-        /// Which cage: the best that works, one of the two, or none.
+        /// Which kind: the best that works, one of the two, or none.
         pub mode: SandboxMode = SandboxMode::Auto,
         /// Most processes and threads of one command.
         pub max_processes: u64 = 4096,
@@ -24,12 +24,12 @@ table! {
         /// Files and folders outside of the worktree that programs may read, beside the tools of pyenv, nvm, asdf, mise, rustup and
         /// `~/.local/bin`; `~/` is the home. Credentials in them stay hidden.
         pub readable: Vec<String> = Vec::new(),
-        /// Hosts that the definitions of a clone which agentd manages may open to commands, beside the package registries; `*` =
-        /// all. What your own checkouts' definitions say needs no word here.
+        /// Hosts that the definitions of a managed clone may allow to commands, besides the package registries; `*` = all.
+        /// Definitions in your own checkouts do not need this.
         pub hosts: Vec<String> = Vec::new(),
-        /// Most that each folder in memory holds (`/dev/shm`, `/var/tmp`, `/run`), in MiB.
+        /// The most that each folder in memory (`/dev/shm`, `/var/tmp`, `/run`) may hold, in MiB.
         pub max_tmp_mib: u64 = 1024,
-        /// Addresses that agent programs reach by name, credentials added by agentd.
+        /// Addresses that agent programs reach by name. agentd adds the credentials.
         pub endpoints: BTreeMap<String, EndpointTable> = BTreeMap::new(),
     }
 }
@@ -57,10 +57,10 @@ pub struct EndpointTable {
     /// Headers added to each request, secrets as placeholders.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Variable of the program that is set to the endpoint's address inside the cage.
+    /// Variable of the program that is set to the endpoint's address inside the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_variable: Option<String>,
-    /// Variable of the program that is set to a word in the place of the key.
+    /// Variable of the program that is set to a fixed word in place of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_variable: Option<String>,
 }

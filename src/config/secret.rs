@@ -1,4 +1,4 @@
-//! Literal secrets in configuration files: found by the key's name or by the value's shape (S-046).
+//! Literal secrets in configuration files. They are found by the name of the key or by the shape of the value (S-046).
 
 use std::sync::LazyLock;
 
@@ -20,8 +20,8 @@ const OPEN_KEYS: [&str; 6] = ["sort", "public", "primary", "foreign", "partition
 /// Knows the shapes of keys, and no value.
 static SHAPES: LazyLock<Option<Redactor>> = LazyLock::new(|| Redactor::new([0; 32], Vec::new(), &[]).ok());
 
-/// Whether `value`, standing at `path` (keys and indexes from the root), is a secret that should be a placeholder.
-/// An empty value is none; neither is a variable's value, because only the placeholder stands in the file.
+/// Whether `value`, standing at `path` (keys and indexes from the root), is a secret that should be a placeholder. An
+/// empty value is not one. Neither is the value of a variable, because the file has only the placeholder.
 pub(super) fn is_literal_secret(path: &[&str], value: &str) -> bool {
     if value.is_empty() {
         return false;
@@ -59,7 +59,7 @@ fn has_secret_parameter(value: &str) -> bool {
 }
 
 fn has_key_shape(text: &str) -> bool {
-    // A text that cannot be looked at is treated as the redactor treats it: as if it held a secret.
+    // A text that cannot be checked counts as a secret, as in the redactor.
     SHAPES.as_ref().is_some_and(|shapes| shapes.redact(text).map_or(true, |redacted| redacted != text))
 }
 

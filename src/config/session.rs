@@ -1,4 +1,4 @@
-//! `[session]` made ready for use: the targets are checked here, because only who runs a session needs them right.
+//! `[session]`, ready for use. The targets are checked here, because only a session needs them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl Config {
     ///
     /// # Errors
     /// No target; a target without provider, without room for context, or without a price where someone set a
-    /// cap on costs (contracts §3.7, D87).
+    /// cap on costs (D87).
     pub fn session(&self) -> Result<Session, ConfigError> {
         if self.file.session.targets.is_empty() {
             return Err(self.invalid(
@@ -27,7 +27,7 @@ impl Config {
         self.session_of_programs()
     }
 
-    /// [`Config::session`] where agentd itself asks no model: there need be no target.
+    /// Like [`Config::session`], for runs in which agentd itself asks no model and needs no target.
     ///
     /// # Errors
     /// As there, for the targets that there are.

@@ -1,4 +1,4 @@
-//! The one resolved value: what the rest of agentd sees of a configuration.
+//! The resolved configuration, as the rest of agentd uses it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ pub struct Config {
     pub budgets: Budgets,
     /// What agents may do.
     pub policy: PolicyTable,
-    /// The cage; see [`Config::endpoint`].
+    /// The sandbox; see [`Config::endpoint`].
     pub sandbox: SandboxTable,
     /// What else is redacted.
     pub redaction: RedactionTable,
@@ -78,7 +78,8 @@ pub struct CloneFile {
     pub refused: Vec<RefusedKey>,
     /// Policy files of the clone, of which denials count.
     pub policy_files: Vec<PathBuf>,
-    /// How many of `verify.commands`, at their end, are the clone's: they run in the sandbox or not at all.
+    /// How many of `verify.commands`, at the end of the list, are from the clone. They run in the sandbox or not at
+    /// all.
     pub verify_commands: usize,
 }
 
@@ -209,7 +210,7 @@ pub struct Endpoint {
     pub url: String,
     /// Headers added to each request.
     pub headers: Vec<(String, SecretString)>,
-    /// Variable that is set to its address inside the cage.
+    /// Variable that is set to its address inside the sandbox.
     pub url_variable: Option<String>,
     /// Variable that is set to a word in the place of the key.
     pub key_variable: Option<String>,
@@ -287,7 +288,7 @@ impl Config {
         self.layers.iter().map(|layer| layer.path.as_path())
     }
 
-    /// Where a key's value comes from; for a key inside a replaced table, where that comes from.
+    /// The source of the value of a key. For a key inside a replaced table, the source of the table.
     pub fn source(&self, key: &str) -> Source {
         self.tree.source(key)
     }
@@ -313,7 +314,7 @@ impl Config {
             })
     }
 
-    /// What a caller proves to GitHub with.
+    /// The credentials for GitHub.
     ///
     /// # Errors
     /// [`ConfigError::MissingVariable`].
@@ -415,8 +416,8 @@ impl Config {
         })
     }
 
-    /// An endpoint of `[sandbox.endpoints]`, else a provider as one: with its key, and the variables by which programs
-    /// of its kind know address and key. `None`: there is neither.
+    /// An endpoint of `[sandbox.endpoints]`, else a provider used as one: with its key, and the variables in which
+    /// programs of its kind expect address and key. `None`: there is neither.
     ///
     /// # Errors
     /// A placeholder without a value.
@@ -460,7 +461,7 @@ impl Config {
     }
 
     /// Every value that must never be shown: of the layers' `.agentd.env` files, and of every secret key that can be
-    /// resolved now. For the redactor (contracts §3.10).
+    /// resolved now. For the redactor (P-031).
     pub fn secret_values(&self) -> Vec<KnownSecret> {
         let files = self.layers.iter().flat_map(|layer| layer.scope.file_values());
         let mut secrets: Vec<KnownSecret> = files

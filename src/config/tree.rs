@@ -1,4 +1,4 @@
-//! The layers laid over each other: one tree of values in which every value knows its source.
+//! The merged layers: one tree in which every value knows its source.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl Tree {
         lay(&mut self.values, &table, "", &note, &mut self.origins);
     }
 
-    /// Takes a table as another tree has it, with all that stands in it here gone.
+    /// Replaces a table by the one of another tree.
     pub fn take(&mut self, key: &str, other: &Self) {
         if let Some(value) = other.values.get(key) {
             self.origins.retain(|known, _| !is_within(known, key));
@@ -58,8 +58,8 @@ impl Tree {
         }
     }
 
-    /// Makes an entry of another tree's list of tables the only one here. What it does not set stays as the entry `own`
-    /// of the list here has it.
+    /// Makes an entry of another tree's list of tables the only one here. Keys that it does not set come from the entry
+    /// `own` of this list.
     pub fn settle_entry(&mut self, list: &str, own: Option<usize>, other: &Self, index: usize) {
         let (only, theirs) = (format!("{list}[0]"), format!("{list}[{index}]"));
         let mut entry = Table::new();

@@ -1,5 +1,5 @@
-//! What a repository may decide by its own file when agentd manages the clone: nobody vouches for that file, so that it
-//! may only narrow what the operator's files say (D85). What it may not is kept with its line and the reason.
+//! What a repository may decide with its own file when agentd manages the clone. The file is not trusted, so it may
+//! only narrow what the operator's files say (D85). What it may not decide is kept with its line and the reason.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ enum Judged {
 }
 
 impl Config {
-    /// This configuration for a clone that agentd manages: narrowed by the clone's own file, if there is one.
+    /// This configuration for a clone that agentd manages, narrowed by the clone's own file, if there is one.
     #[must_use]
     pub fn in_clone(&self, clone: &Path, repo: &RepoName, env: &Env) -> Self {
         let refused_whole = |path: PathBuf, why: String| {
@@ -59,7 +59,7 @@ impl Config {
             Ok(Some(path)) => path,
             Err((path, why)) => return refused_whole(path, why),
         };
-        // One repository's broken file stops neither the others nor its own runs: it says nothing.
+        // A broken file of one repository stops neither the others nor its own runs. It is ignored.
         let layer = match Layer::of_clone(&path, LARGEST_FILE, env) {
             Ok(layer) => layer,
             Err(error) => return refused_whole(path, error.to_string()),
@@ -70,13 +70,13 @@ impl Config {
         }
     }
 
-    /// What the clone's file came to; `None` = the repository is no clone that agentd manages.
+    /// What the file of the clone decided; `None` = the repository is not a managed clone.
     pub fn clone_file(&self) -> Option<&CloneFile> {
         self.clone_file.as_deref()
     }
 
-    /// Where a relative path of `key` starts: at the main checkout; for a clone that agentd manages at the folder of the
-    /// operator's file that names it, since what lies in the clone is not the operator's.
+    /// Where a relative path of `key` starts: at the main checkout. For a managed clone it starts at the folder of the
+    /// operator's file that names it, because the files in the clone are not the operator's.
     pub fn paths_start(&self, key: &str, checkout: &Path) -> PathBuf {
         if self.clone_file.is_none() {
             return checkout.to_owned();
@@ -123,7 +123,7 @@ impl Config {
                 Judged::Refused(_) => {}
             }
         }
-        // The other repositories are none of this one's: fifty configurations of fifty would take megabytes.
+        // The other repositories are left out. Fifty configurations with fifty repositories each would take megabytes.
         let own = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
         if let Some(own) = own {
             let whole = tree.clone();
@@ -177,7 +177,7 @@ impl Config {
         Judged::Counts(Value::Array(all))
     }
 
-    /// Keys of `[[repositories]]`: of its own entry the agent counts, where the operator names none.
+    /// Keys of `[[repositories]]`: of its own entry only the agent counts, if the operator names none.
     fn entry(&self, key: &str, value: &Value, layer: &Layer, repo: &RepoName) -> Judged {
         let field = key.rsplit('.').next().unwrap_or_default();
         let entry = key.split('.').next().unwrap_or_default();
@@ -213,7 +213,7 @@ impl Config {
     }
 }
 
-/// The key of a value; of what stands in a list of tables that of the list, but for the repositories.
+/// The key of a value. For a value in a list of tables it is the key of the list, except for the repositories.
 fn of_list(key: String) -> String {
     match key.split_once('[') {
         Some((list, _)) if list != "repositories" => list.to_owned(),
@@ -230,7 +230,7 @@ fn is_stricter(word: &str, own: SandboxMode) -> bool {
     }
 }
 
-/// The clone's own configuration: a plain file in plain folders. A link could lead anywhere on this machine.
+/// The configuration of the clone: a plain file in plain folders. A link could lead anywhere on this machine.
 fn own_file(clone: &Path) -> Result<Option<PathBuf>, (PathBuf, String)> {
     for name in [FILE_NAME.to_owned(), format!(".agent/{FILE_NAME}")] {
         let path = clone.join(&name);

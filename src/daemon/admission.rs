@@ -16,7 +16,7 @@ pub struct Admission {
     pub actor: Option<Actor>,
     /// What they may in the repository.
     pub permission: ActorPermission,
-    /// The event that put on the label that asks; `None` = not a label asks, or nobody knows.
+    /// The event that added the label. `None` = no label asked for the run, or it is not known.
     pub labelled: Option<u64>,
     /// How and when they asked; the text counts as it stood then.
     pub asked: Asked,
@@ -33,7 +33,7 @@ impl Admission {
             None => None,
         };
         if let Some(Labelling { event, at, by }) = labelling {
-            // Whose account is gone asks for nothing any more; the author did not put the label on.
+            // A deleted account cannot ask for a run, and the author did not add the label.
             let asked = (AskedHow::Label, at);
             let of = match by {
                 Some(actor) => Self::of(client, of, actor, asked).await?,
@@ -79,7 +79,7 @@ impl Admission {
         Ok(Self { actor: Some(actor), permission, labelled: None, asked })
     }
 
-    /// On whose behalf the run works (S-045): the actor whom GitHub authenticated, or the schedule.
+    /// For whom the run works (S-045): the actor whom GitHub authenticated, or the schedule.
     pub fn principal(&self, source: ObjectiveSource) -> Principal {
         match (&self.actor, source) {
             (_, ObjectiveSource::Sweep) | (None, _) => {

@@ -1,4 +1,4 @@
-//! The pause after a start that failed before a run existed: doubles, is capped, and ends with a person.
+//! The pause after a start that failed before a run existed. It doubles up to a cap, and in the end a person is asked.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -12,7 +12,7 @@ const LONGEST: TimeDelta = TimeDelta::seconds(300);
 const MOST: u32 = 8;
 
 impl BackOff {
-    /// Whether it is too early. A clock that was set back does not make the pause longer than pauses are.
+    /// Whether it is too early. A clock that was set back does not make a pause longer than the longest pause.
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         self.until > now && self.until - now <= LONGEST
     }
@@ -27,7 +27,7 @@ impl BackOff {
         Some(Self { attempts, until: now + pause, why: why.into(), held: false })
     }
 
-    /// A pause that is nobody's failure: somebody else holds the branch. Never escalates.
+    /// A pause without a failure, because somebody else holds the branch. It never leads to a person.
     pub fn held(previous: Option<&Self>, now: DateTime<Utc>, why: impl Into<String>) -> Self {
         let attempts = previous.map_or(0, |previous| previous.attempts).min(MOST - 1);
         let pause = (FIRST * (1 << attempts.min(16))).min(LONGEST);

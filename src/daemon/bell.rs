@@ -1,11 +1,12 @@
-//! Rings for the daemon: people make it look everywhere at once, webhooks at one repository, and no more often than is of use.
+//! Hints for the daemon. People make it look everywhere at once; webhooks make it look at one repository, at most as
+//! often as is useful.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The daemon's bell.
+/// The hints for the daemon.
 #[derive(Debug, Default)]
 pub struct Bell {
     notify: Notify,

@@ -1,4 +1,4 @@
-//! The board: everything the scheduler looks at, as plain values.
+//! The snapshot that the scheduler decides from, as plain values.
 
 use chrono::{DateTime, Utc};
 
@@ -60,7 +60,7 @@ impl From<&Daemon> for Limits {
 pub struct Running {
     /// Its issue.
     pub issue: IssueRef,
-    /// Why it should not go on: the issue was closed, the label taken off; read afresh, never guessed (S41).
+    /// Why it should stop: the issue was closed or the label was removed. This is read again and never guessed (S41).
     pub gone: Option<StopDetail>,
 }
 
@@ -145,7 +145,7 @@ pub struct Facts {
     pub admission: Asked<Admission>,
     /// What they have to be allowed at least.
     pub min_permission: ActorPermission,
-    /// The open issues it waits for; known and empty where the repository does not care.
+    /// The open issues that it waits for; empty if the repository has `depends = false`.
     pub dependencies: Asked<Vec<Dependency>>,
     /// When a start that failed may be tried again.
     pub back_off: Option<BackOff>,

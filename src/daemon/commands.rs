@@ -16,7 +16,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
 use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
 use crate::lifecycle::approval::{self, NewApproval};
-use crate::lifecycle::report;
+use crate::record::rendering;
 
 /// The commands, for people who wrote another one.
 const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
@@ -34,7 +34,7 @@ enum Command {
     Stop,
     /// A word that is none.
     Unknown,
-    /// A grant for the proposal of this hash, or of these first digits; nothing is executed by it (P-037).
+    /// A grant for the proposal with this hash, or with these first digits. It executes nothing (P-037).
     Approve(String),
 }
 
@@ -59,7 +59,7 @@ fn proposal(word: &str) -> String {
     word.chars().filter(char::is_ascii_hexdigit).collect()
 }
 
-/// Strangers by their own comment that are asked about in a tick; more wait for the next one.
+/// How many strangers are looked up in a tick. Others wait for the next tick.
 const STRANGERS: usize = 3;
 /// Comments that wait for their author to be asked about, at most.
 const PUT_OFF: usize = 500;
@@ -75,7 +75,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// What somebody may; `None` = enough strangers were asked about in this tick.
+    /// The permission of somebody; `None` = enough strangers were looked up in this tick.
     async fn permission(
         &mut self,
         client: &Client,
@@ -100,14 +100,14 @@ impl Asked {
     }
 }
 
-/// Commands first of those who are known to belong to the repository, else in the order in which they were written.
+/// Commands of known members of the repository come first; otherwise the order of writing counts.
 fn by_standing(mut heard: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
     heard.sort_by_key(|(_, comment)| comment.association);
     heard
 }
 
 impl Watch {
-    /// Keeps a command until its author can be asked about; with too many the latest is passed over.
+    /// Keeps a command until its author can be looked up. If there are too many, the latest is ignored.
     fn put_off(&mut self, comment: Comment) {
         if self.heard.len() < PUT_OFF {
             self.heard.push(comment);
@@ -198,7 +198,7 @@ impl Daemon {
         }
     }
 
-    /// Follows a command, refuses it, or passes it over. False = its author has to be asked about in a later tick.
+    /// Follows a command, refuses it, or ignores it. False = its author must be looked up in a later tick.
     async fn heed(&mut self, repo: &RepoName, comment: &Comment, asked: &mut Asked) -> bool {
         let Some(command) = command(&comment.body) else { return true };
         let (Some(author), Some(number)) = (&comment.author, comment.number) else { return true };
@@ -228,8 +228,8 @@ impl Daemon {
         true
     }
 
-    /// Tells somebody who may not that they may not: once an hour an issue, and one of a repository a tick, so that strangers
-    /// cannot make agentd write. Under pull requests it is left alone. True = it was told.
+    /// Tells people without permission that they have none: at most once an hour for an issue and once a tick for a
+    /// repository, so that strangers cannot make agentd write. Under pull requests it says nothing. True = it was said.
     async fn refuse(
         &mut self,
         repo: &RepoName,
@@ -284,8 +284,8 @@ impl Daemon {
         }
     }
 
-    /// What a comment is about: an issue, or with a comment on a pull request that agentd opened, that one's issue. `None` =
-    /// another pull request, about which nobody gives commands.
+    /// The issue that a comment is about. For a pull request that agentd opened it is the issue of that pull request.
+    /// `None` = another pull request, where commands do not count.
     async fn issue_behind(&self, repo: &RepoName, number: u64, on_pull: Option<bool>) -> Option<IssueRef> {
         let issue = |number: u64| IssueRef { repo: repo.clone(), number };
         if on_pull == Some(false) {
@@ -297,7 +297,7 @@ impl Daemon {
         }
     }
 
-    /// Gives the run that works more; gives what is to be told. `None` = there is no run.
+    /// Gives the working run more budget. Gives the answer for people. `None` = no run works.
     fn extend(&self, issue: &IssueRef, by: &str) -> Option<String> {
         let live = self.supervisor.get(issue)?;
         Some(match live.control.extender.extend(by) {
@@ -341,8 +341,8 @@ impl Daemon {
         text
     }
 
-    /// Grants, and has the issue worked on again where nothing works on it: only a run that proposes the very same uses
-    /// the grant. Gives what is to be told.
+    /// Grants the approval, and starts the issue again if no run works on it. Only a run that makes the same proposal
+    /// uses the grant. Gives the answer for people.
     async fn approve_for(&mut self, issue: &IssueRef, proposal: String, by: AskedBy) -> String {
         let approver = Admission::principal_of(&by.login, by.id);
         let approval = NewApproval { proposal, approver, holds: approval::HOLDS };
@@ -383,8 +383,8 @@ impl Daemon {
 
     /// One comment of this kind an issue, edited in place (D84).
     async fn answer(&self, issue: &IssueRef, on: u64, text: &str) {
-        let marker = report::request_marker(&IssueKey::Number(issue.number), "command");
-        if let Err(error) = self.quick_client().settle_comment(&issue.repo, on, &marker, text).await {
+        let marker = rendering::request_marker(&IssueKey::Number(issue.number), "command");
+        if let Err(error) = self.quick_client().ensure_comment(&issue.repo, on, &marker, text).await {
             tracing::warn!(%issue, %error, "a command could not be answered");
         }
     }

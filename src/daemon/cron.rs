@@ -14,7 +14,7 @@ pub struct CronError {
     why: String,
 }
 
-/// Whether a sweep is due at `now` that was not yet at `since`. However many were missed meanwhile, it is one.
+/// Whether a sweep has become due between `since` and `now`. If several were missed, it is still one.
 pub fn due(
     expression: &str,
     timezone: Tz,

@@ -1,4 +1,5 @@
-//! From the daemon to the walk: a request becomes a walk in its repository's site, a stop becomes the walk's own.
+//! From the daemon to the run pipeline: a request becomes a run in its repository, and a stop becomes a stop of that
+//! run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,18 +17,21 @@ use crate::engine::stop::StopHandle;
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::lifecycle::approval::{self, NewApproval, NotApproved};
 use crate::lifecycle::lease;
-use crate::lifecycle::managed;
+use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::recovery;
 use crate::lifecycle::request::{self, IssueRef};
-use crate::lifecycle::retire;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::telling;
-use crate::lifecycle::walk::{Walked, walk};
-use crate::lifecycle::watch::Watch;
+use crate::lifecycle::run_observer::RunObserver;
+use crate::record::summary_text;
+use crate::repository::clean_up;
+use crate::repository::context::RepositoryContext;
+use crate::repository::managed;
 
-/// Walks in these sites; `watch` makes the listener of each walk (progress, logs).
-pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Sync + 'static) -> Start {
-    let sites: BTreeMap<RepoName, Arc<Site>> =
+/// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
+pub fn walks(
+    sites: Vec<RepositoryContext>,
+    watch: impl Fn(&RunRequest) -> RunObserver + Send + Sync + 'static,
+) -> Start {
+    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
         sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
     Arc::new(move |request: RunRequest| {
         let site = sites.get(&request.issue.issue.repo).cloned();
@@ -47,9 +51,9 @@ pub fn walks(sites: Vec<Site>, watch: impl Fn(&RunRequest) -> Watch + Send + Syn
     })
 }
 
-/// Finalises killed runs in these sites.
-pub fn abandons(sites: &[Site]) -> Abandon {
-    let sites: BTreeMap<RepoName, Arc<Site>> =
+/// Finishes killed runs in these repositories.
+pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
+    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
     Arc::new(move |issue: board::IssueRef| {
         let site = sites.get(&issue.repo).cloned();
@@ -63,9 +67,9 @@ pub fn abandons(sites: &[Site]) -> Abandon {
     })
 }
 
-/// Approves proposals of runs in these sites.
-pub fn approves(sites: &[Site]) -> Approve {
-    let sites: BTreeMap<RepoName, Arc<Site>> =
+/// Approves proposals of runs in these repositories.
+pub fn approves(sites: &[RepositoryContext]) -> Approve {
+    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
         sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
     Arc::new(move |issue: board::IssueRef, asked: NewApproval| {
         let site = sites.get(&issue.repo).cloned();
@@ -78,7 +82,7 @@ pub fn approves(sites: &[Site]) -> Approve {
                 Ok((grant, proposal)) => Ok(format!(
                     "{by} approved `{}` (`{}`), for one use until {}.",
                     proposal.resource.name.replace('`', "'"),
-                    telling::short_hash(&grant.proposal_hash),
+                    summary_text::short_hash(&grant.proposal_hash),
                     grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
                 )),
                 Err(refused) => Err(refusal(&refused)),
@@ -97,22 +101,22 @@ fn refusal(refused: &NotApproved) -> String {
     for (hash, name) in refused.waiting() {
         text.push_str(&format!(
             "\n- `/agentd approve {}` for `{}`",
-            telling::short_hash(hash),
+            summary_text::short_hash(hash),
             name.replace('`', "'")
         ));
     }
     text
 }
 
-/// Retires merged worktrees in these sites after the time that the configuration keeps them.
-pub fn retires(sites: &[Site]) -> Retire {
-    let sites: Arc<[Site]> = sites.to_vec().into();
+/// Cleans up merged worktrees in these repositories after the retention time.
+pub fn retires(sites: &[RepositoryContext]) -> Retire {
+    let sites: Arc<[RepositoryContext]> = sites.to_vec().into();
     Arc::new(move || {
         let sites = Arc::clone(&sites);
         async move {
             for site in sites.iter() {
                 let retention = site.config.worktree.retention.0;
-                match retire::retire(site, retention, false).await {
+                match clean_up::clean_up(site, retention, false).await {
                     Ok(pruned) => told(site, &pruned),
                     Err(refusal) => {
                         tracing::warn!(repo = %site.repo, %refusal, "merged worktrees were not looked for");
@@ -125,7 +129,7 @@ pub fn retires(sites: &[Site]) -> Retire {
 }
 
 /// The log of what went and what stays (I2).
-fn told(site: &Site, pruned: &[Pruned]) {
+fn told(site: &RepositoryContext, pruned: &[Pruned]) {
     for one in pruned {
         match &one.outcome {
             PruneOutcome::Removed { files, bytes, kept_as } => {
@@ -139,8 +143,8 @@ fn told(site: &Site, pruned: &[Pruned]) {
     }
 }
 
-/// What dead processes left in these sites; looked at once, before the daemon starts.
-pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
+/// What dead processes left in these repositories. It is looked at once, before the daemon starts.
+pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
     let mut found = Vec::new();
     for site in sites {
         recovery::clear_left(site).await;
@@ -153,7 +157,12 @@ pub async fn unfinished(sites: &[Site]) -> Vec<Unfinished> {
     found
 }
 
-async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -> RunSummary {
+async fn walk_one(
+    asked: &RunRequest,
+    number: u64,
+    site: &RepositoryContext,
+    watch: &RunObserver,
+) -> RunSummary {
     let request = request::RunRequest {
         issue: IssueRef::Number(number),
         source: asked.source,
@@ -176,7 +185,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     {
         return refusal.stop.into();
     }
-    let walking = walk(request, site, watch);
+    let walking = pipeline::run(request, site, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {
         walked = walking => summary(walked),
@@ -184,7 +193,7 @@ async fn walk_one(asked: &RunRequest, number: u64, site: &Site, watch: &Watch) -
     }
 }
 
-/// Hands the daemon's wishes to the walk, the weaker first.
+/// Passes the daemon's stop requests on to the run, the weaker one first.
 async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();
@@ -203,7 +212,7 @@ fn reason(why: StopDetail) -> &'static str {
     }
 }
 
-fn summary(walked: Walked) -> RunSummary {
+fn summary(walked: Finished) -> RunSummary {
     if let Some(refusal) = walked.refusal {
         if let Some(technical) = &refusal.technical {
             tracing::info!(detail = refusal.stop.detail.as_str(), technical, "a start was refused");
@@ -221,6 +230,6 @@ fn summary(walked: Walked) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
-        settled: walked.settled,
+        settled: walked.written_back,
     }
 }

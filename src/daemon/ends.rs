@@ -10,7 +10,7 @@ use crate::domain::stop::StopDetail;
 use crate::github::{ErrorKind, IssueState};
 
 impl Daemon {
-    /// Takes in a run's end; what follows is in the state before anything is written to GitHub.
+    /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
     pub(super) fn take_end(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
@@ -23,7 +23,7 @@ impl Daemon {
             watch.state.issues.entry(issue.number).or_default().pull = Some(pull);
         }
         if self.cut_off_by_full_disk(&issue, &summary) {
-            // It waits for room, and is gone on with; its labels are written when it is over.
+            // It waits for room on the disk and continues then. Its labels are written when it is over.
             tracing::warn!(%issue, why = summary.stop.message, "the disk is full: the run is gone on with when there is room");
             if let Some(watch) = self.watch_of(&issue.repo) {
                 let memory = watch.state.issues.entry(issue.number).or_default();
@@ -45,7 +45,7 @@ impl Daemon {
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
                 }
-                // Not written again: whoever puts the trigger on from now on asks for the next run.
+                // Not written again, because a new trigger label asks for the next run.
                 if summary.settled {
                     self.settled(&issue);
                 }
@@ -74,7 +74,7 @@ impl Daemon {
         self.save();
     }
 
-    /// Whether a run could not write what it had to because there is no room; what it could say of itself is said.
+    /// Whether a run could not write its files because the disk is full. What it could report is reported.
     fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let wrote_nothing =
             matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
@@ -157,7 +157,7 @@ impl Daemon {
         watch.state.issues.retain(|_, memory| !memory.is_empty());
     }
 
-    /// An issue that waited and is not asked for any more (closed, or the trigger taken off) no longer says that it waits.
+    /// Removes the queued label of an issue that is not asked for any more (closed, or its trigger was removed).
     pub(super) async fn unqueue(&mut self) {
         let (client, queued) = (self.quick_client(), self.parts.labels.queued.clone());
         for watch in &mut self.watches {
@@ -186,7 +186,7 @@ impl Daemon {
         let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
         let current = snapshot.issue.labels.clone();
         if let Err(error) =
-            client.settle_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
+            client.ensure_labels(&issue.repo, issue.number, &current, IssueState::Queued, &labels).await
         {
             tracing::warn!(%issue, %error, "the queued label could not be put on");
         } else if let Some(place) =

@@ -18,7 +18,7 @@ use crate::domain::name::RepoName;
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::github::{Client, Error, ErrorKind, Fetched, IssueState, Pull};
 
-/// Reviews and checks of a pull request are looked at this often, or at every second poll where that is more often.
+/// How often reviews and checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
@@ -30,7 +30,7 @@ struct Findings {
 }
 
 impl Watch {
-    /// Reads the list, and how those stand whose issues nobody works on; `look` = whether follow-up runs are wanted.
+    /// Reads the list, and the state of those whose issues have no run; `look` = whether follow-up runs are wanted.
     pub(super) async fn read_pulls(
         &mut self,
         client: &Client,
@@ -61,7 +61,7 @@ impl Watch {
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
         for pull in open {
             let Some(issue) = issue_of(&pull) else { continue };
-            // People may open others from the branch: the one that is known counts, else the newest.
+            // People may open others from the branch. The known one counts, else the newest.
             let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
             let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
             if own.get(&issue).is_none_or(|other| rank(other) < rank(&pull)) {
@@ -172,7 +172,8 @@ impl Daemon {
         starts
     }
 
-    /// Merged: done. Closed without it: somebody decided against the work, and a sweep does not begin it again.
+    /// Merged means done. Closed without a merge means that somebody decided against the work, and a sweep does not
+    /// begin it again.
     fn is_over(&mut self, issue: &IssueRef, merged: bool) {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let asked_again = watch.candidate(issue.number).is_some();

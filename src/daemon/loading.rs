@@ -63,8 +63,8 @@ impl DaemonFiles {
         Ok(files::create_private_dir(&self.folder)?)
     }
 
-    /// Reads the state; a missing file is an empty one. One that cannot be understood is set aside, with a warning: what
-    /// it remembers can be found out again.
+    /// Reads the state; a missing file counts as an empty one. A file that cannot be read is set aside with a warning,
+    /// because its content can be found out again.
     pub fn load(&self) -> Result<DaemonState, StateError> {
         let path = self.state();
         let Some(text) = read(&path)? else { return Ok(DaemonState::default()) };
@@ -88,7 +88,7 @@ impl DaemonFiles {
         self.write(&self.state(), state)
     }
 
-    /// Reads what the daemon last said of itself; `None` = there never was one, or the file is of another version.
+    /// Reads the daemon's last status; `None` = there is none, or it has another version.
     pub fn load_status(&self) -> Result<Option<Status>, StateError> {
         let Some(text) = read(&self.status())? else { return Ok(None) };
         let status: Option<Status> = serde_json::from_str(&text).ok();

@@ -1,4 +1,5 @@
-//! Many issues over time: what to start when, what became of it, and why the rest waits. The walk itself is elsewhere.
+//! Many issues over time: what to start when, what the result was, and why the rest waits. The run pipeline is
+//! elsewhere.
 
 mod admission;
 mod backoff;

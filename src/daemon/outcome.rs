@@ -1,10 +1,10 @@
-//! What follows from a run's end: labels, a word to people, another try, or nothing.
+//! What follows from the end of a run: labels, a comment, another try, or nothing.
 
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::github::IssueState;
 
-/// What the walk says of a run, or of a start that came to none.
+/// What the run pipeline reports about a run, or about a start without a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
     /// The run; `None` = refused before one existed.
@@ -34,7 +34,7 @@ impl RunSummary {
 /// What to do about the issue now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Afterwards {
-    /// Make its labels say so; with a word to people where no run could say it (D31).
+    /// Set its labels; with a comment if no run could write one (D31).
     Settle {
         /// The end.
         state: IssueState,
@@ -62,7 +62,7 @@ pub fn afterwards(summary: &RunSummary) -> Afterwards {
                 Afterwards::TryAgain { counts: true }
             }
             StopDetail::Shutdown | StopDetail::UserAbort => Afterwards::Leave,
-            // Cut off, and not wanted any more (D37): it has begun, so it failed, and the comment says so.
+            // Cut off and not wanted any more (D37). The run had begun, so it failed, and the comment says so.
             StopDetail::Interrupted => settle(IssueState::Failed, Some(summary.stop.message.clone())),
             // A panic: something may have begun, so it is no refusal.
             StopDetail::Internal => settle(IssueState::Failed, Some(summary.stop.message.clone())),

@@ -1,4 +1,4 @@
-//! What a daemon is made of: the repositories, what is allowed, and what the roof does for it.
+//! The dependencies of a daemon: the repositories, the limits, and what the command line provides.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::sys::clock::Clock;
 use crate::sys::host::Host;
 use crate::sys::shutdown::Shutdown;
 
-/// Reads the configuration again and makes new parts of it, or says what is wrong with it. Given by the roof.
+/// Reads the configuration again and makes new dependencies from it, or says what is wrong with it. The command line
+/// provides it.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Parts, String>> + Send + Sync>;
 
 /// A repository to be watched.
@@ -49,7 +50,7 @@ pub struct Parts {
     pub client: Client,
     /// What to watch.
     pub repositories: Vec<Watched>,
-    /// What is to be watched as well and could not be opened yet, with the problem; public text.
+    /// Repositories that could not be opened yet, with the problem as public text.
     pub unopened: Vec<(RepoName, String)>,
     /// How everything is opened again for that; `None` = it is not tried again.
     pub open_again: Option<Reload>,
@@ -73,7 +74,7 @@ pub struct Parts {
     pub progress: Progress,
     /// Address of the HTTP front, for the status.
     pub listen: Option<String>,
-    /// How the configuration is read again, and what says that it changed; `None` = it is not.
+    /// How the configuration is read again, and what reports a change; `None` = it is not read again.
     pub reload: Option<(Reload, Arc<Notify>)>,
     /// How a run is made.
     pub start: Start,
@@ -81,7 +82,7 @@ pub struct Parts {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
-    /// How merged worktrees are retired, in the background (I5); `None` = they are not.
+    /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
     pub retire: Option<Retire>,
     /// Follow-up runs of one pull request; 0 = none.
     pub max_follow_ups: u32,

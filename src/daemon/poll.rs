@@ -1,4 +1,4 @@
-//! One watched repository: its list of labelled issues, how polling it goes, and what is known of its candidates.
+//! One watched repository: its list of labelled issues, the state of polling, and what is known about its candidates.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::sys::files;
 
 /// Longest pause between polls of a repository whose polls fail.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Bytes that stay free beside a new worktree: for records, indexes, and what the work itself writes.
+/// How many bytes must stay free besides a new worktree, for records, indexes and the work itself.
 pub(super) const HEADROOM: u64 = 256 * 1024 * 1024;
 /// An answer that could not be had is asked for again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
@@ -54,7 +54,7 @@ pub(super) struct Watch {
     known: BTreeMap<u64, Known>,
 }
 
-/// However often deliveries say so, a repository is looked at because of them once in so long.
+/// The shortest time between two looks at a repository because of deliveries.
 const QUIET: Duration = Duration::from_secs(40);
 
 /// When what is delivered `now` is heeded; `last` = when a delivery was last.
@@ -116,7 +116,7 @@ impl Watch {
         self.rung.then(|| heed_at(self.heeded, Instant::now()))
     }
 
-    /// Polls once, unless failures or a limit say that it is too early. True = the list is of now.
+    /// Polls once, unless failures or a limit make it too early. True = the list is fresh.
     pub async fn poll(
         &mut self,
         client: &Client,
@@ -173,7 +173,7 @@ impl Watch {
         health.failing_since.get_or_insert(now);
         let before = health.error.replace(error.to_string());
         let (repo, failures, detail) = (&self.watched.name, health.failures, error.technical());
-        // Once when it begins, and when it is another problem; the end is said by the poll that succeeds.
+        // Reported when it begins and when the problem changes. The next successful poll reports the end.
         if before.as_ref() == health.error.as_ref() {
             tracing::debug!(%repo, failures, %error, detail, "a poll failed again");
         } else {
@@ -196,7 +196,7 @@ impl Watch {
         list(&mut self.state.sweeping, issue);
     }
 
-    /// Everything that is asked for: the labelled issues, what a killed run left, then what a sweep listed beside them.
+    /// Everything that is asked for: the labelled issues, those of a killed run, and those that a sweep listed.
     pub fn candidates(&self) -> impl Iterator<Item = (&IssueSnapshot, Selection)> {
         let among = |issues: &[IssueSnapshot], id: u64| issues.iter().any(|other| other.id == id);
         let left = self
@@ -293,7 +293,7 @@ impl Watch {
         }
     }
 
-    /// Takes a fresh reading of a candidate. True = nothing that was decided on has changed.
+    /// Takes a new reading of a candidate. True = nothing that the decision used has changed.
     pub fn refresh(&mut self, wanted: u64, fresh: &IssueSnapshot) -> bool {
         let mut listed = fresh.clone();
         listed.issue.body = String::new();
@@ -306,7 +306,7 @@ impl Watch {
                 && place.open_sub_issues == listed.open_sub_issues;
             *place = listed.clone();
         }
-        // Something happened since it was asked: maybe the label was taken off and put on again by somebody else.
+        // Something happened since then. Perhaps somebody else removed the label and added it again.
         let stale = |known: &Known| known.of.issue.updated_at != listed.issue.updated_at;
         if self.known.get(&wanted).is_some_and(stale) {
             self.known.remove(&wanted);

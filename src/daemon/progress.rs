@@ -1,4 +1,4 @@
-//! Progress: how far each run of the daemon is, folded from its journal as it is written, and told to whoever listens.
+//! The progress of each run of the daemon, folded from its journal while it is written, and sent to listeners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::domain::event::{Effect, Event};
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
-use crate::lifecycle::watch::{Lines, Watch};
+use crate::lifecycle::run_observer::{Lines, RunObserver};
 use crate::store::journal_format::JournalLine;
 
 /// Log lines that a listener may be behind before it misses some.
@@ -46,12 +46,12 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A listener for the walk of an issue.
-    pub fn watch(&self, issue: IssueRef, title: &str) -> Watch {
+    /// A listener for the run of an issue.
+    pub fn watch(&self, issue: IssueRef, title: &str) -> RunObserver {
         let progress = self.clone();
         let begun = RunProgress { title: plain_line(title, LONGEST_LINE), ..RunProgress::default() };
         self.runs().insert(issue.clone(), begun);
-        Watch::new(move |lines, _| {
+        RunObserver::new(move |lines, _| {
             tokio::spawn(progress.follow(issue, lines));
         })
     }

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
 use crate::github::{Pull, PullState};
-use crate::lifecycle::report::marker;
+use crate::record::rendering::marker;
 
 /// What is known of a repository's open pull requests.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ pub(super) struct Looked {
     pub at: DateTime<Utc>,
     /// How it stands.
     pub state: PullState,
-    /// Whether that has been answered: by a run, by a person, or because nothing is wrong.
+    /// Whether that was answered by a run or a person, or nothing is wrong any more.
     pub answered: bool,
     /// Tag of its issue when that was in a person's hands.
     pub issue_tag: Option<String>,

@@ -1,5 +1,6 @@
-//! Recovery: what a daemon or a sweep left that was killed or stopped is gone on with where its label is still on, where
-//! agentd itself had taken it off, and where it took none; where a person has taken it off, it is finalised (D37, D61).
+//! Recovery after a daemon or a sweep was killed or stopped. A run continues if its label is still there, if agentd
+//! itself had removed it, or if it needed none. If a person removed the label, the run is finished without more work
+//! (D37, D61).
 
 use super::board::IssueRef;
 use super::supervise::Unfinished;
@@ -9,7 +10,8 @@ use crate::github::{ErrorKind, IssueState};
 use crate::lifecycle::recovery::Begun;
 
 impl Daemon {
-    /// Looks at each unfinished run once GitHub says how its issue stands; what cannot be asked now is asked next time.
+    /// Looks at each unfinished run when GitHub gives the state of its issue. If GitHub cannot be asked now, it is
+    /// asked next time.
     pub(super) async fn recover(&mut self) {
         let client = self.quick_client();
         let trigger = self.parts.labels.trigger.clone();

@@ -1,4 +1,5 @@
-//! Reload: what is on disk is in force from the next start on; what is broken is said, and the last good stays (S9, S10).
+//! Reload: the files on disk count from the next start on. A broken file is reported, and the last known good one stays
+//! (S9, S10).
 
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ impl Daemon {
         self.save();
     }
 
-    /// Tries to open what could not be opened, after longer and longer pauses; the others go on meanwhile.
+    /// Tries again to open repositories that could not be opened, after longer and longer pauses. The others go on
+    /// meanwhile.
     pub(super) async fn open_rest(&mut self) {
         let now = self.parts.clock.now();
         if self.parts.unopened.is_empty() || self.opening.as_ref().is_some_and(|pause| pause.holds(now)) {

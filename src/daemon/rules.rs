@@ -271,7 +271,7 @@ const RULES: &[Rule] = &[
     ("slot", slot),
 ];
 
-/// Asks every rule, in order. The first that says no is why the issue is not started.
+/// Asks every rule in order. The first one that says no is the reason why the issue is not started.
 pub fn explain(
     facts: &Facts,
     all: (usize, usize),

@@ -1,4 +1,5 @@
-//! The scheduler: a pure function from what is and what is allowed to what to do; every candidate gets exactly one answer (I49).
+//! The scheduler: a pure function from the present state and the limits to decisions. Every candidate gets exactly one
+//! answer (I49).
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ pub fn schedule(board: &Board) -> Vec<Action> {
                 Action::Start(issue)
             }
             Some(Reason::AdmissionPending | Reason::DependenciesPending) => Action::Ask(issue),
-            // A person asked and cannot have it: they are told. Nobody asked for what a sweep lists.
+            // A person who asked and cannot have the run is told. For issues that a sweep lists nobody asked.
             Some(reason @ (Reason::PermissionTooLow { .. } | Reason::ActorUnknown))
                 if facts.selection == Selection::Trigger =>
             {

@@ -1,11 +1,11 @@
-//! Settling: what a run's end or a refusal leaves on the issue, written once, and again after a crash until it is there.
+//! Writes the outcome of a run or a refusal to the issue, once, and after a crash again until it is there.
 
 use super::board::IssueRef;
 use super::state_format::Settling;
 use crate::config::config_file::LabelsTable;
 use crate::domain::issue::IssueKey;
 use crate::github::{Client, Error, ErrorKind, IssueState};
-use crate::lifecycle::report;
+use crate::record::rendering;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn settle(
@@ -26,24 +26,24 @@ pub(super) async fn settle(
     if let Some(why) = &wanted.refusal {
         let key = IssueKey::Number(issue.number);
         let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
-        // What was begun says in the status comment that it is worked on (D75); this is the end of it.
+        // The status comment of a run that had begun says that work goes on (D75). This ends it.
         let (marker, text) = match wanted.state {
             IssueState::Failed => {
                 let headline = "agentd did not finish its work on this issue.";
-                (report::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
+                (rendering::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
             }
             IssueState::Done => {
-                (report::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
+                (rendering::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
             }
             _ => {
                 let headline = "agentd did not start on this issue.";
-                (report::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
+                (rendering::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
             }
         };
-        client.settle_comment(&issue.repo, issue.number, &marker, &text).await?;
+        client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
     }
     let mut current = snapshot.issue.labels.clone();
-    // Somebody may have put the trigger on again since: then it asks for the next run.
+    // If somebody has added the trigger again since, it asks for the next run.
     if let Some(answered) = wanted.answers
         && snapshot.has_label(&labels.trigger)
         && let Some(newest) = client.last_labelling(&issue.repo, issue.number, &labels.trigger).await?
@@ -51,5 +51,5 @@ pub(super) async fn settle(
     {
         current.retain(|label| !label.trim().eq_ignore_ascii_case(labels.trigger.trim()));
     }
-    client.settle_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
+    client.ensure_labels(&issue.repo, issue.number, &current, wanted.state, labels).await
 }

@@ -122,7 +122,7 @@ pub struct BackOff {
     pub until: DateTime<Utc>,
     /// The last failure; public.
     pub why: String,
-    /// Nobody's failure: somebody else works on the issue, and its labels are theirs to write.
+    /// Not a failure: somebody else works on the issue and writes its labels.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }

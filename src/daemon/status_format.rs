@@ -1,4 +1,4 @@
-//! The daemon's pulse: what it does, so that `agentd status` can say it from another process.
+//! The daemon's status file, from which `agentd status` reads in another process what the daemon does.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};

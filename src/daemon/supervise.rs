@@ -1,4 +1,4 @@
-//! Supervision: one task a run, its panic contained, its stop asked for by one handle.
+//! Supervision: one task for each run. A panic stays in its task; one handle stops it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,22 +15,24 @@ use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
 use crate::lifecycle::approval::NewApproval;
-use crate::lifecycle::guidance::Extender;
+use crate::lifecycle::extender::Extender;
 use crate::lifecycle::recovery::Begun;
 use crate::lifecycle::request::Asked;
 use crate::sys::shutdown::Shutdown;
 
-/// Starts a run of the walk; given by the roof.
+/// Starts a run. The command line provides it.
 pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
 
-/// Finalises the killed run of an issue that is not to be gone on with; false = there is none. Given by the roof.
+/// Finishes the killed run of an issue that is not continued; false = there is none. The command line provides it.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Approves a proposal of an issue's newest run; gives what is to be told, and whether it was approved. By the roof.
+/// Approves a proposal of an issue's newest run. Gives the answer for people, and whether it was approved. The command
+/// line provides it.
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Retires the worktrees of every repository whose work is merged and whose time is over. Given by the roof.
+/// Cleans up the worktrees of every repository whose work is merged and whose retention is over. The command line
+/// provides it.
 pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A run of an earlier daemon that it did not bring to its end.
@@ -38,7 +40,7 @@ pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 pub struct Unfinished {
     /// Its issue.
     pub issue: IssueRef,
-    /// What the trigger label, or its absence, says of people's wishes.
+    /// What people want, according to the trigger label.
     pub begun: Begun,
 }
 

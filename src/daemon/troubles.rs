@@ -1,4 +1,4 @@
-//! What goes wrong again and again is said when it begins and when it ends, however often it is tried in between.
+//! Reports a repeated problem when it begins and when it ends, however often it occurs in between.
 
 use std::collections::BTreeMap;
 

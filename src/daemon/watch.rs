@@ -1,4 +1,5 @@
-//! The daemon itself: tick, dispatch, take in what ended, until told to stop. It decides when; the walk is the roof's.
+//! The daemon itself: tick, dispatch, handle what ended, until it is stopped. It decides when runs start; the run
+//! pipeline does the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -210,7 +211,7 @@ impl Daemon {
             }
             everywhere = true;
             if self.supervisor.is_empty() {
-                // What the poll needed, or the runs that ended, is not needed while nothing happens.
+                // The memory of the poll and of ended runs is not needed while nothing happens.
                 tokio::task::spawn_blocking(memory::give_back);
             }
             let earliest = Instant::now() + LEAST_PAUSE;
@@ -255,7 +256,7 @@ impl Daemon {
         self.drain().await
     }
 
-    /// What a step does can be cut short at any await: everything that must not be lost is in the state before.
+    /// A step can be cancelled at any await. Everything that must not be lost is in the state before.
     async fn unless_stopped(&mut self, step: impl AsyncFnOnce(&mut Self)) {
         let shutdown = self.parts.shutdown.clone();
         tokio::select! {
@@ -315,7 +316,7 @@ impl Daemon {
         self.dispatch().await;
     }
 
-    /// A client that does not sit in a tick waiting for a limit: the next tick is the wait.
+    /// A client that does not wait for a limit inside a tick. It tries again in the next tick.
     pub(super) fn quick_client(&self) -> Client {
         self.parts.client.patient(Duration::from_secs(1))
     }
@@ -361,9 +362,9 @@ impl Daemon {
         gone
     }
 
-    /// Schedules and does what the scheduler says, until it has nothing new to say.
+    /// Runs the scheduler and its decisions until there are no new ones.
     pub(super) async fn dispatch(&mut self) {
-        // Each round finds something out or changes what is known; the bound is only against a defect.
+        // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
             let actions = schedule(&self.board());
             self.waiting = actions
@@ -452,7 +453,7 @@ impl Daemon {
         let trigger = self.parts.labels.trigger.clone();
         let Some(watch) = self.watch_of(&issue.repo) else { return true };
         let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
-        // The label asks; one that was taken off since is no longer asked for, whoever listed it.
+        // The label asks for the run. If it was removed since, the run is not wanted, whoever listed it.
         let asked = selection == Selection::Trigger || listed.has_label(&trigger);
         if !fresh.issue.open || (asked && !fresh.has_label(&trigger)) {
             watch.drop_candidate(issue.number);
@@ -527,7 +528,7 @@ impl Daemon {
         }
     }
 
-    /// Writes state and status. A state that cannot be written stops nothing, but is said (C-10).
+    /// Writes state and status. A state that cannot be written stops nothing and is reported (C-10).
     pub(super) fn save(&mut self) {
         let status = Arc::new(self.status());
         self.published.send_replace(Some(Arc::clone(&status)));

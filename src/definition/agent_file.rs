@@ -140,7 +140,7 @@ pub struct BoundariesFile {
     pub allowed_tools: Option<Vec<String>>,
     /// Mode of steps without kind; absent = `plan`.
     pub permission_mode: Option<PermissionMode>,
-    /// Wishes for the cage.
+    /// What is asked of the sandbox.
     pub sandbox: Option<SandboxFile>,
 }
 
@@ -231,7 +231,8 @@ pub struct AgentdFile {
     /// Claims without which a run is no success.
     #[serde(default)]
     pub requires: Vec<String>,
-    /// The agent closes and labels its issue, whatever its verdict's type; without it, only `poll:state` does.
+    /// The agent closes and labels its issue, whatever the type of its verdict. Without it, only `poll:state` does
+    /// (D102).
     #[serde(default)]
     pub closes: bool,
     /// `optional` or `required`.
@@ -287,8 +288,8 @@ pub struct AgentParts {
     pub github: GithubSettings,
     /// `agentd`.
     pub agentd: AgentdSettings,
-    /// Omitted `required` of newest-form inputs means optional: the definition is written for the format in which it
-    /// does (D9).
+    /// Whether an omitted `required` means optional. It does in definitions that are written for climpt's newest format
+    /// (D9).
     pub inputs_optional: bool,
 }
 
@@ -393,7 +394,7 @@ pub fn read(value: &Value, findings: &mut Findings<'_>) -> Option<AgentParts> {
     })
 }
 
-/// The kinds of claims that a success needs; a word that is none is told with the nearest.
+/// The kinds of claims that a success needs. An unknown word is reported with the nearest known one.
 fn requires(words: &[String], findings: &mut Findings<'_>) -> Vec<ClaimKind> {
     let known = ClaimKind::ALL.map(ClaimKind::as_str);
     let mut kinds = Vec::new();

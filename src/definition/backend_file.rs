@@ -1,4 +1,4 @@
-//! `backend` and `program` of a definition, below `runner.agentd` of the agent or `agentd` of a step: who works there.
+//! `backend` and `program` of a definition, below `runner.agentd` of the agent or `agentd` of a step: what works there.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub struct ProgramFile {
     pub argv: Vec<String>,
     /// Model to ask for.
     pub model: Option<String>,
-    /// Variables of agentd's own environment that the program is given, by name.
+    /// The names of variables of agentd's own environment that the program gets.
     #[serde(default)]
     pub environment: Vec<String>,
     /// Paths below the user's home that are copied into the program's private home.
@@ -27,14 +27,14 @@ pub struct ProgramFile {
     /// Further paths that it may read.
     #[serde(default)]
     pub readable: Vec<String>,
-    /// `auto` (the cage, refused where there is none) or `off`.
+    /// `auto` (the sandbox; refused if there is none) or `off`.
     pub sandbox: Option<CageWord>,
     /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
     pub network: Option<ReachFile>,
-    /// Endpoints that it reaches by name, credentials added by agentd: of `sandbox.endpoints` or `providers`.
+    /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
     #[serde(default)]
     pub endpoints: Vec<String>,
-    /// Who answers where the program asks before it does something: `policy` or `cage`.
+    /// Who answers permission requests of the program: `policy` or `cage`.
     pub permissions: Option<PermissionsWord>,
     /// Whether agentd's own tools are served to it over MCP; absent = true.
     pub tools: Option<bool>,
@@ -46,7 +46,7 @@ pub struct ProgramFile {
     pub max_turns: Option<u32>,
     /// Most requests to models by its endpoints in one visit.
     pub max_requests: Option<u32>,
-    /// Most tokens in one visit, as its endpoints' replies or the program tell them.
+    /// The most tokens in one visit, as reported by the replies of its endpoints or by the program.
     pub max_tokens: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ pub struct ProgramFile {
 pub struct StepAgentdFile {
     /// What works on this step; absent = what the agent says.
     pub backend: Option<String>,
-    /// How that program is started and what it may reach; absent = as the agent or the configuration says.
+    /// How that program is started and what it may reach. Absent = as the agent or the configuration says.
     pub program: Option<ProgramFile>,
 }
 
@@ -82,8 +82,8 @@ impl From<ProgramFile> for ProgramTable {
     }
 }
 
-/// Who works, as `backend` and `program` below `at` say; `None` = neither is there, or what is there is wrong. `known` =
-/// the backend whose program stands elsewhere.
+/// The backend that `backend` and `program` below `at` name. `None` = neither exists, or they are wrong. `known` = the
+/// backend whose program is written elsewhere.
 pub(super) fn executor(
     backend: Option<&str>,
     file: Option<ProgramFile>,

@@ -1,4 +1,4 @@
-//! What is wrong with a definition: code, place, meaning and fix; all of it in one report.
+//! What is wrong with a definition: code, place, meaning and fix, all in one report.
 
 use std::fmt;
 

@@ -105,8 +105,8 @@ pub fn newest_registry(value: &Value) -> Newest {
     newest
 }
 
-/// The registry of an agent in the newest form. Where the agent is of the oldest generation, what followed from its
-/// completion type and from the names of steps is written down.
+/// The registry of an agent in the newest form. For the oldest generation, what followed from the completion type and
+/// the names of steps is written down.
 pub fn newest_registry_of(agent: &Value, registry: &Value) -> Newest {
     let mut newest = newest_registry(registry);
     if agent.get("behavior").is_some() {
@@ -123,7 +123,7 @@ impl Newest {
             return;
         }
         if self.value.pointer(new).is_some() {
-            // Both are there: the newest one counts, the old one stays and is told as unknown.
+            // Both keys exist. The newest one counts; the old one stays and is reported as unknown.
             return;
         }
         if let Some(value) = take(&mut self.value, old) {
@@ -132,8 +132,7 @@ impl Newest {
         }
     }
 
-    /// The entry that the word of the completion type named, else the first step of an issue, else the first of all that
-    /// begin something.
+    /// The entry that fits the completion type, else the first step for an issue, else the first `initial` step (D106).
     fn named_entry(&mut self, word: &str) {
         if ["/entryStep", "/entryStepMapping"].iter().any(|key| self.value.pointer(key).is_some()) {
             return;
@@ -235,7 +234,7 @@ impl Newest {
     fn entry_mapping(&mut self) {
         for (name, target) in members(&self.value, "/entryStepMapping") {
             let Some((seed, newest)) = type_names(&name) else { continue };
-            // `issue` and `project` are modes of their own in older registries and both mean the same type now.
+            // In older registries `issue` and `project` are separate modes. Both mean the same type now.
             if name == newest || (name != seed && matches!(name.as_str(), "issue" | "project")) {
                 continue;
             }
@@ -325,7 +324,7 @@ impl Newest {
         }
     }
 
-    /// `basePath` goes in front of every step's `path`; prompts with an address are at `prompts/{c1}` anyway.
+    /// `basePath` comes before the `path` of every step. Prompts with an address are at `prompts/{c1}` in any case.
     fn base_path(&mut self) {
         let Some(base) = self.value.pointer("/basePath").and_then(Value::as_str).map(str::to_owned) else {
             return;
@@ -340,7 +339,7 @@ impl Newest {
         self.drop_key("/basePath", "is no key of its own any more: paths are relative to the agent's folder");
     }
 
-    /// A `c1` of each step's own: the registry has one for all; a prompt below another one is named by its path.
+    /// A `c1` for a single step. The registry has one for all, so a prompt below another one is named by its path.
     fn own_c1(&mut self) {
         let steps = members(&self.value, "/steps");
         let own: BTreeSet<Option<&str>> = steps
@@ -473,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn p12_a_112_composite_is_renamed_in_its_parts_too() {
+    fn p12_a_composite_of_version_1_12_is_renamed_in_its_parts_too() {
         let old = json!({"runner": {"completion": {"type": "composite", "config": {"mode": "any", "conditions": [
             {"type": "iterationBudget", "config": {"maxIterations": 3}},
             {"type": "keywordSignal", "config": {"completionKeyword": "X"}}]}}}});

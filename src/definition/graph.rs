@@ -1,4 +1,4 @@
-//! The flow as a graph: which steps a run can reach, and what is wrong with the ways between them.
+//! The flow as a graph: which steps a run can reach, and what is wrong with its transitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `load`, `validate`, `build`: from an agent's folder to a definition that is ready to run (seed 001).
+//! `load`, `validate`, `build`: from an agent's folder to a definition that is ready to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,8 +26,8 @@ use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::PromptLibrary;
 use crate::prompt::template::{Placeholder, Template};
 
-/// Loads an agent: reads every file once, brings it into the newest form, checks all that can be known before a model
-/// is asked, and keeps everything in memory. `project` is the main checkout, `folder` the agent's folder below it;
+/// Loads an agent: reads every file once, turns it into the newest form, checks everything that can be known before a
+/// model is asked, and keeps it in memory. `project` is the main checkout, `folder` the agent's folder below it;
 /// `supplied` are the names given with `--uv`. Blocks on disk.
 ///
 /// Errors: every finding at once, when at least one is an error. Findings that are not errors are in
@@ -424,7 +424,7 @@ fn duplicates(code: &'static str, source: &JsonSource, findings: &mut Findings<'
     }
 }
 
-/// Schemas that could not be resolved, and schemas that are no JSON Schemas.
+/// Schemas that could not be resolved, and files that are not JSON Schemas.
 fn check_schemas(registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
     for read in &registry.steps {
         let severity = reach.severity(&read.step.id);

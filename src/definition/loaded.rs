@@ -21,7 +21,7 @@ use crate::prompt::breakdown::PromptRoot;
 use crate::prompt::library::{AbsentAdaptation, PromptLibrary, ResolvedPrompt};
 use crate::prompt::template::{Placeholder, RESERVED, Template, Values, is_variable_name};
 
-/// A loaded definition. Nothing of it is read again: a run keeps what it started with.
+/// A loaded definition. It is never read again, so a run keeps what it started with.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The definition.
@@ -41,8 +41,8 @@ pub struct Loaded {
     pub(super) by_path: BTreeMap<String, (String, Template)>,
 }
 
-/// The address of a step's prompt, and what an absent adaptation means. A closure step without adaptation of its own
-/// takes the one of `defaultClosureAction`, which may fall back (D64); one that names its own may not.
+/// The address of a step's prompt, and what a missing adaptation means. A closure step without its own adaptation takes
+/// the one of `defaultClosureAction`, which may fall back (D64). A step that names its own may not.
 pub fn address_of(c1: &str, step: &Step, github: &GithubSettings) -> (PromptAddress, AbsentAdaptation) {
     let closure = step.kind == Some(StepKind::Closure);
     let implied =
@@ -124,8 +124,8 @@ impl Loaded {
         }))
     }
 
-    /// The prompt of a step. `adaptation`: asked for in place of the step's own; absent in a closure step, it is an
-    /// error. Pure: reads nothing, microseconds.
+    /// The prompt of a step. `adaptation` replaces the step's own; if it is missing in a closure step, that is an
+    /// error. Reads no file and takes microseconds.
     pub fn resolve_prompt(
         &self,
         step: &Step,
@@ -159,8 +159,8 @@ impl Loaded {
         self.library.render(&found, &values)
     }
 
-    /// A prompt by address, as `agentd prompt` shows it. Steps use the registry's `c1` alone; prompts of another are read
-    /// from disk here.
+    /// A prompt by address, as `agentd prompt` shows it. Steps use only the `c1` of the registry; prompts of another
+    /// `c1` are read from disk here.
     pub fn resolve_address(
         &self,
         project: &Path,
@@ -187,7 +187,7 @@ impl Loaded {
         &self.definition.flow.c1
     }
 
-    /// The system prompt: `{uv-agent_name}`, `{uv-verdict_criteria}` and `{uv-completion_criteria}` are put in,
+    /// The system prompt: `{uv-agent_name}`, `{uv-verdict_criteria}` and `{uv-completion_criteria}` are inserted;
     /// everything else stays as it is written.
     pub fn system_prompt(&self) -> &ResolvedPrompt {
         self.system_resolved.get_or_init(|| self.resolve_system_prompt())
@@ -213,8 +213,8 @@ impl Loaded {
         }
     }
 
-    /// What the model hears when a check failed: the retry prompt of the pattern, else the general one, else `None`
-    /// (the engine then says it in its own words).
+    /// What the model reads when a check failed: the retry prompt of the pattern, else the general one, else `None`
+    /// (the engine then uses its own words).
     pub fn retry_prompt(
         &self,
         validation: &ValidationStep,
@@ -248,9 +248,9 @@ impl Loaded {
         }))
     }
 
-    /// The variables that stay the same for a whole run: parameters (given or default), the completion's variables,
-    /// the agent's name. Facts of the issue and of each visit are the caller's to add. Every problem with what was
-    /// given is told at once (D68, T17).
+    /// The variables that stay the same for a whole run: parameters (given or default), the completion's variables, the
+    /// agent's name. The caller adds the facts of the issue and of each visit. All problems with the given values are
+    /// reported together (D68, T17).
     pub fn run_values(&self, given: &BTreeMap<String, String>) -> Result<Values, Vec<Diagnostic>> {
         let mut values = Values::default();
         let mut wrong = Vec::new();
@@ -319,7 +319,7 @@ impl Loaded {
         if wrong.is_empty() { Ok(values) } else { Err(wrong) }
     }
 
-    /// Names that were given and that nothing takes: no parameter, no prompt, no argument of a step's program.
+    /// Names that were given and that nothing uses: no parameter, no prompt, no argument of a step's program.
     pub fn unused<'a>(&self, given: &'a BTreeMap<String, String>) -> Vec<&'a str> {
         let by_path = self.by_path.values().map(|(_, template)| template);
         let used: BTreeSet<&str> =

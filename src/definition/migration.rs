@@ -18,7 +18,7 @@ pub struct Migration {
     pub changes: Vec<Change>,
 }
 
-/// A file cannot be migrated: it cannot be read, or something of it would be lost.
+/// A file cannot be migrated, because it cannot be read or a part of it would be lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {place}: {why}")]
 pub struct Unmigratable {

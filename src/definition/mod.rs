@@ -32,7 +32,7 @@ pub use loaded::Loaded;
 pub const FORMAT_SCHEMAS: [&str; 2] = ["agent", "steps-registry"];
 
 /// The JSON Schema of a definition file in its newest form, generated from its type; `None` for a name that is not one.
-/// Keys that it does not list are allowed: a definition may carry what other programs read (they are warned of).
+/// Keys that it does not list are allowed with a warning, because other programs may read them.
 pub fn format_schema(name: &str) -> Option<serde_json::Value> {
     let (mut schema, file) = match name {
         "agent" => (shape::schema_of::<agent_file::AgentFile>(), "agent.json"),

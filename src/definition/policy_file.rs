@@ -1,4 +1,4 @@
-//! Policy files: rules in TOML that carry their own examples, read with the line of everything that is wrong (D44).
+//! Policy files: rules in TOML with their own examples. Every error has its line (D44).
 
 use std::path::Path;
 
@@ -176,8 +176,8 @@ pub fn read_policies(sources: &[PolicySource]) -> Result<RuleSet, PolicyFileErro
     Ok(set)
 }
 
-/// Reads policy files that may only narrow others: their rules in order, under ids of their own. Their examples speak of
-/// them alone, and are not run.
+/// Reads policy files that may only narrow others: their rules in order, with ids of their own. Their examples are
+/// about these rules only and are not run.
 pub fn read_narrowing(sources: &[PolicySource]) -> Result<Vec<Rule>, PolicyFileError> {
     let mut rules = Vec::new();
     for source in sources {
@@ -283,7 +283,8 @@ fn read_when(
     })
 }
 
-/// An example must be decided as it says, by the whole rule set; one that shows its rule's own effect, by that rule.
+/// The whole rule set must decide an example as it says. If the example shows the effect of its own rule, that rule
+/// must decide it.
 fn check(example: &Example<'_>, set: &RuleSet) -> Result<(), PolicyFileError> {
     let place = Place { source: example.source };
     let Some(rule) = set.rules().get(example.rule) else { return Ok(()) };

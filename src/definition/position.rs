@@ -17,7 +17,7 @@ pub struct Positions {
     places: BTreeMap<String, Position>,
     /// Keys written twice in one object: their pointers.
     pub duplicates: Vec<String>,
-    /// Whole numbers that are too large to be kept as they are written: their pointers.
+    /// The pointers of whole numbers that are too large to be kept as they are written.
     pub inexact: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Programs of an agent's own: inside its folder, there, executable, and hashed with the definition (N24).
+//! An agent's own programs: they exist in its folder, are executable, and are hashed with the definition (N24).
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl AgentPrograms<'_> {
         }
     }
 
-    /// Programs of custom validators, and of steps that name one of the agent's folder.
+    /// Programs of custom validators, and of steps that name a program in the agent's folder.
     pub fn of_registry(&self, registry: &ReadRegistry, reach: &Reach, findings: &mut Findings<'_>) {
         for (name, validator) in &registry.flow.validators {
             let ValidatorKind::Custom(program) = &validator.kind else { continue };

@@ -68,7 +68,7 @@ impl PromptCheck<'_> {
         self.retry_prompts(findings);
     }
 
-    /// The question of a step's check: there, whole, and with a value for everything it takes.
+    /// The question of a step's check: it exists, is complete, and has a value for every variable.
     fn question(&self, read: &ReadStep, check: &StepCheck, findings: &mut Findings<'_>) {
         let severity = self.reach.severity(&read.step.id);
         let found = match check_address(&self.registry.flow.c1, check) {
@@ -438,7 +438,7 @@ impl PromptCheck<'_> {
         }
     }
 
-    /// Why a variable has no value in some run, how bad that is, and what to do; `None` = it always has one.
+    /// Why a variable may have no value in a run, how bad that is, and what to do. `None` = it always has one.
     fn unsupplied(&self, step: &Step, name: &str) -> Option<(Severity, String, String)> {
         let severity = self.reach.severity(&step.id);
         if let Some(host) = host_variable(name) {
@@ -498,8 +498,8 @@ impl PromptCheck<'_> {
     }
 }
 
-/// Whether a step is asked for a key: a field that its schema does not name is kept where a model writes it, but nobody can
-/// count on it.
+/// Whether the schema of a step names a key. A field that it does not name is kept if a model writes it, but a later
+/// step cannot rely on it.
 fn may_put_out(step: &Step, key: &str) -> bool {
     if step.gate.as_ref().is_some_and(|gate| gate.handoff_names().iter().any(|(_, name)| name == key)) {
         return true;

@@ -39,8 +39,7 @@ const CODES: Codes = Codes { missing: "SR-LOAD-001", invalid: "SR-VALID-004", un
 const PATH_TEMPLATE: &str = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md";
 const PATH_TEMPLATE_NO_ADAPTATION: &str = "{c1}/{c2}/{c3}/f_{edition}.md";
 
-/// Reads the newest form. `agent` is `None` when `agent.json` is too broken to know; then only the registry itself is
-/// checked.
+/// Reads the newest form. `agent` is `None` when `agent.json` is too broken; then only the registry is checked.
 pub fn read(
     value: &Value,
     agent: Option<&AgentParts>,
@@ -105,7 +104,7 @@ pub fn read(
     })
 }
 
-/// The step, without the members that are broken: those are told already, and must not hide the step from the others.
+/// The step without its broken members. Those are already reported, and the other steps still need this one.
 fn sound_step(step: &Value) -> Option<StepFile> {
     if let Ok(whole) = serde_json::from_value(step.clone()) {
         return Some(whole);
@@ -167,7 +166,7 @@ fn entries(file: &RegistryFile, agent: Option<&AgentParts>, findings: &mut Findi
             "the registry says nowhere where a run starts",
             "write \"entryStep\": \"…\", or an entryStepMapping for the agent's completion type",
         );
-        // An empty first entry marks that none was found; the others still tell orphans from alternatives.
+        // An empty first entry means that none was found. The others still separate orphans from alternatives.
         entries.push(String::new());
     }
     for (name, target) in &file.entry_step_mapping {
@@ -339,7 +338,7 @@ fn validation_steps(registry: &RegistryFile, findings: &mut Findings<'_>) -> Vec
         let Ok(file) = serde_json::from_value::<ValidationStepFile>(value.clone()) else { continue };
         let of_step = registry.steps.get(id);
         for key in ["outputSchema", "outputSchemaRef"] {
-            // The same schema as the step's is not ignored: the step's output is held to it.
+            // A schema equal to the step's is not ignored, because the step's output is checked against it.
             let written = value.get(key);
             if written.is_some() && written != of_step.and_then(|step| step.get(key)) {
                 findings.add(

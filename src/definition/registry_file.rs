@@ -84,7 +84,7 @@ pub struct StepFile {
     pub uses_stdin: bool,
     /// Schema of the output.
     pub output_schema_ref: Option<SchemaRefFile>,
-    /// Schema of the output, in place: the seed's field list or a JSON Schema.
+    /// Schema of the output, in place: the oldest form's field list, or a JSON Schema.
     pub output_schema: Option<Value>,
     /// What it takes from earlier steps.
     pub inputs: Option<Value>,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::format_schema;
 use crate::sys::files::{FileError, create_dir, write_new};
 
 macro_rules! template {
@@ -10,7 +11,7 @@ macro_rules! template {
     };
 }
 
-/// The agent that `agentd init` writes and every new agent begins as: (path below the agent's folder, text).
+/// The agent that `agentd init` writes and that every new agent starts from: (path below the agent's folder, text).
 pub const RESOLVER: [(&str, &str); 8] = [
     template!("agent.json"),
     template!("steps_registry.json"),
@@ -21,6 +22,17 @@ pub const RESOLVER: [(&str, &str); 8] = [
     template!("prompts/steps/verification/issue/f_default.md"),
     template!("prompts/steps/closure/issue/f_default.md"),
 ];
+
+/// The schemas that the `$schema` lines of [`RESOLVER`] name, for editors: (path below `.agent`, text).
+pub fn editor_schemas() -> Vec<(String, String)> {
+    let schemas = super::FORMAT_SCHEMAS.iter().filter_map(|name| Some((name, format_schema(name)?)));
+    schemas.map(|(name, schema)| (schema_path(name), format!("{schema:#}\n"))).collect()
+}
+
+/// Where below `.agent` the schema of that name stands.
+pub fn schema_path(name: &str) -> String {
+    format!("schemas/{name}.v1.json")
+}
 
 /// Why there is no new agent.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +50,7 @@ pub enum ScaffoldError {
     Write(#[from] FileError),
 }
 
-/// Writes the agent to `.agent/NAME` of the project and gives the files written. Never overwrites. Blocks on disk.
+/// Writes the agent to `.agent/NAME` of the project, with the schemas for editors where they are not there yet, and gives the files written. Never overwrites. Blocks on disk.
 pub fn new_agent(project: &Path, name: &str) -> Result<Vec<PathBuf>, ScaffoldError> {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
@@ -62,6 +74,15 @@ pub fn new_agent(project: &Path, name: &str) -> Result<Vec<PathBuf>, ScaffoldErr
             return Err(ScaffoldError::Exists(path));
         }
         written.push(path);
+    }
+    for (path, text) in editor_schemas() {
+        let path = project.join(".agent").join(path);
+        if let Some(parent) = path.parent() {
+            create_dir(parent)?;
+        }
+        if write_new(&path, text.as_bytes())? {
+            written.push(path);
+        }
     }
     Ok(written)
 }

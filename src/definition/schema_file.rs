@@ -254,7 +254,7 @@ fn merge_all_of(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Spells the two keywords that changed after draft-07 in the newer way, so that one draft fits all.
+/// Writes the two keywords that changed after draft-07 in the newer way, so that one draft fits all.
 fn modernise(schema: &mut Value) {
     match schema {
         Value::Object(object) => {

@@ -67,8 +67,8 @@ pub fn check(format: &Format, value: &Value, codes: Codes, findings: &mut Findin
     clean
 }
 
-/// What is really wrong where a value fits none of several shapes: the errors of the shape that it comes nearest to. A
-/// shape of another type altogether (`null`, for a key that may be absent) is not meant.
+/// The useful errors of a value that fits none of several shapes: those of the nearest shape. A shape of another type
+/// (`null`, for a key that may be absent) does not count.
 fn meant<'e>(error: &'e ValidationError<'e>) -> Vec<&'e ValidationError<'e>> {
     let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) =
         error.kind()

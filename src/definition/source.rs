@@ -101,7 +101,7 @@ impl Files {
         self.hashes.borrow_mut().insert(shown.to_owned(), sha256.to_owned());
     }
 
-    /// One hash over names and hashes of everything read, in the order of names.
+    /// One hash over the names and hashes of all files that were read, in the order of names.
     pub fn sha256(&self) -> String {
         let mut all = String::new();
         for (name, hash) in self.hashes.borrow().iter() {
@@ -123,7 +123,7 @@ pub fn below(folder: &Path, path: &str) -> Option<PathBuf> {
     plain.then(|| folder.join(path))
 }
 
-/// Collects findings about one JSON file; knows how pointers of the newest form were spelled in the file.
+/// Collects findings about one JSON file. Knows how pointers of the newest form are written in the file.
 #[derive(Debug)]
 pub struct Findings<'a> {
     shown: &'a str,

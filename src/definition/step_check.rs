@@ -10,7 +10,7 @@ use crate::domain::step_check::{CheckPrompt, StepCheck};
 /// Tries of a step whose `onFail` says `retry` without a number.
 const DEFAULT_RETRIES: u32 = 3;
 
-/// Reads `{prompt, responseFormat, onPass, onFail}`; `None` = it is broken and told.
+/// Reads `{prompt, responseFormat, onPass, onFail}`. `None` = it is broken, which is reported.
 pub fn read(check: &Value, at: &str, findings: &mut Findings<'_>) -> Option<StepCheck> {
     let at = child(at, "check");
     let mut wrong = |key: &str, message: &str, fix: &str| {

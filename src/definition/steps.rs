@@ -38,7 +38,7 @@ pub struct ReadStep {
     pub at: String,
     /// `path` in place of an address.
     pub path: Option<String>,
-    /// Why its output has no schema, where it should have one: (pointer, code, message, fix).
+    /// Why its output has no schema although it should have one: (pointer, code, message, fix).
     pub broken_schema: Option<(String, &'static str, String, String)>,
     /// `intentSchemaRef`.
     pub intent_schema_ref: Option<String>,
@@ -385,7 +385,7 @@ impl StepReader<'_, '_> {
                         );
                         OnMissing::Error
                     }),
-                    // The newest form has no onMissing: there a default is there to be used.
+                    // The newest form has no `onMissing`; a default is always used.
                     None if input.default.is_some() && rule.contains_key("from") => OnMissing::Default,
                     None => OnMissing::Error,
                 };
@@ -466,8 +466,8 @@ impl StepReader<'_, '_> {
         Ok(Some(StepSchema { json: fields.to_json_schema(false), fields: Some(fields), source }))
     }
 
-    /// Compares the schema's enum at the gate's pointer with the allowed intents, as sets; then lets the schema accept
-    /// the canonical words, which is what outputs are normalised to.
+    /// Compares the enum of the schema at the gate's pointer with the allowed intents, as sets. Then lets the schema
+    /// accept the canonical words, because outputs are normalised to them.
     fn intent_enum(&mut self, gate: &Gate, pointer: Option<&str>, schema: &mut StepSchema, at: &str) {
         let Some(pointer) =
             pointer.and_then(|pointer| pointer.strip_prefix('#')).filter(|p| p.starts_with('/'))

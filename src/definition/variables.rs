@@ -16,7 +16,7 @@ pub struct HostVariable {
 /// When a variable has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Supply {
-    /// In every visit; it names a fact of the issue, and may be declared as a parameter of the same name.
+    /// In every visit. It is a fact of the issue and may also be declared as a parameter of the same name.
     Fact,
     /// In every visit.
     Always,

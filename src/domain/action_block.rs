@@ -14,7 +14,7 @@ pub struct Actions {
     pub others: Vec<String>,
 }
 
-/// Reads the blocks of a text. What is meant for another issue, and what is no JSON, is nothing.
+/// Reads the blocks of a text. It passes over blocks for another issue and blocks that are not JSON.
 pub fn actions(text: &str, issue: Option<u64>) -> Actions {
     let mut found = Actions::default();
     let mut block: Option<String> = None;

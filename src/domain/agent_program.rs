@@ -1,4 +1,4 @@
-//! An agent program of somebody else's that works on a step: which one, how it is started, and what it may reach.
+//! An agent program that works on a step: which one it is, how it is started, and what it may reach.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::egress::Egress;
 /// How names of tools that start an agent program begin.
 const TOOL_PREFIX: &str = "exec_agent__";
 
-/// Longest silence of a program that tells of its work as it goes.
+/// The longest time without output of a program that reports while it works.
 pub const STALL_LIMIT: Duration = Duration::from_secs(300);
 
 /// How agentd talks to the program.
@@ -65,7 +65,7 @@ impl Backend {
         matches!(self, Self::ClaudeCode | Self::Acp)
     }
 
-    /// Whether a visit may go on where an earlier one of the same program ended.
+    /// Whether a visit may continue the conversation of an earlier visit of the same program.
     pub fn resumes(self) -> bool {
         !matches!(self, Self::Command)
     }
@@ -76,7 +76,7 @@ impl Backend {
 pub enum StepExecutor {
     /// agentd's own session.
     Session,
-    /// A program by its backend alone: what it may reach is said elsewhere, or nowhere.
+    /// A program that is named by its backend alone. What it may reach is written elsewhere, if at all.
     Named(Backend),
     /// A program as it stands there.
     Program(Box<AgentProgram>),
@@ -93,13 +93,13 @@ impl StepExecutor {
     }
 }
 
-/// Who answers where the program asks before it does something itself.
+/// Who answers when the program asks for permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permissions {
     /// The policy, by the rules of agentd's own tools.
     Policy,
-    /// Nobody: the cage is what holds it.
-    Cage,
+    /// Nobody. Only the sandbox limits it.
+    Sandbox,
 }
 
 /// One program as a definition asks for it.
@@ -117,10 +117,10 @@ pub struct AgentProgram {
     pub home: Vec<String>,
     /// Further paths that it may read.
     pub readable: Vec<String>,
-    /// Endpoints that it reaches by name, credentials added on the way.
+    /// Endpoints that it reaches by name. agentd adds the credentials on the way.
     pub endpoints: Vec<String>,
-    /// Whether it runs in the cage; without one, only `false` lets it start.
-    pub caged: bool,
+    /// Whether it runs in the sandbox. Where there is no sandbox, it starts only with `false`.
+    pub sandboxed: bool,
     /// Who answers what it asks for.
     pub permissions: Permissions,
     /// Whether agentd's own tools are served to it.
@@ -131,7 +131,7 @@ pub struct AgentProgram {
     pub time_limit: Option<Duration>,
     /// Longest silence.
     pub stall_limit: Duration,
-    /// Most turns of its own in one visit, where it knows such a limit.
+    /// The most turns of its own in one visit, if the program has such a limit.
     pub max_turns: Option<u32>,
     /// Most requests to models by its endpoints in one launch.
     pub max_requests: Option<u32>,
@@ -150,8 +150,8 @@ impl AgentProgram {
             home: Vec::new(),
             readable: Vec::new(),
             endpoints: Vec::new(),
-            caged: true,
-            permissions: Permissions::Cage,
+            sandboxed: true,
+            permissions: Permissions::Sandbox,
             tools: true,
             network: Egress::Nothing,
             time_limit: None,
@@ -162,10 +162,10 @@ impl AgentProgram {
         })
     }
 
-    /// What it asks to reach beside the worktree and agentd's tools, by its keys in a definition.
+    /// What it wants to reach besides the worktree and agentd's tools. The names are the keys of a definition.
     pub fn reaches(&self) -> impl Iterator<Item = &'static str> {
         [
-            ("sandbox", !self.caged),
+            ("sandbox", !self.sandboxed),
             ("environment", !self.environment.is_empty()),
             ("home", !self.home.is_empty()),
             ("readable", !self.readable.is_empty()),

@@ -1,4 +1,4 @@
-//! An approval: a person's leave for one proposal, once, for a while (P-037, D86).
+//! An approval: a person's permission for one proposal, for one use, until it expires (P-037, D86).
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::run::{Principal, RunId};
 /// Version of [`Approval`].
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 
-/// An approval. It executes nothing: the policy is asked again, and an approval lifts only a denial that asks for approval.
+/// An approval. It executes nothing. The policy is asked again, and an approval lifts only a denial that asks for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -38,7 +38,7 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Whether it holds for a proposal of `principal` now: theirs for whom the proposal waited, or the approver's own.
+    /// Whether it holds now for a proposal of `principal`: the principal for whom the proposal waited, or the approver.
     pub fn holds(&self, principal: uuid::Uuid, now: DateTime<Utc>) -> bool {
         now < self.expires_at && [self.principal.id, self.approver.id].contains(&principal)
     }

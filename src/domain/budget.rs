@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::money::Money;
 use super::words::words;
 
-/// The hard caps of one run. Defaults are the contract's: 12 visits, 15 minutes, 10 dollars.
+/// The hard caps of one run: 12 visits, 15 minutes and 10 dollars by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Budgets {
     /// Step visits.
@@ -16,7 +16,7 @@ pub struct Budgets {
     pub max_wall_time: Duration,
     /// Provider cost of the run.
     pub max_cost: Money,
-    /// Whether `max_cost` was set by someone rather than by default: then an unknown price is an error (contracts §3.7).
+    /// Whether somebody set `max_cost`. Then a model without a known price is an error (D87).
     pub max_cost_is_explicit: bool,
     /// Part of a cap at which people are warned, 0 to 1.
     pub soft_ratio: f64,
@@ -49,7 +49,7 @@ pub struct BudgetWishes {
 }
 
 impl BudgetWishes {
-    /// Whether the wish asks for more than these caps.
+    /// Whether more is asked for than these caps.
     pub fn raises(&self, budgets: &Budgets, kind: BudgetKind) -> bool {
         match kind {
             BudgetKind::MaxSteps => self.max_steps.is_some_and(|steps| steps > budgets.max_steps),
@@ -58,7 +58,7 @@ impl BudgetWishes {
         }
     }
 
-    /// Forgets the wishes that are not to be followed.
+    /// Drops the requests that are not followed.
     pub fn keep(&mut self, wanted: impl Fn(&Self, BudgetKind) -> bool) {
         let asked = self.clone();
         for kind in BudgetKind::ALL.into_iter().filter(|kind| !wanted(&asked, *kind)) {
@@ -72,7 +72,7 @@ impl BudgetWishes {
 }
 
 impl Budgets {
-    /// Takes a wish over; false = there is none of this kind.
+    /// Takes a request over; false = there is none of this kind.
     pub fn follow(&mut self, wishes: &BudgetWishes, kind: BudgetKind) -> bool {
         match kind {
             BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),
@@ -84,7 +84,7 @@ impl Budgets {
         }
     }
 
-    /// These caps with as much again of `more`'s steps, time and cost; the cap of a day is nobody's to raise in passing.
+    /// These caps, raised by the steps, time and cost of `more`. The cap of the day stays.
     pub fn and(&self, more: &Self) -> Self {
         Self {
             max_steps: self.max_steps.saturating_add(more.max_steps),

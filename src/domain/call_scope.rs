@@ -1,4 +1,5 @@
-//! What a call reaches: the paths, the program, the hosts and the size that rules look at, read from its arguments alone.
+//! The scope of a call: the paths, the program, the hosts and the size that rules look at. It is read from the
+//! arguments alone.
 
 use std::path::Path;
 
@@ -49,7 +50,7 @@ pub enum ScopeHost {
 }
 
 impl CallScope {
-    /// Reads a call. `worktree` is the worktree's absolute path: servers that are used to absolute paths get them.
+    /// Reads a call. `worktree` is the absolute path of the worktree, since some servers take absolute paths.
     pub fn of(input: &PolicyInput, worktree: Option<&Path>) -> Self {
         let mut scope = Self {
             paths: Vec::new(),
@@ -95,7 +96,7 @@ fn plain(key: &str) -> String {
     key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
 
-/// Whether an argument of this name holds a path. Rather one too many: an allowing rule asks every path.
+/// Whether an argument of this name holds a path. In doubt it does: a rule that allows looks at every path.
 fn names_path(key: &str) -> bool {
     let key = plain(key);
     let whole = ["source", "destination", "src", "dst", "dest", "cwd", "workdir", "root", "folder"];
@@ -133,7 +134,7 @@ fn has_scheme(text: &str) -> bool {
     })
 }
 
-/// The normalised relative form of a path, by its text alone; symbolic links are the tool's and the engine's matter.
+/// The normalised relative form of a path, from its text alone. The tool and the engine look at symbolic links.
 pub fn normalised(text: &str, worktree: Option<&Path>) -> ScopePath {
     if text.is_empty() {
         return ScopePath::Unclear;
@@ -201,7 +202,7 @@ fn program_of(arguments: &Value) -> Option<Program> {
 }
 
 fn host_of(text: &str, bare: bool) -> ScopeHost {
-    // Clients disagree on these, so nobody can say which host is meant.
+    // Clients read these in different ways, so the host is not certain.
     if text.contains('\\') || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return ScopeHost::Unclear;
     }

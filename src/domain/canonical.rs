@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785) and the hashes made over it (contracts §3.9).
+//! Canonical JSON (RFC 8785) and the hashes made over it (P-028).
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What the output of a failed check says: the extractors that fill the parameters of retry prompts (step-flow §2.6).
+//! What the output of a failed check says: the extractors that fill the parameters of retry prompts.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Entries of a list that a retry prompt shows.
 const LONGEST_LIST: usize = 50;
-/// Characters of a text that a retry prompt shows; of a longer one its end.
+/// The number of characters that a retry prompt shows. Of a longer text it shows the end.
 const LONGEST_TEXT: usize = 4_000;
 
 /// What a check left behind.
@@ -23,7 +23,7 @@ pub struct CheckOutput {
     pub expected_path: Option<String>,
 }
 
-/// Every extractor's name, under each of the words that definitions use.
+/// The names of the extractors, with each word that definitions use for them.
 pub const EXTRACTORS: [&str; 23] = [
     "parseChangedFiles",
     "parseUntrackedFiles",
@@ -50,7 +50,7 @@ pub const EXTRACTORS: [&str; 23] = [
     "expectedPath",
 ];
 
-/// Extractors that definitions name and that only hand the command's own words on.
+/// Extractors that definitions name and that pass on the command's output as it is.
 pub const PLAIN_EXTRACTORS: [&str; 3] = ["parseBranchName", "parseRemoteStatus", "parseMergeStatus"];
 
 impl CheckOutput {
@@ -79,7 +79,7 @@ impl CheckOutput {
         })
     }
 
-    /// Both streams, the end of them where they are long: what a person would look at.
+    /// Both streams. Of long ones, the end, which is what a person would read.
     pub fn both(&self) -> String {
         let (out, err) = (self.stdout.trim_end(), self.stderr.trim_end());
         let whole = match (out.is_empty(), err.is_empty()) {
@@ -109,7 +109,7 @@ impl CheckOutput {
         self.stdout.lines().chain(self.stderr.lines()).map(str::trim_end)
     }
 
-    /// Failed tests as the usual runners tell of them: name, and the words that follow on the line.
+    /// Failed tests in the form of the usual test runners: the name, and the rest of the line.
     fn failed_tests(&self) -> Vec<Value> {
         static FAILED: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(concat!(
@@ -196,7 +196,7 @@ impl CheckOutput {
         files
     }
 
-    /// Files that a formatter names, one a line, whatever words stand around them.
+    /// The files that a formatter names, one on each line, whatever words surround them.
     fn named_files(&self) -> Vec<Value> {
         static FILE: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(

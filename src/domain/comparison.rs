@@ -1,4 +1,5 @@
-//! Two runs side by side: what each asked, did and was allowed, without what no two runs share (P-041).
+//! Compares two runs: what each asked for, did and was allowed. It leaves out what differs between any two runs
+//! (P-041).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -29,8 +30,8 @@ pub fn compare(a: (&RunRecord, &RunOutput), b: (&RunRecord, &RunOutput), most: u
     found
 }
 
-/// What is compared: response, steps, tool calls, handoffs, policy, guardrails, prompts. Times, ids, latencies and money
-/// are left out, and taken out of texts.
+/// The parts that are compared: response, steps, tool calls, handoffs, policy, guardrails, prompts. Times, ids,
+/// latencies and money are left out, also inside of texts.
 fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
     let mut calls: Vec<Map<String, Value>> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
@@ -56,7 +57,7 @@ fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
             Item::Message { role: super::trace::ItemRole::Assistant, content } => {
                 messages.push(json!(content));
             }
-            // What the host says has the date in it; the prompts' templates are compared below.
+            // The host's part of a prompt has the date in it. The templates of the prompts are compared below.
             Item::Message { .. } => {}
         }
     }
@@ -64,7 +65,8 @@ fn comparable(record: &RunRecord, output: &RunOutput) -> Value {
         .policy_decisions
         .iter()
         .map(|decision| {
-            // A replay proposes what the record kept, which is without the secrets: arguments are compared, hashes not.
+            // A replay proposes the recorded arguments, which are redacted. So arguments are compared and hashes are
+            // not.
             let call = places.get(decision.call_id.as_str()).and_then(|place| calls.get(*place));
             let redacted = call.is_some_and(|call| call["arguments"].to_string().contains("[redacted:"));
             json!({

@@ -1,4 +1,4 @@
-//! When a run is done: pure predicates over a snapshot taken at the end of a visit (seed 001, C-12).
+//! When a run is done: pure predicates over a snapshot taken at the end of a visit (C-12).
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::dot_path::at;
 
-/// A completion condition under its one internal name; every generation's name is read into it.
+/// A completion condition under its one internal name. The names of every generation are read into it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Completion {
     /// `iterationBudget`, `count:iteration`: after N visits.
@@ -80,7 +80,7 @@ pub struct Snapshot<'a> {
     pub closing: bool,
     /// Validated output of the visit, where its step has a schema.
     pub last_output: Option<&'a Map<String, Value>>,
-    /// The model's own last text; never anything that was shown to it.
+    /// The model's own last text. What was shown to the model is not in it.
     pub last_text: &'a str,
     /// The prompt of the visit: lines repeated from it are quotes, not signals (E16).
     pub prompt: &'a str,
@@ -109,7 +109,7 @@ impl CompletionResult {
     }
 }
 
-/// Names of one completion type: internal (seed), newest, older.
+/// Names of one completion type: the oldest one, which is used inside agentd, the newest one, and those between.
 struct TypeName {
     seed: &'static str,
     newest: &'static str,
@@ -153,7 +153,7 @@ const TYPES: [TypeName; 8] = [
     TypeName { seed: "composite", newest: "meta:composite", older: &[], validation: "closure.composite" },
 ];
 
-/// The seed's name and the newest name of a completion type, from any of its names.
+/// The oldest name and the newest name of a completion type, from any of its names.
 pub fn type_names(word: &str) -> Option<(&'static str, &'static str)> {
     TYPES
         .iter()
@@ -200,10 +200,10 @@ impl Completion {
         }
     }
 
-    /// Whether the run is done. A flow that reached its end is done under every type.
+    /// Says whether the run is done. A flow that reached its end is done under every type.
     ///
-    /// `met` = which parts of an `and` have held in some visit so far: what was said once is not unsaid by the next visit.
-    /// Those of this visit are added.
+    /// `met` has the parts of an `and` that have held in some visit so far. A part that held once stays. The parts of
+    /// this visit are added.
     pub fn check(&self, run: &Snapshot<'_>, met: &mut BTreeSet<String>) -> CompletionResult {
         if run.closing {
             return CompletionResult::done("the flow reached its end");
@@ -310,8 +310,8 @@ fn says(run: &Snapshot<'_>, keyword: &str) -> bool {
     }
 }
 
-/// Whether a text uses the keyword rather than mentions it: as a word of its own, outside of quotes, and not in a line
-/// that the prompt contains.
+/// Whether a text uses the keyword and does not only mention it: it stands as a whole word, outside of quotes, in a
+/// line that the prompt does not have.
 fn text_says(text: &str, keyword: &str, prompt: &str) -> bool {
     let mut fenced = false;
     for line in text.lines().map(str::trim) {

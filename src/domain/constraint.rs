@@ -1,4 +1,4 @@
-//! What a supervisor may tell a session: a typed constraint that expires, and never a word of a prompt.
+//! What a supervisor may tell a session: a typed constraint that expires. It never changes a prompt.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ impl Constraint {
         Self { kind, by: Supervisor::LoopGuard, turn, ttl: TURNS }
     }
 
-    /// Whether it counts in `turn`; one whose time is over is ignored.
+    /// Whether it counts in `turn`. A constraint that has expired does not.
     pub fn holds(&self, turn: u32) -> bool {
         (self.turn..self.turn.saturating_add(self.ttl)).contains(&turn)
     }

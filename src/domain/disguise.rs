@@ -1,11 +1,11 @@
-//! What a text says once hidden characters and escapes are undone, and where each part of it stands in the text: a secret
-//! with an invisible character in it, or written as `\u0073`, `%73` or `&#115;`, is as readable as a plain one.
+//! What a text says without its hidden characters and escapes, and where each part stands in the text. A secret with an
+//! invisible character in it, or written as `\u0073`, `%73` or `&#115;`, is as readable as a plain one.
 
 use std::ops::Range;
 
 use super::untrusted::is_hidden;
 
-/// Escapes within escapes are undone so many times: JSON in JSON in a URL, with one to spare.
+/// How many levels of escapes are undone: enough for JSON in JSON in a URL, and one more.
 pub(super) const DEEPEST: usize = 4;
 
 /// A text with something undone.
@@ -13,11 +13,12 @@ pub(super) const DEEPEST: usize = 4;
 pub(super) struct View {
     /// What is left.
     pub text: String,
-    /// Pieces of it in order, with the place in the original of each.
+    /// The pieces in order, each with its place in the original.
     pieces: Vec<Piece>,
 }
 
-/// A stretch of a view: `at` in the view, `from..to` in the original. Where both are equally long they are the same text.
+/// A piece of a view: it begins at `at` in the view and is `from..to` in the original. Pieces of equal length have the
+/// same text.
 #[derive(Debug, Clone)]
 struct Piece {
     at: usize,
@@ -30,7 +31,7 @@ impl View {
         Self { text: String::with_capacity(capacity), pieces: Vec::new() }
     }
 
-    /// The next characters, which stand as they are at `from` of the original.
+    /// Adds characters that stand unchanged at `from` in the original.
     fn same(&mut self, text: &str, from: usize) {
         match self.pieces.last_mut() {
             Some(last) if last.to == from && last.to - last.from == self.text.len() - last.at => {
@@ -42,13 +43,13 @@ impl View {
         self.text.push_str(text);
     }
 
-    /// The next character, for which `from..to` stands in the original.
+    /// Adds a character that is written as `from..to` in the original.
     fn undone(&mut self, character: char, from: usize, to: usize) {
         self.pieces.push(Piece { at: self.text.len(), from, to });
         self.text.push(character);
     }
 
-    /// Where in the original a span of the view stands, with all that was undone inside of it.
+    /// The place in the original of a span of the view, with everything that was undone inside of it.
     pub fn original(&self, span: &Range<usize>) -> Range<usize> {
         let piece_of = |at: usize| {
             let next = self.pieces.partition_point(|piece| piece.at <= at);
@@ -76,7 +77,7 @@ impl View {
                 pieces.push(Piece { at: piece.at, from: place.start, to: place.end });
                 continue;
             }
-            // A stretch that stands as it is may lie over several of the former pieces.
+            // An unchanged piece may cover several pieces of the view before.
             let mut from = piece.from;
             while from < piece.to {
                 let next = before.pieces.partition_point(|piece| piece.at <= from);
@@ -100,8 +101,8 @@ pub(super) struct Views {
     pub sequences: bool,
 }
 
-/// Every view of a text that says something else than the text itself: without hidden characters, then with its escapes
-/// undone, once and again, up to `deepest` times. None for nearly every text, which one look at its bytes tells.
+/// All views of a text that differ from the text: first without hidden characters, then with its escapes undone, again
+/// and again, up to `deepest` times. Nearly every text has none, and its bytes show that at once.
 pub(super) fn views(text: &str, deepest: usize) -> Views {
     let mut found = Views::default();
     if !may_hide(text.as_bytes()) {
@@ -109,7 +110,7 @@ pub(super) fn views(text: &str, deepest: usize) -> Views {
     }
     let Views { all, sequences } = &mut found;
     chain(text, deepest, &mut |text| without_hidden(text, sequences, false), all);
-    // A terminal shows nothing of a whole sequence, and one that hides a secret is shown by others: so both ways.
+    // A terminal hides a whole sequence; other programs show its text. So the text is viewed both ways.
     if *sequences {
         chain(text, deepest, &mut |text| without_hidden(text, sequences, true), all);
     }
@@ -141,14 +142,14 @@ fn chain(text: &str, deepest: usize, strip: &mut Strip<'_>, all: &mut Vec<View>)
     }
 }
 
-/// Whether there may be something to undo: a hidden character, or an escape that stands for one that needs none.
+/// Whether there may be something to undo: a hidden character, or an escape for a character that needs none.
 pub(super) fn may_hide(bytes: &[u8]) -> bool {
     let mut at = 0;
     while let Some(skipped) = bytes[at..].iter().position(|byte| UNUSUAL[usize::from(*byte)]) {
         at += skipped;
         let rest = &bytes[at..];
         let found = match rest[0] {
-            // What every JSON text has is not enough: known secrets are looked for as JSON writes them, too.
+            // The escapes of ordinary JSON do not count, since known secrets are looked for in JSON's form too.
             b'\\' => rest.get(1).is_some_and(|next| match next {
                 b'u' | b'x' => true,
                 b'"' | b'\\' => false,
@@ -195,8 +196,8 @@ fn vanishes(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t' | '\r')) || is_hidden(c)
 }
 
-/// The text without hidden and control characters; `None` = there are none. `whole`: and without what follows the first
-/// character of a terminal's sequence, to its end. `sequence` is set where there is one.
+/// The text without hidden and control characters; `None` if it has none. With `whole`, sequences for a terminal are
+/// removed to their end. `sequence` is set where there is one.
 fn without_hidden(text: &str, sequence: &mut bool, whole: bool) -> Option<View> {
     if !text.contains(vanishes) {
         return None;
@@ -241,7 +242,8 @@ fn sequence_length(text: &str) -> usize {
         (Some(_), _) => ']',
     };
     let until = |test: &dyn Fn(char) -> Option<bool>| {
-        // `Some(true)`: the last one; `Some(false)`: the first that is no part of it.
+        // `Some(true)`: this character is the last of the sequence. `Some(false)`: it is the first that is not part of
+        // it.
         for (at, c) in characters {
             match test(c) {
                 Some(true) => return at + c.len_utf8(),

@@ -11,7 +11,7 @@ pub fn at<'a>(object: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     at(object.get(head)?.as_object()?, rest)
 }
 
-/// Puts a value at a dot path whose parents exist or are made; false when a parent is no object.
+/// Sets the value at a dot path and makes missing parents. Gives false when a parent is not an object.
 pub fn put(object: &mut Map<String, Value>, path: &str, value: Value) -> bool {
     match path.split_once('.') {
         _ if object.contains_key(path) => {

@@ -1,15 +1,15 @@
-//! What programs may reach of the network: hosts by name, and the record of those that they asked for.
+//! What programs may reach on the network: hosts by name, and the record of the hosts that they asked for.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The word in a list of hosts that stands for the whole network.
+/// The word in a list of hosts that means the whole network.
 pub const EVERYTHING: &str = "*";
 
-/// Registries of packages: what `"mode": "trusted"` allows beside the hosts that a definition lists. Forges are absent
-/// on purpose: what leaves for them is agentd's to send.
+/// Package registries, which `"mode": "trusted"` allows besides the hosts that a definition lists. Forges are not among
+/// them: only agentd sends to a forge.
 pub const TRUSTED: [&str; 22] = [
     "registry.npmjs.org",
     "registry.yarnpkg.com",
@@ -47,7 +47,7 @@ pub enum Egress {
 }
 
 impl Egress {
-    /// The reach of a list as people write it.
+    /// The hosts of a list as people write it.
     ///
     /// # Errors
     /// The first entry that is no host.
@@ -75,7 +75,7 @@ impl Egress {
 }
 
 impl Egress {
-    /// What of this reach lies within another, and the words of what does not.
+    /// The part of these hosts that another list allows too, and the words of the part that it does not.
     pub fn within(&self, most: &Self) -> (Self, Vec<String>) {
         match (self, most) {
             (_, Self::Everything) | (Self::Nothing, _) => (self.clone(), Vec::new()),
@@ -151,7 +151,7 @@ impl HostRule {
         names && (self.port == other.port || (self.port.is_none() && usual(other.port)))
     }
 
-    /// Whether it names this machine itself: only what is written out may lead there.
+    /// Whether it names this machine. Only a rule that names it in full leads there.
     pub fn is_this_machine(&self) -> bool {
         let address = self.name.parse::<std::net::IpAddr>();
         !self.below && (self.name == "localhost" || address.is_ok_and(|address| is_own(&address)))
@@ -194,7 +194,7 @@ pub fn split(authority: &str) -> Option<(String, Option<u16>)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// Whether an address is the machine's own, or of those by which clouds hand out credentials.
+/// Whether an address is the machine's own, or one where a cloud hands out credentials.
 pub fn is_own(address: &std::net::IpAddr) -> bool {
     match address {
         std::net::IpAddr::V4(v4) => {
@@ -217,7 +217,7 @@ pub struct AskedHost {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The endpoint by which it was reached, credentials added by agentd.
+    /// The endpoint that was used; agentd added the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Why it was not reached; `None` = it was.

@@ -1,4 +1,4 @@
-//! Everything that can happen in a run: the closed list that the journal keeps and every record is folded from.
+//! Everything that can happen in a run. The journal keeps this closed list, and every record is folded from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +28,9 @@ use super::words::words;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 pub enum Event {
-    /// Room lease: the issue is ours. First event of every run.
+    /// Stage lease: this run has the issue. The first event of every run.
     LeaseTaken(Box<LeaseTaken>),
-    /// Room worktree, before anything is made.
+    /// Stage worktree, before anything is made.
     WorktreePlanned {
         /// Relative to the main checkout.
         path: String,
@@ -46,7 +46,7 @@ pub enum Event {
         /// Commit it stands on.
         head: CommitId,
     },
-    /// Room instance: everything that fixes how the run will behave, hashed.
+    /// Stage instance: hashes of everything that decides how the run will behave.
     RunStarted(Box<RunStarted>),
     /// A visit taken over from a killed predecessor (D61).
     VisitImported(Box<VisitRecord>),
@@ -149,7 +149,7 @@ pub enum Event {
         /// Hash of the proposal.
         proposal_hash: String,
     },
-    /// What a tool says of its run beside its text: command evidence, page position.
+    /// What a tool reports besides its text: command evidence, the position of a page.
     ToolFacts {
         /// 1-based turn.
         turn: u32,
@@ -204,14 +204,14 @@ pub enum Event {
         head: CommitId,
         /// Tree of that commit.
         tree: String,
-        /// Whether agentd made a commit now (else the head was already there).
+        /// Whether agentd made a commit now. Otherwise the head existed already.
         made: bool,
         /// What changed since the origin's commit.
         change: Change,
     },
     /// A verify command, run by agentd itself on the final tree (D83).
     Verified(VerifyCommand),
-    /// The evidence gate's word on the run's claims (contracts §3.4); the last one counts.
+    /// What the evidence gate says about the run's claims. The last such event counts.
     ClaimsJudged(Box<Judgement>),
     /// An effect outside the worktree will be tried now.
     EffectPlanned {
@@ -248,9 +248,9 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
-    /// Room instance: what holds the run's programs.
+    /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
-    /// What programs asked of the network through agentd's proxy, since the last such event.
+    /// What programs asked for on the network, through agentd's proxy, since the last such event.
     NetworkAsked {
         /// `commands` (agentd's own tools, checks, verify commands) or `agent` (the agent program).
         programs: String,
@@ -278,11 +278,11 @@ pub enum Event {
         /// What went wrong, a sentence a sink.
         problems: Vec<String>,
     },
-    /// Every other file of the run directory as it was left, so that a changed one is found.
+    /// Every other file of the run directory as it was at the end, so that a change is found.
     FilesSealed {
         /// By path.
         files: Vec<Artifact>,
-        /// Who says so; absent where runs were sealed before there were signatures, or no key could be used.
+        /// Who signed it. Absent in runs that were sealed before there were signatures, and where no key could be used.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<Box<SignedSeal>>,
     },
@@ -300,12 +300,13 @@ pub struct LeaseTaken {
     /// Whether the objective could not be redacted and was dropped (P-032).
     #[serde(default)]
     pub context_withheld: bool,
-    /// Which revision of the issue's text it is, and who asked for it; absent in journals of earlier versions.
+    /// Which revision of the issue's text the run works on, and who asked for it. Journals of earlier versions do not
+    /// have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextRevision>,
     /// What asked for the run.
     pub source: ObjectiveSource,
-    /// Whether it puts right what is wrong with the issue's pull request.
+    /// Whether the run repairs the issue's pull request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow_up: bool,
     /// On whose behalf.
@@ -318,34 +319,35 @@ pub struct LeaseTaken {
     pub worktree: String,
     /// The main checkout, absolute: where the lease and the worktree are.
     pub checkout: String,
-    /// The lease's file, absolute: who looks there knows whether this run lives.
+    /// The path of the lease file. It shows whether this run lives.
     #[serde(default)]
     pub lease_file: String,
-    /// The run that this one succeeds: a killed one, or one that a person resumed (D61).
+    /// The run that this one continues: a killed one, or one that a person resumed (D61).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_run: Option<RunId>,
     /// agentd's version.
     pub runtime_version: String,
 }
 
-/// Which revision of an issue's text a run works on: the one that stood there when somebody who may asked for the run.
+/// Which revision of an issue's text a run works on: the one at the time when a person with permission asked for the
+/// run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRevision {
     /// How the run was asked for.
     pub asked: AskedHow,
-    /// By whom: the labeller, the author of the comment or of the issue; absent for the local operator.
+    /// Who asked: the labeller, or the author of the comment or of the issue. Absent for the local operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// When, RFC 3339; absent = the text is the one of the run's start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Since when the title stood there, and by whom; absent = since the issue was opened.
+    /// Since when the title is as it is, and who wrote it. Absent = since the issue was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<TextChange>,
-    /// Since when the body stood there, and by whom; absent = since the issue was opened.
+    /// Since when the body is as it is, and who wrote it. Absent = since the issue was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<TextChange>,
-    /// Later changes, by people who may not ask for runs, that do not count.
+    /// Later changes by people without permission to ask for runs. They do not count.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
 }
@@ -373,7 +375,7 @@ pub enum AskedHow {
     Label,
     /// By a command in a comment.
     Comment,
-    /// By opening the issue, where a sweep lists it and no label asks.
+    /// By opening the issue: a sweep lists it, and no label asks for a run.
     Author,
     /// On the command line.
     Operator,
@@ -411,10 +413,10 @@ pub struct RunStarted {
     /// Longest text that stands inline in the record, in bytes.
     #[serde(default = "usual_inline")]
     pub longest_inline: usize,
-    /// What a run that goes on with this one asks for again.
+    /// What a run that continues this one asks for again.
     #[serde(default)]
     pub asked: Asked,
-    /// What went wrong in earlier runs of the issue and this one is told.
+    /// What went wrong in earlier runs of the issue. This run is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prior_failures: Vec<super::run_output::FailureRecord>,
 }
@@ -438,13 +440,13 @@ pub struct Asked {
     /// `--uv`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub parameters: std::collections::BTreeMap<String, String>,
-    /// Flags that stand above the configuration, `--max-turns` and the like, by the key that they set.
+    /// Flags that override the configuration, such as `--max-turns`, by the key that they set.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub flags: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
 words! {
-    /// An effect outside the worktree, found or created by a stable key (interface §7).
+    /// An effect outside the worktree, found or created by a stable key.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Effect {
@@ -478,8 +480,8 @@ impl Change {
         self.files.is_empty()
     }
 
-    /// Files of the change that a command executes: its program, or a script among its arguments. What such a command says
-    /// of the change, the change itself had a word in.
+    /// Files of the change that a command executes: its program, or a script among its arguments. The change has an
+    /// influence on what such a command says.
     pub fn executed_by(&self, argv: &[String]) -> Vec<String> {
         let named = argv.iter().map(|word| word.trim_start_matches("./").replace("/./", "/"));
         let named: Vec<String> = named.collect();
@@ -522,10 +524,10 @@ pub struct VerifyCommand {
     pub argv: Vec<String>,
     /// `None`: it did not end by itself.
     pub exit_code: Option<i32>,
-    /// Word for the end without exit code: `timeout`, `signal 9`, `not found`.
+    /// The word for an end without exit code: `timeout`, `signal 9`, `not found`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// Whether not even its program could be started; `end` says why.
+    /// Whether its program could not be started; `end` says why.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_started: bool,
     /// Whether it does not pass on the origin's commit either; absent = it passed, or it could not be tried there.
@@ -556,7 +558,7 @@ pub struct VerifyCommand {
     pub tree_after: String,
 }
 
-/// Journals written before there was a cage.
+/// Journals from before there was a sandbox.
 fn uncaged() -> String {
     "none".to_owned()
 }
@@ -567,7 +569,7 @@ impl VerifyCommand {
         self.exit_code == Some(0)
     }
 
-    /// Whether it ran at all: a shell says with exit codes 126 and 127 that there is no such program, or none to be run.
+    /// Whether it ran at all. A shell gives exit codes 126 and 127 for a program that does not exist or cannot be run.
     pub fn could_run(&self) -> bool {
         !self.not_started && !matches!(self.exit_code, Some(126 | 127))
     }
@@ -581,7 +583,7 @@ impl VerifyCommand {
         }
     }
 
-    /// What came of it, for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
+    /// The result for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
     pub fn outcome(&self) -> String {
         match (self.passed(), self.could_run()) {
             (true, _) => "passed".to_owned(),

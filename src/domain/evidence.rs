@@ -1,4 +1,4 @@
-//! Claims and what backs them: records that say where a quote is from, so that anybody can look again (contracts §3.4).
+//! Claims and their evidence: records that say where a quote is from, so that anybody can check it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use super::words::words;
 /// Longest quote in bytes.
 pub const LONGEST_QUOTE: usize = 2048;
 
-/// A statement of the run's report and what the evidence gate made of it.
+/// A statement of the run's report, and what the evidence gate decided about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -65,8 +65,8 @@ pub struct EvidenceRecord {
     pub kind: EvidenceKind,
     /// At most [`LONGEST_QUOTE`] bytes, redacted.
     pub quote: String,
-    /// Over the whole quoted text as its source has it, normalised (see [`normalised_quote`]), before it was cut or
-    /// redacted: so that it can be compared again.
+    /// Hash of the whole quoted text of the source, normalised (see [`normalised_quote`]), before it was cut or
+    /// redacted. So it can be compared again.
     pub quote_sha256: String,
     /// Where the quote stands in its source.
     pub span: Span,
@@ -76,18 +76,18 @@ pub struct EvidenceRecord {
     pub captured_by: CapturedBy,
     /// RFC 3339, UTC, milliseconds.
     pub captured_at: String,
-    /// Tree of the worktree when it was captured; empty where the source has nothing to do with the worktree.
+    /// The tree of the worktree at the time of capture. Empty when the source is not about the worktree.
     pub tree: String,
     /// Whether the worktree changed after it was captured.
     pub stale: bool,
-    /// Whether it is the word of a program that agentd cannot look into (C-24).
+    /// Whether it comes from a program that agentd cannot look into (C-24).
     pub opaque: bool,
     /// What came of looking.
     pub verification: Verification,
 }
 
 impl EvidenceRecord {
-    /// Whether it can back anything: looked at, fresh, and not merely somebody's word.
+    /// Whether it can back a claim: it was checked, it is fresh, and it is more than somebody's statement.
     pub fn holds(&self) -> bool {
         self.verification.state == VerificationState::Ok && !self.stale && !self.opaque
     }
@@ -208,7 +208,7 @@ impl Provenance {
         }
     }
 
-    /// What the id is made over: the same for the same source in two runs at one commit.
+    /// What the id is computed from. It is the same for one source in two runs at one commit.
     fn locator(&self) -> serde_json::Value {
         match self {
             Self::FileSpan(file) => json!([file.path, file.blob_sha]),
@@ -270,7 +270,7 @@ pub struct CommandSource {
     pub tree_before: String,
     /// Tree after it ran.
     pub tree_after: String,
-    /// What held it in: `none`, or the cage's name.
+    /// The sandbox it ran in: `none`, or the name of the kind.
     pub sandbox: String,
     /// Files that it executed and that the run itself changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -392,12 +392,13 @@ pub fn evidence_id(repo: &str, provenance: &Provenance, span: Span, quote_sha256
         "span": { "unit": span.unit, "start": span.start, "end": span.end },
         "quote_sha256": quote_sha256,
     });
-    // No floating-point number is in it, so it always has a canonical form.
+    // It has no floating-point number, so it always has a canonical form.
     let hash = canonical_sha256(&over).unwrap_or_else(|_| sha256_hex(over.to_string().as_bytes()));
     format!("ev_{}", &hash[..20])
 }
 
-/// A quote as it is compared: line ends are `\n`, spaces at line ends and empty lines at the end do not count.
+/// The form in which quotes are compared: line ends are `\n`; spaces at line ends and empty lines at the end do not
+/// count.
 pub fn normalised_quote(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n").trim_end().to_owned()

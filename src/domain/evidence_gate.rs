@@ -1,4 +1,4 @@
-//! The evidence gate: what each claim is worth, by fixed rules and without a model (contracts §3.4, X-008…X-010).
+//! The evidence gate: decides by fixed rules, without a model, which claims are verified (X-008…X-010).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::report::{ClaimKind, ProposedClaim, ProposedStatus, ReportOutcome};
 use super::stop::{Stop, StopDetail};
 use super::words::words;
 
-/// A claim of a report, its cites followed: each gave a record, or why it gave none.
+/// A claim of a report with its citations looked up. Each gave a record, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CitedClaim {
     /// As the model put it forward, redacted.
@@ -48,7 +48,7 @@ pub struct Case {
 pub struct Judgement {
     /// Claims with their status.
     pub claims: Vec<Claim>,
-    /// Records that claims point to, and those that were looked at in vain.
+    /// The records that claims point to, and those that did not hold.
     pub evidence: Vec<EvidenceRecord>,
     /// Claims that cannot both be true.
     pub conflicts: Vec<Conflict>,
@@ -77,7 +77,8 @@ words! {
 }
 
 impl Judgement {
-    /// The stop that the evidence leaves of a flow's stop: a success without what backs it is none (C-05, X-015).
+    /// The stop reason after the evidence was looked at. A success without evidence becomes `NO_EVIDENCE` (C-05,
+    ///
     pub fn settle(&self, stop: Stop) -> Stop {
         if !stop.success() {
             return stop;
@@ -148,7 +149,7 @@ pub fn judge(case: Case) -> Judgement {
     Judgement { claims, evidence, conflicts, limitations, missing, outcome }
 }
 
-/// The last word on every statement: a later report says it again or takes it back.
+/// The last report about each statement counts: it says it again, or takes it back.
 fn latest(claims: &[CitedClaim]) -> Vec<&CitedClaim> {
     let same = |a: &CitedClaim, b: &CitedClaim| {
         a.claim.kind == b.claim.kind && words(&a.claim.statement) == words(&b.claim.statement)
@@ -195,7 +196,7 @@ fn weigh(cited: &CitedClaim, place: usize, case: &Case) -> Claim {
 /// Ids of the records that back a claim, or why none do.
 fn backing(cited: &CitedClaim, case: &Case) -> Result<Vec<String>, String> {
     let acceptable: &[EvidenceKind] = match cited.claim.kind {
-        // What agentd knows itself decides; cites neither help nor hurt.
+        // What agentd knows itself decides. Citations do not matter here.
         ClaimKind::TestsPass => return tests_pass(case),
         ClaimKind::ChangeMade => return change_made(case),
         ClaimKind::DefectLocation | ClaimKind::BehaviorObserved => {
@@ -282,7 +283,7 @@ fn change_made(case: &Case) -> Result<Vec<String>, String> {
     }
 }
 
-/// What agentd knows without being told: a report that claims nothing does not hide it.
+/// Claims of agentd's own. A report that claims nothing does not hide them.
 fn own_claims(case: &Case, claims: &mut Vec<Claim>) {
     let mut place = 0;
     let mut add = |kind: ClaimKind, statement: String, ids: Vec<String>| {
@@ -317,7 +318,7 @@ fn own_claims(case: &Case, claims: &mut Vec<Claim>) {
     }
 }
 
-/// Verified claims that say the opposite of each other: both fall.
+/// Verified claims that contradict each other. Both become unverified.
 fn settle_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
     let mut found = Vec::new();
     for a in 0..claims.len() {

@@ -1,6 +1,8 @@
-//! Files that nobody wrote: what tools leave behind is in no commit, whatever a repository forgot to ignore.
+//! Files that nobody wrote. What tools leave behind is never committed, even if the repository does not ignore it
+//! (D100).
 
-/// Patterns as in `.gitignore`, by what they are about. A folder in which the repository has files of its own is not meant.
+/// Patterns as in `.gitignore`, grouped by subject. They do not cover a folder in which the repository has files of its
+/// own.
 pub const BUILT_IN: &[(&str, &[&str])] = &[
     ("byte code", &["__pycache__/", "*.py[cod]", "*$py.class", "*.class", "*.o", "*.beam", "*.elc"]),
     (
@@ -79,7 +81,7 @@ pub const BUILT_IN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whether a folder of this name is meant by one of the built-in patterns.
+/// Whether one of the built-in patterns covers a folder of this name.
 pub fn is_built_in_folder(name: &str) -> bool {
     let patterns = BUILT_IN.iter().flat_map(|(_, patterns)| *patterns);
     patterns.filter_map(|pattern| pattern.strip_suffix('/')).any(|pattern| match pattern.split_once('*') {

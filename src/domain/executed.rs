@@ -1,5 +1,5 @@
-//! Which files a command executes, as far as its words tell: a program with a path, the script of an interpreter, and
-//! both in a shell's line.
+//! Which files a command executes, as far as its words show: a program with a path, the script of an interpreter, and
+//! both inside a shell line.
 
 /// Programs whose first file among the arguments is what they run.
 const INTERPRETERS: [&str; 17] = [
@@ -14,7 +14,7 @@ const PRELOADS: [&str; 4] = ["-r", "--require", "--import", "--loader"];
 /// Deepest shell within a shell that is looked into.
 const DEEPEST: usize = 4;
 
-/// The files that `argv` executes, of those that `is_file` knows, without `./` before them.
+/// The files that `argv` executes and that `is_file` knows, without a leading `./`.
 pub fn executed(argv: &[&str], is_file: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     of_argv(argv, is_file, DEEPEST, &mut found);
@@ -69,7 +69,7 @@ fn of_line(line: &str, is_file: &dyn Fn(&str) -> bool, depth: usize, found: &mut
     }
 }
 
-/// `-c`, also among others as in `-ec`; `-e` of node and perl is no file either.
+/// `-c`, also together with others as in `-ec`. What follows `-e` of node and perl is not a file either.
 fn is_line_option(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.ends_with(['c', 'e'])
 }
@@ -80,7 +80,7 @@ fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// The commands of a shell's line, in words, without what only a shell would know.
+/// The commands of a shell line as words. What only a shell could work out is left out.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let (mut all, mut command) = (Vec::new(), Vec::new());
     let (mut word, mut quote, mut is_open) = (String::new(), None, false);

@@ -12,17 +12,17 @@ use super::stop::{Stop, StopDetail};
 /// What the events of one run say. Same events, same facts.
 #[derive(Debug, Clone, Default)]
 pub struct RunFacts {
-    /// Room lease; absent only in a journal that is not one.
+    /// Stage lease. Absent only in a file that is not a journal.
     pub lease: Option<LeaseTaken>,
     /// Time of the first event, milliseconds since 1970.
     pub started_at: i64,
     /// Time of the last event.
     pub last_at: i64,
-    /// Room worktree.
+    /// Stage worktree.
     pub worktree: Option<WorktreeState>,
     /// Commit the worktree stood on when the run began.
     pub first_head: Option<CommitId>,
-    /// Room instance.
+    /// Stage instance.
     pub started: Option<RunStarted>,
     /// Finished visits, imported ones first.
     pub visits: Vec<VisitRecord>,
@@ -40,13 +40,14 @@ pub struct RunFacts {
     pub warnings: Vec<Warning>,
     /// Budgets that passed their soft ratio.
     pub soft_hits: Vec<BudgetKind>,
-    /// Those that passed it under the caps in force: what was used and the cap, each in the budget's own unit.
+    /// The budgets that passed their soft limit under the present caps: what was used and the cap, in the budget's own
+    /// unit.
     pub soft_limits: Vec<(BudgetKind, f64, f64)>,
-    /// Who raised the caps while the run worked, and to what; `started` has the last ones.
+    /// Who raised the caps while the run worked, and to which values. `started` has the newest ones.
     pub extensions: Vec<(String, Budgets)>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
-    /// The branch's state after the commit room.
+    /// The state of the branch after the commit stage.
     pub committed: Option<Committed>,
     /// agentd's own verification.
     pub verification: Vec<VerifyCommand>,
@@ -107,7 +108,7 @@ impl RunFacts {
 
     /// Takes the next event in.
     pub fn take(&mut self, at: i64, event: Event) {
-        // What comes after the end is about the files, not about the run: what is folded does not change by it.
+        // Events after the end are about the files and not about the run. They change nothing in the facts.
         match event {
             Event::FilesSealed { files, .. } => return self.sealed = Some(files),
             Event::RecordEmitted { .. } => return self.emitted = true,
@@ -116,7 +117,7 @@ impl RunFacts {
         if self.lease.is_none() {
             self.started_at = at;
         }
-        // A run whose process died ended with its last event, whenever that was found out.
+        // A run whose process died has ended with its last event, even if that was found out later.
         let found_out = match &event {
             Event::RunEnded { stop } => stop.detail == StopDetail::Interrupted,
             Event::LlmAttempted { entry } | Event::ToolFinished { entry } => {

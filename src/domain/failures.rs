@@ -83,7 +83,8 @@ pub fn of(facts: &RunFacts) -> Vec<FailureRecord> {
     seen.sorted()
 }
 
-/// What a next run of the issue is told: the worst of the last run, then what earlier ones had and it had not.
+/// What the next run of the issue is told: the worst failures of the last run, then those of earlier runs that the last
+/// one did not have.
 pub fn told(last: &[FailureRecord], before: &[FailureRecord]) -> Vec<FailureRecord> {
     let mut told: Vec<FailureRecord> = last.to_vec();
     told.extend(
@@ -128,7 +129,7 @@ fn signal(what: &str) -> String {
     line.chars().filter(|c| !c.is_control()).take(LONGEST_SIGNAL).collect()
 }
 
-/// A signal without what changes from run to run: ids and numbers.
+/// A signal without ids and numbers, which change from run to run.
 fn stable(signal: &str) -> String {
     static CHANGING: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{12,}|[0-9]+").ok());

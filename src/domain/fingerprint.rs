@@ -1,4 +1,4 @@
-//! Fingerprints of model requests and hashes of proposals: recomputable in any language (contracts §3.9, P-028, P-035).
+//! Fingerprints of model requests and hashes of proposals: recomputable in any language (P-028, P-035).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::canonical::{NotCanonical, canonical_json, sha256_hex};
 use super::message::{Message, ToolSpec, sent_arguments};
 
-/// Names the rule by which the hashes below are made; a change of the rule changes it (P-034).
+/// The name of the rule for the hashes below. It changes when the rule changes (P-034).
 pub const FINGERPRINT_SCHEMA: &str = "agentd.fingerprint.v1";
 
 /// Hashes over one model request, before redaction; the texts themselves are not kept.
@@ -66,7 +66,7 @@ pub struct RequestHashes {
     pub tool_count: u32,
 }
 
-/// The tools of a session as every request's hashes have them: made once, as the tools stay the same (X-040).
+/// The part of the hashes that the tools of a session make. It is computed once, since the tools stay the same (X-040).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedTools {
     canonical: String,
@@ -100,7 +100,7 @@ pub fn request_hashes(
     let model = canonical_json(&model)?;
     let model_settings = canonical_json(settings)?;
     let system_prompt = canonical_json(&system_prompt(messages))?;
-    // The parts in the order of their names: what the canonical form of the whole is.
+    // The parts, sorted by name, as the canonical form has them.
     let whole = format!(
         r#"{{"messages":{messages_text},"model":{model},"modelSettings":{model_settings},"systemPrompt":{system_prompt},"tools":{}}}"#,
         tools.canonical

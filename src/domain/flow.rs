@@ -1,4 +1,4 @@
-//! An agent's definition as everybody uses it: one model, whatever generation of files it was read from.
+//! The one form of an agent's definition that all code uses, whatever generation of files it was read from.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Definition {
     pub name: String,
     /// For people.
     pub display_name: String,
-    /// The file's own version; absent = "1.0" (seed 001).
+    /// The file's own version; absent = "1.0".
     pub version: String,
     /// For people; possibly empty.
     pub description: String,
@@ -55,21 +55,21 @@ impl Definition {
             .unwrap_or(self.boundaries.permission_mode)
     }
 
-    /// Whether its closure touches the issue: where the issue's own state ends the run, and where the definition says so. All
-    /// others only record their verdict.
+    /// Whether its closure changes the issue. It does where the issue's own state ends the run, and where the
+    /// definition says so. All others only record their verdict (D102).
     pub fn closes_issues(&self) -> bool {
         self.github.enabled && (self.agentd.closes || self.completion == Completion::ExternalState)
     }
 
-    /// Whether the flow has a step that closes. The oldest flows have none: their steps go on until the issue is closed, and
-    /// say themselves that it is to be.
+    /// Whether the flow has a closing step. The oldest flows have none: their steps go on until the issue is closed,
+    /// and they ask for that in their output.
     pub fn has_closing_step(&self) -> bool {
         self.flow.steps.iter().any(|step| step.kind == Some(StepKind::Closure))
     }
 
-    /// What the closing step's output asks to do to the issue: model over definition over `close`, clamped to the
-    /// definition (D64). Labels of both are united; a label that only the model names is left out and told, because
-    /// labels set things in motion that nobody allowed it to.
+    /// What the closing step's output asks to do to the issue: the model's word, else the definition's, else `close`,
+    /// and never more than the definition allows (D64). Labels of both count. A label that only the model names is left
+    /// out and reported, because a label can start other work.
     pub fn closure(&self, output: Option<&Map<String, Value>>) -> Closure {
         let said = output
             .and_then(|output| {
@@ -77,7 +77,7 @@ impl Definition {
             })
             .and_then(Value::as_str);
         let unknown = said.filter(|word| ClosureAction::read(word).is_none());
-        // A word that nobody knows is a wish for something else than the usual: the issue stays open.
+        // An unknown word means that the model wants something unusual. The issue stays open.
         let asked = said.map(|word| ClosureAction::read(word).unwrap_or(ClosureAction::LabelOnly));
         let allowed = self.github.default_closure_action;
         let action = asked.unwrap_or(allowed).clamped_to(allowed);
@@ -117,14 +117,14 @@ impl Definition {
     }
 }
 
-/// A closure effect as planned; the publish room does it.
+/// A planned closure effect. The publish stage carries it out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closure {
     /// What will be done.
     pub action: ClosureAction,
-    /// What the model asked for, if it did; differs from `action` when it was clamped.
+    /// What the model asked for, if it did. It differs from `action` when the definition allows less.
     pub asked: Option<ClosureAction>,
-    /// What the model asked for, where it is no such action; the issue is only labelled then.
+    /// What the model asked for, when that is not a known action. The issue is then only labelled.
     pub unknown_action: Option<String>,
     /// Labels to put on.
     pub add_labels: Vec<String>,
@@ -201,14 +201,14 @@ pub struct Boundaries {
     pub permission_mode: PermissionMode,
     /// As written; reported, not binding (D63).
     pub allowed_tools: Vec<String>,
-    /// The cage's wishes.
+    /// What is asked of the sandbox.
     pub sandbox: Sandbox,
 }
 
-/// What the definition asks of the cage.
+/// What the definition asks of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Whether sessions run caged.
+    /// Whether sessions run in the sandbox.
     pub enabled: bool,
     /// What commands reach of the network.
     pub network: Egress,
@@ -252,7 +252,7 @@ pub struct AgentdSettings {
     pub evidence: EvidenceMode,
     /// Keep the conversation when a step repeats (D4).
     pub continue_session: bool,
-    /// What works on steps that do not say it themselves; `None` = what the configuration says.
+    /// What works on steps that do not name a backend. `None` = the backend of the configuration.
     pub executor: Option<StepExecutor>,
     /// Caps of its runs, where the configuration's do not fit.
     pub budgets: BudgetWishes,
@@ -295,7 +295,8 @@ impl Flow {
         self.steps.iter().find(|step| step.id == id)
     }
 
-    /// What must hold before `step` may close: the validation step of the same id, else the one of the completion type.
+    /// The checks that must hold before `step` may close: the validation step with the same id, else the one of the
+    /// completion type.
     pub fn validation_for(&self, step: &Step, completion: &Completion) -> Option<&ValidationStep> {
         let by_id = |id: &str| self.validation_steps.iter().find(|validation| validation.id == id);
         by_id(&step.id).or_else(|| by_id(completion.validation_step()))
@@ -339,7 +340,7 @@ pub struct Step {
     pub iterations: Iterations,
 }
 
-/// The oldest registries' bounds of the visits that a step gets in a row.
+/// The limits that the oldest registries set for the visits of a step in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iterations {
     /// It leads on, or ends the flow, after that many.

@@ -1,4 +1,5 @@
-//! Places of this machine, in texts that leave it: files are told relative to the checkout, the rest by what it is.
+//! Removes paths of this machine from texts that leave it. Files are named relative to the checkout, other places by
+//! their kind.
 
 use std::borrow::Cow;
 
@@ -7,7 +8,7 @@ use std::borrow::Cow;
 pub enum Shown {
     /// The rest of it: the folder is where the reader is.
     Inside,
-    /// The rest of it without the first folder: each of its folders is such a place.
+    /// The rest of the path without its first folder. Each folder of it is such a place.
     Folders,
     /// This, and the rest.
     As(&'static str),
@@ -38,7 +39,7 @@ impl HostPaths {
         self.extend(other.0.iter().cloned());
     }
 
-    /// The text without the places. Doing it twice changes nothing more.
+    /// The text without the places. A second pass changes nothing.
     pub fn told<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = String::new();
         let mut done = 0;
@@ -66,13 +67,13 @@ fn is_part(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-')
 }
 
-/// How many bytes at `at` are the place, and what is said instead.
+/// How many bytes at `at` belong to the place, and what replaces them.
 fn replaced(text: &str, at: usize, (path, shown): &(String, Shown)) -> Option<(usize, String)> {
     let rest = text[at..].strip_prefix(path.as_str())?;
     if rest.chars().next().is_some_and(is_part) {
         return None;
     }
-    // A name that is short stands in other paths as well; the flag of a compiler stands before a long one.
+    // A short name is part of other paths as well. Before a long one there may be a compiler flag.
     let short = !path[1..].contains('/');
     if short && text[..at].chars().next_back().is_some_and(|c| is_part(c) || c == '.') {
         return None;

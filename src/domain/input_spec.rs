@@ -1,8 +1,8 @@
-//! What a step takes from earlier steps (seed 001, InputSpec).
+//! What a step takes from earlier steps.
 
 use serde_json::Value;
 
-/// Inputs of a step, in file order, whatever form they were written in.
+/// Inputs of a step in the order of the file, whatever form they have there.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InputSpec {
     /// One entry a variable.
@@ -81,7 +81,7 @@ pub fn split_reference(reference: &str) -> Option<(&str, &str)> {
     reference.rsplit_once('.').filter(|(step, key)| !step.is_empty() && !key.is_empty())
 }
 
-/// `{stepId}_{key}`, the dots of the step id replaced: the seed's variable name without its `uv-`.
+/// The variable's name without its `uv-`: `{stepId}_{key}`, with the dots of the step id replaced.
 pub fn variable_name(step: &str, key: &str) -> String {
     format!("{}_{key}", step.replace('.', "_"))
 }

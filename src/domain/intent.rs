@@ -129,8 +129,8 @@ impl ClosureAction {
         self != Self::LabelOnly
     }
 
-    /// What the model asked for, held to what the definition allows: it may do less than the definition, never close
-    /// what the definition only labels (D64, E21).
+    /// What the model asked for, limited to what the definition allows. It may do less; it never closes what the
+    /// definition only labels (D64, E21).
     pub fn clamped_to(self, allowed: Self) -> Self {
         if self.closes() && !allowed.closes() { allowed } else { self }
     }

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::name::RepoName;
 
-/// An issue as agentd works on it. Its texts are untrusted: they enter prompts only sanitised and fenced (S-050).
+/// An issue as agentd works on it. Its texts are untrusted. They enter prompts only cleaned and fenced (S-050).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issue {
     /// Where it lives.
     pub repo: RepoName,
-    /// What makes branch, worktree and instance: the number, or a word for an issue from a file (D30).
+    /// What branch, worktree and instance are named by: the number, or a word for an issue from a file (D30).
     pub key: IssueKey,
     /// First line of the objective; never blank.
     pub title: String,

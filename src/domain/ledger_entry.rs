@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::message::TokenUsage;
 use super::money::Money;
 
-/// One line of `accounting.jsonl` (A-072…A-082, contracts §3.7).
+/// One line of `accounting.jsonl` (A-072…A-082).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountingEntry {
@@ -46,7 +46,7 @@ pub struct AccountingEntry {
 }
 
 impl AccountingEntry {
-    /// The exit code of a tool's program that is not 0: the tool did its work, what it ran says no.
+    /// The exit code of the tool's program when it is not 0: the tool worked, and the program that it ran failed.
     pub fn nonzero_exit(&self) -> Option<i32> {
         match self.what {
             AccountingKind::Tool { exit_code, .. } => exit_code.filter(|code| *code != 0),
@@ -65,7 +65,7 @@ impl AccountingEntry {
     }
 }
 
-/// Error of what was in flight when its process died; the line was written by whoever found that out.
+/// The error of a call that was running when its process died. The line was written by the command that found out.
 pub const INTERRUPTED: &str = "interrupted";
 
 /// `ok` or `failed`.

@@ -36,7 +36,7 @@ pub enum Message {
     Tool {
         /// The call it answers.
         tool_call_id: String,
-        /// Text for the model (contracts §3.6).
+        /// Text for the model (P-018).
         content: String,
     },
 }
@@ -53,7 +53,7 @@ impl Message {
     }
 }
 
-/// A call as the model wrote it: arguments stay raw text until the gate parses them.
+/// A call as the model wrote it. The arguments stay raw text until the gate parses them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id, unique in the conversation.
@@ -64,8 +64,8 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// The arguments of a call as JSON text that every provider takes, verbatim where they are an object. What is none is sent
-/// back inside one, so that the model sees what it wrote and no server chokes on it.
+/// The arguments of a call as JSON text that every provider accepts. An object is sent back as it is. Anything else is
+/// put inside an object, so that the model sees what it wrote and no server refuses it.
 pub fn sent_arguments(raw: &str) -> Cow<'_, str> {
     match serde_json::from_str::<BTreeMap<String, IgnoredAny>>(raw) {
         Ok(_) => Cow::Borrowed(raw),

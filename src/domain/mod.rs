@@ -1,4 +1,4 @@
-//! Nouns and rules, each with one home; no I/O, no async, no logging.
+//! Types and rules of the subject, each in one place; no I/O, no async, no logging.
 
 pub(crate) mod words;
 pub mod budget;
@@ -39,6 +39,7 @@ pub mod evidence_gate;
 pub mod exclude;
 pub mod executed;
 pub mod run_output;
+pub mod refusal;
 pub mod run_record;
 pub mod approval;
 pub mod failures;

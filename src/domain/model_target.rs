@@ -1,4 +1,4 @@
-//! Targets and session settings: which models a session may ask, and within which limits.
+//! Model targets and session settings: which models a session may ask, and within which limits.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Price {
     }
 }
 
-/// Limits of one session (contracts §0.4).
+/// Limits of one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionSettings {
     /// Absolute ceiling on turns.
@@ -85,7 +85,7 @@ pub struct SessionSettings {
     pub on_quota: OnFatalError,
     /// When the same action again and again is stopped.
     pub loop_guard: LoopLimits,
-    /// Times that a report which breaks its schema is sent back within a turn.
+    /// How often a report that breaks its schema is sent back within a turn.
     pub schema_repair_attempts: u32,
     /// Most lines of one page that a tool reads.
     pub read_page_lines: u32,
@@ -96,7 +96,7 @@ pub struct SessionSettings {
 pub struct LoopLimits {
     /// Finished actions that are looked back on.
     pub window: u32,
-    /// Times that the same action with the same result may stand among them.
+    /// How often the same action with the same result may be among them.
     pub threshold: u32,
     /// Refusals that tell the model, before the session ends.
     pub overrides: u32,
@@ -112,7 +112,7 @@ impl Default for LoopLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFatalError {
-    /// The session fails at once; the contract's default.
+    /// The session fails at once. This is the default.
     #[default]
     Fail,
     /// The target is not asked again in this session; the others are.

@@ -1,4 +1,5 @@
-//! What an agent program asked of models on a way that agentd sees: requests, and the tokens that the replies tell of.
+//! The requests of an agent program to models, as far as they pass through agentd, and the tokens that the replies
+//! report.
 
 use std::collections::BTreeMap;
 

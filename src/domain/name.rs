@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// `owner/name` of a repository. GitHub tells no letters' case apart: names that differ in nothing else are equal.
+/// `owner/name` of a repository. GitHub ignores the case of letters, so names that differ only in case are equal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RepoName {
@@ -107,7 +107,7 @@ impl From<RepoName> for String {
 pub struct BranchName(String);
 
 impl BranchName {
-    /// A name made of parts that allow no other: `feature/issue-` with digits, or with lower-case letters and digits.
+    /// A name that is valid by construction: `feature/issue-` with digits, or with lower-case letters and digits.
     pub(super) fn by_construction(name: String) -> Self {
         Self(name)
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::name::{BranchName, CommitId};
 use super::words::words;
 
-/// A resolved origin, frozen in the mapping (interface §4).
+/// A resolved origin, frozen in the mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The branch.

@@ -1,6 +1,6 @@
-//! Text of a model on its way to GitHub: it notifies nobody, closes nothing of others and commands no bot (D36, D18).
+//! Makes a model's text harmless for GitHub: it notifies nobody, closes no other issue and commands no bot (D36, D18).
 //!
-//! Redaction comes first: what is put in here to break words would hide a secret's shape from it.
+//! Redaction comes first, because the characters that are inserted here would hide the shape of a secret.
 
 use std::sync::LazyLock;
 
@@ -26,22 +26,22 @@ pub fn title(text: &str) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Body of a pull request or comment: harmless, and cut at a heading where GitHub takes no more. `own` is the issue that
-/// it may close. A marker that has to stay is put in front afterwards; some room is left for it.
+/// Body of a pull request or comment: harmless, and cut at a heading where GitHub accepts no more. `own` is the issue
+/// that it may close. Some room is left for a marker that is put in front afterwards.
 pub fn body(text: &str, own: Option<u64>) -> String {
     let notice =
         "*Shortened: GitHub takes no longer text. The rest is in `report.md` of the run's directory.*";
     cut(&defused(text, own), LONGEST_BODY - 512, notice)
 }
 
-/// Makes a text of a model harmless on GitHub and keeps how it looks: comments are removed; mentions, raw HTML (but
-/// `<details>` and `<summary>`), slash commands, words that keep checks from running and keywords that close other issues
-/// are broken by an invisible character. Doing it twice changes nothing more.
+/// Makes a model's text harmless on GitHub and keeps its look. Comments are removed. An invisible character breaks
+/// mentions, raw HTML (but `<details>` and `<summary>`), slash commands, words that keep checks from running, and
+/// keywords that close other issues. A second pass changes nothing.
 pub fn defused(text: &str, own: Option<u64>) -> String {
     broken(&incoming(text, usize::MAX).text, own, true)
 }
 
-/// The same for the message of a commit, where nothing is code and so nothing is safe in a code block.
+/// The same for a commit message. It has no code blocks, so nothing in it is exempt.
 pub fn commit_text(text: &str, own: Option<u64>) -> String {
     broken(&incoming(text, usize::MAX).text, own, false)
 }
@@ -50,7 +50,7 @@ fn broken(text: &str, own: Option<u64>, markdown: bool) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let (mut fence, mut in_html) = (None, false);
     for line in text.split_inclusive('\n') {
-        // Until the next empty line, Markdown's fences mean nothing behind an HTML tag.
+        // After an HTML tag, fences mean nothing until the next empty line.
         in_html = !line.trim().is_empty() && (in_html || (fence.is_none() && has_kept_tag(line)));
         let in_code = markdown && !in_html && in_code(line, &mut fence);
         let line = command(line);
@@ -97,8 +97,8 @@ pub fn cut(text: &str, longest: usize, notice: &str) -> String {
     out + &ending
 }
 
-/// Whether a line belongs to a fenced code block, its marks included. Only fences at the margin count: what is taken for
-/// text by mistake merely gets an invisible character.
+/// Whether a line belongs to a fenced code block, with its marks. Only fences at the margin count. Code that is taken
+/// for text only gets an invisible character.
 fn in_code(line: &str, fence: &mut Option<(char, usize)>) -> bool {
     let line = line.trim_end();
     let inner = line.trim_start_matches(' ');
@@ -121,7 +121,7 @@ fn in_code(line: &str, fence: &mut Option<(char, usize)>) -> bool {
 }
 
 fn replace(pattern: Option<&Regex>, text: &str, with: impl Fn(&Captures<'_>) -> String) -> String {
-    // The patterns are constants that compile; without one, nothing of the text may pass.
+    // The patterns are constants that compile. If one did not, no text would pass.
     pattern.map_or_else(String::new, |pattern| {
         pattern.replace_all(text, |found: &Captures<'_>| with(found)).into_owned()
     })
@@ -153,7 +153,7 @@ fn command(line: &str) -> String {
     replace(COMMAND.as_ref(), line, |found| format!("{}{BREAK}/{}", &found["lead"], &found["word"]))
 }
 
-/// `[skip ci]` and its kin: a merged title or message with one of them would keep every check from running.
+/// `[skip ci]` and similar words. In a merged title or message they would keep every check from running.
 fn skipping(line: &str) -> String {
     static SKIPPING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(concat!(

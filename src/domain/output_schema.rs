@@ -1,23 +1,22 @@
-//! The shape of a step's output, how it is found in a reply, and how it is checked (seed 001: OutputSchema,
-//! OutputExtractor, OutputValidator).
+//! The shape of a step's output, how it is found in a reply, and how it is checked (D5).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::words::words;
 
-/// Shape of a step's output: always a JSON Schema; beside it the seed's field list, where the registry has that form.
+/// Shape of a step's output: always a JSON Schema, and the field list of the oldest form where the registry has one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepSchema {
     /// Self-contained JSON Schema of an object: references inlined.
     pub json: Value,
-    /// The seed's form, which also knows defaults.
+    /// The oldest form, which has defaults.
     pub fields: Option<OutputSchema>,
     /// Where it was read: `schemas/issue.schema.json#initial.issue`.
     pub source: String,
 }
 
-/// The seed's `outputSchema`.
+/// `outputSchema` in its oldest form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputSchema {
     /// Step id (`$namespace`).
@@ -26,7 +25,7 @@ pub struct OutputSchema {
     pub fields: Vec<OutputField>,
 }
 
-/// One field of the seed's form.
+/// One field of the oldest form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputField {
     /// Key.
@@ -177,7 +176,8 @@ fn fenced_json(reply: &str) -> Vec<String> {
     blocks
 }
 
-/// Top-level fields that the schema names; a value is read by the field's type, and stays text where it does not fit.
+/// The top-level fields that the schema names. A value is read by the field's type and stays text where it does not
+/// fit.
 fn key_value_lines(reply: &str, schema: &Value) -> Map<String, Value> {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Map::new();
@@ -245,7 +245,7 @@ impl OutputValidator {
         Ok(Self { compiled, fields: schema.fields.clone() })
     }
 
-    /// Fills the defaults of the seed's form in, then checks. Valid ⇔ no errors; nothing is converted.
+    /// Fills in the defaults of the oldest form, then checks. An output without errors is valid; nothing is converted.
     pub fn validate(&self, output: &mut Map<String, Value>) -> Vec<OutputError> {
         if let Some(fields) = &self.fields {
             fields.fill_defaults(output);

@@ -1,4 +1,4 @@
-//! Proposals, decisions and envelopes: the words of the gate (seed 002, contracts §3.6 and §3.8).
+//! Proposals, decisions and envelopes: the words of the gate (P-018, P-002).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,10 +9,10 @@ use super::issue::IssueKey;
 use super::run::{Principal, PrincipalSource};
 use super::words::words;
 
-/// Tools without effect outside the session: always allowed, by no policy's leave (C-03).
+/// Tools without effect outside the session. They are always allowed; no policy is asked (C-03).
 pub const PROTOCOL_TOOLS: [&str; 3] = ["agent__final_report", "agent__task_status", "tool_output"];
 
-/// What model and people read of a denial that brings no public reason (P-021).
+/// What the model and people read when a denial has no public reason (P-021).
 pub const FALLBACK_PUBLIC_REASON: &str = "Action not allowed.";
 
 /// Reason of a denial that a person can lift by `agentd runs approve` (P-036).
@@ -111,7 +111,7 @@ pub enum Proposed {
 }
 
 impl PolicyInput {
-    /// Puts a proposal into the form policies are asked in, its canonical arguments and its hash made.
+    /// Puts a proposal into the form that policies read, with its canonical arguments and its hash.
     pub fn new(context: ProposalContext, turn: u32, proposed: Proposed) -> Result<Self, NotCanonical> {
         let ProposalContext { agent, step, principal, repo, issue, branch } = context;
         let mut input = Self {
@@ -153,7 +153,7 @@ impl PolicyInput {
         Ok(input)
     }
 
-    /// Makes the canonical arguments and the hash anew from the other fields.
+    /// Computes the canonical arguments and the hash from the other fields again.
     pub fn seal(&mut self) -> Result<(), NotCanonical> {
         self.args_canonical_json = canonical_json(&self.arguments)?;
         self.proposal_hash = proposal_hash(&ProposalKey {
@@ -195,7 +195,7 @@ pub struct PolicyPrincipal {
 }
 
 impl PolicyPrincipal {
-    /// A principal with what GitHub says of it; the local operator needs no word of GitHub (D71).
+    /// A principal, with its permission on GitHub. The local operator needs none (D71).
     pub fn new(principal: &Principal, permission: Option<ActorPermission>) -> Self {
         Self {
             id: principal.id,
@@ -277,7 +277,7 @@ pub enum DenyMode {
     ToolResult,
 }
 
-/// The seed's closed result shape (P-009…P-015).
+/// What a policy answers, and nothing else (P-009…P-015).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyResult {
@@ -312,7 +312,7 @@ impl PolicyResult {
         }
     }
 
-    /// Denies, for a stable reason, with the mode materialised (P-015).
+    /// Denies for a stable reason. The mode is always set (P-015).
     pub fn deny(reason: impl Into<String>, mode: DenyMode) -> Self {
         Self { decision: Decision::Deny, deny_mode: Some(mode), ..Self::allow(reason) }
     }
@@ -329,7 +329,7 @@ impl PolicyResult {
     }
 }
 
-/// One decision as recorded (contracts §3.8, decision record).
+/// One decision as recorded (P-025).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecision {
@@ -396,12 +396,12 @@ pub struct ToolResultEnvelope {
     pub code: Option<String>,
     /// What model and people may see of a denial.
     pub public_reason: Option<String>,
-    /// What came of it (`success` or `error`) when it ran, else null; a handoff's payload (P-046).
+    /// The result (`success` or `error`) when it ran, else null. For a handoff, its payload (P-046).
     pub data: Option<Value>,
 }
 
-/// What a proposal's hash covers: who proposes what, where. Call ids, time, policy and principal are left out, so that
-/// the same proposal has the same hash in a replay; a grant binds the principal itself (P-035, D86).
+/// What the hash of a proposal covers: what is proposed, and where. Call ids, time, policy and principal are left out,
+/// so that the same proposal has the same hash in a replay. The principal is bound by the grant (P-035, D86).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProposalKey<'a> {
     /// Kind of proposal.

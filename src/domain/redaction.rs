@@ -1,4 +1,4 @@
-//! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (contracts §3.10).
+//! Redaction: known secrets and things shaped like secrets are replaced before anything is kept or shown (P-031).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,15 +13,15 @@ use sha2::Sha256;
 use super::secret_shapes::{self, KNOWN, SHAPES, Scout, bit, compile};
 use super::{disguise, secret_forms};
 
-/// Secrets shorter than this are not looked for by value: they would hit ordinary words.
+/// Secrets shorter than this are not looked for by value, because they would match ordinary words.
 pub const SHORTEST_SECRET: usize = 8;
-/// Longest text that is redacted in one piece, in bytes; a longer one fails, and what fails is dropped.
+/// The longest text that is redacted in one piece, in bytes. A longer one fails, and what fails is dropped.
 pub const LONGEST_TEXT: usize = 64 * 1024 * 1024;
 
 /// A secret known by its value.
 #[derive(Clone)]
 pub struct KnownSecret {
-    /// What it is, for the replacement: `github_token`, a variable's name.
+    /// Its kind, for the replacement: `github_token`, or the name of a variable.
     pub kind: String,
     /// The value.
     pub value: String,
@@ -51,8 +51,8 @@ pub enum PatternError {
     Empty(String),
 }
 
-/// Replaces secrets by `[redacted:<kind>:<8 hex>]`; equal secrets have equal marks within a run, and the key that makes
-/// the marks is the run's own.
+/// Replaces secrets by `[redacted:<kind>:<8 hex>]`. Equal secrets have equal marks within a run. The key for the marks
+/// belongs to the run.
 pub struct Redactor {
     key: [u8; 32],
     exact: Option<Regex>,
@@ -80,7 +80,8 @@ impl Redactor {
         let mut owners = HashMap::new();
         for (index, secret) in secrets.iter().enumerate() {
             let value = secret.value.trim();
-            // One with hidden characters of its own is looked for without them, too: so it stands in a view.
+            // A secret may have hidden characters itself. It is then looked for without them too, because views have
+            // none.
             for value in [Some(value.to_owned()), disguise::shown(value)].into_iter().flatten() {
                 for form in secret_forms::of(&value, SHORTEST_SECRET) {
                     owners.entry(form).or_insert(index);
@@ -113,8 +114,8 @@ impl Redactor {
         Ok(self.replace(text))
     }
 
-    /// Whether a JSON text holds nothing to replace, neither in a text, nor in a name, nor in a number of it, as
-    /// [`Redactor::redact_json`] sees them. `false` may be said of a clean one, too. `json`: as `serde_json` writes it.
+    /// Whether a JSON text has nothing to replace in its texts, names and numbers, as [`Redactor::redact_json`] sees
+    /// them. It may say `false` about a clean text. `json` is written by `serde_json`.
     pub fn is_clean_json(&self, json: &[u8]) -> bool {
         if json.len() > LONGEST_TEXT || self.scout.look(json) != 0 {
             return false;
@@ -122,7 +123,7 @@ impl Redactor {
         if !disguise::may_hide(json) {
             return true;
         }
-        // A text's escapes are one level deeper here, and a sequence for a terminal may reach into the next text.
+        // Here the escapes of a text are one level deeper, and a sequence for a terminal may go on in the next text.
         std::str::from_utf8(json).is_ok_and(|json| {
             let views = disguise::views(json, disguise::DEEPEST + 1);
             !views.sequences && views.all.iter().all(|view| self.scout.look(&view.text) == 0)
@@ -137,7 +138,7 @@ impl Redactor {
         }
     }
 
-    /// The text without the secrets that only a view of it shows; `None` = there are none.
+    /// The text without the secrets that only a view of it shows. `None` = it has none.
     fn replace_disguised(&self, text: &str) -> Option<String> {
         let mut found = self.disguised(text);
         if found.is_empty() {
@@ -175,7 +176,7 @@ impl Redactor {
         SHAPES.len() + self.patterns.len()
     }
 
-    /// Where secrets stand that only a view of the text shows, unsorted.
+    /// The places of secrets that only a view of the text shows, unsorted.
     fn disguised(&self, text: &str) -> Vec<Disguised> {
         let mut all = Vec::new();
         for view in disguise::views(text, disguise::DEEPEST).all {
@@ -235,7 +236,7 @@ impl Redactor {
         out
     }
 
-    /// The kind of a secret that is known by its value and stands in a text, in any form; shapes are not asked.
+    /// The kind of a secret that is known by its value and stands in a text in any form. Shapes are not looked for.
     pub fn known_kind(&self, text: &str) -> Option<&str> {
         let found = self.exact.as_ref()?.find(text)?;
         Some(
@@ -444,7 +445,7 @@ mod tests {
         assert!(out["t"].as_str().unwrap().starts_with("ticket-[redacted:pattern:"));
     }
 
-    /// Ways to write a character so that a reader or a program has it back.
+    /// Ways to write a character from which a reader or a program gets it back.
     fn disguised(c: char, way: u32) -> String {
         let code = u32::from(c);
         let mut bytes = [0; 4];
@@ -515,7 +516,7 @@ mod tests {
             let text = part.repeat(100_000);
             let begun = std::time::Instant::now();
             redactor.redact(&text).unwrap();
-            // Some tenths of a second; minutes, where each part were compared with all others.
+            // This takes some tenths of a second. It would take minutes if each part were compared with all others.
             assert!(begun.elapsed().as_secs() < 20, "{part:?}: {:?}", begun.elapsed());
         }
     }

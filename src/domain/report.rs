@@ -1,4 +1,4 @@
-//! The final report of a session: its formats, its stored form, and the claims a model proposes with it (contracts §3.5).
+//! The final report of a session: its formats, its stored form, and the claims a model proposes with it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -103,7 +103,7 @@ pub enum ReportOutcome {
     InsufficientEvidence,
 }
 
-/// A statement the model puts forward; only the evidence gate decides what it is worth.
+/// A statement that the model proposes. Only the evidence gate decides whether it is verified.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedClaim {
@@ -120,7 +120,7 @@ pub struct ProposedClaim {
 }
 
 words! {
-    /// Kinds of claims (contracts §3.4).
+    /// Kinds of claims.
     #[derive(Serialize, Deserialize, schemars::JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum ClaimKind {
@@ -164,7 +164,7 @@ pub enum Cite {
     Output(OutputCite),
     /// Lines of a file.
     File(FileCite),
-    /// None of these: its claim is not verified, and the rest of the report stands.
+    /// None of these. The claim is not verified; the rest of the report counts.
     Unreadable(Value),
 }
 

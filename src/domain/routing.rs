@@ -1,4 +1,4 @@
-//! From a step's output to the next step: normalise, interpret, route (step-flow §2.3, §2.4).
+//! From a step's output to the next step: normalise, interpret, route.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub struct Interpreted {
 }
 
 impl Interpreted {
-    /// What StepContext keeps of the visit: the whole output, and beside it the handoff values by their short names.
+    /// What StepContext keeps of the visit: the whole output, and also the handoff values by their short names.
     pub fn context_output(&self, output: &Map<String, Value>) -> Map<String, Value> {
         let mut kept = output.clone();
         for (name, value) in &self.handoff {
@@ -93,8 +93,8 @@ fn route_error(code: &'static str, message: String) -> RouteError {
 }
 
 impl Flow {
-    /// Brings an output into canonical words before it is validated (D21, D74): the intent in lower case and without
-    /// alias, the fallback where the gate has one, the step's own id. Gives a note for each replacement.
+    /// Puts an output into canonical words before it is validated (D21, D74): the intent in lower case and without
+    /// alias, the fallback where the gate has one, and the step's own id. Gives a note for each replacement.
     pub fn normalise(&self, step: &Step, output: &mut Map<String, Value>) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(said) = output.get("stepId").and_then(Value::as_str)
@@ -160,7 +160,7 @@ impl Flow {
         Ok(Interpreted { intent, reason, target, handoff: gate.handoff(output), warnings })
     }
 
-    /// Where the flow goes with an intent. The host clamps nothing here: an unknown target is an error with its code.
+    /// Where the flow goes with an intent. An unknown target is an error with its code.
     pub fn route(
         &self,
         step: &Step,
@@ -218,7 +218,7 @@ impl Flow {
         }
     }
 
-    /// Where a linear step leads: `transitions.next`, else its continuation, else itself again until the completion
+    /// Where a linear step leads: to `transitions.next`, else to its continuation, else to itself until the completion
     /// condition holds (D22).
     pub fn after_linear(&self, step: &Step) -> Next {
         match step.transitions.get(&Intent::Next) {
@@ -226,13 +226,13 @@ impl Flow {
                 Next::Step(target.clone())
             }
             Some(Transition::Target(None)) => Next::Complete,
-            // A closing program that ended well has closed (step-flow §2.5).
+            // A closing program that ended well has closed.
             None if step.runner.is_some() && step.kind == Some(StepKind::Closure) => Next::Complete,
             _ => Next::Step(self.continuation_of(step).unwrap_or_else(|| step.id.clone())),
         }
     }
 
-    /// A gated step put out no intent: its first visit of a run repeats, later ones fail (E06).
+    /// A gated step gave no intent. In the first visit of a run it is repeated; later it fails (E06).
     pub fn without_intent(&self, step: &Step, visit: u32) -> Result<Next, RouteError> {
         if visit <= 1 {
             return Ok(Next::Step(step.id.clone()));
@@ -320,7 +320,7 @@ impl Gate {
         intent == Intent::Abort || self.allowed_intents.contains(&intent)
     }
 
-    /// What an intent that is not allowed counts as, where the gate is lenient.
+    /// The intent that replaces one that is not allowed, where the gate has a fallback.
     pub fn fallback(&self) -> Option<Intent> {
         if self.fail_fast {
             return None;

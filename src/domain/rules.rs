@@ -1,4 +1,5 @@
-//! Declarative policy rules: what each may look at, which one decides, and that nothing is allowed by silence (P-038, D44).
+//! Declarative policy rules: what a rule may look at, and which rule decides. What no rule allows is denied (P-038,
+//! D44).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +21,7 @@ pub const NO_RULE_MATCHED: &str = "no_rule_matched";
 #[derive(Debug, Clone, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// Rules of somebody who may only narrow: asked first, and only their denials count.
+    /// Rules of somebody who may only narrow. They are asked first, and only their denials count.
     narrowing: Vec<Rule>,
 }
 
@@ -56,10 +57,10 @@ pub enum RuleName {
     Any,
 }
 
-/// Predicates; all that are present must hold.
+/// Conditions. All that are present must hold.
 ///
-/// An allowing rule needs certainty: at least one path (program, host) and every one of them matching. A denying rule
-/// needs suspicion: any of them matching, or one that cannot be read clearly.
+/// A rule that allows needs certainty: there is at least one path (program, host), and every one matches. A rule that
+/// denies needs a suspicion: one of them matches, or one cannot be read clearly.
 #[derive(Debug, Clone, Default)]
 pub struct When {
     /// Globs on paths relative to the worktree.
@@ -93,14 +94,14 @@ impl RuleSet {
         Self { rules, narrowing: Vec::new() }
     }
 
-    /// The same rules, and before them those of somebody who may only narrow.
+    /// The same rules, with those of somebody who may only narrow before them.
     #[must_use]
     pub fn narrowed_by(self, narrowing: Vec<Rule>) -> Self {
         Self { narrowing, ..self }
     }
 
-    /// The denial of somebody who may only narrow, where theirs is the first of their rules that matches. What they allow,
-    /// or say nothing of, is for the rules proper.
+    /// The denial by somebody who may only narrow, if their first matching rule denies. Everything else is for the
+    /// other rules.
     pub fn deny(&self, input: &PolicyInput, scope: &CallScope) -> Option<RuleVerdict> {
         let rule = first_match(&self.narrowing, input, scope)?;
         let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
@@ -117,7 +118,7 @@ impl RuleSet {
         self.narrowing.iter().chain(&self.rules)
     }
 
-    /// Whether any rule speaks of this kind: tool rules do not configure handoffs (P-004).
+    /// Whether any rule is about this kind. Rules for tools do not configure handoffs (P-004).
     pub fn covers(&self, kind: ProposalKind) -> bool {
         self.rules.iter().any(|rule| rule.kind == kind)
     }
@@ -261,7 +262,7 @@ const SHELLS: [&str; 14] = [
     "pwsh",
 ];
 
-/// Whether a denied beginning hides in an argument list: behind a path, an assignment, a wrapper, a shell or options.
+/// Whether a denied command hides in an argument list: behind a path, an assignment, a wrapper, a shell or options.
 fn starts_disguised(prefix: &[String], argv: &[String]) -> bool {
     let Some(first) = argv.first() else { return true };
     if words_follow(prefix, argv) {
@@ -311,8 +312,8 @@ fn base_name(program: &str) -> String {
     name.strip_suffix(".exe").map_or(name.clone(), str::to_owned)
 }
 
-/// A list of globs, in exact case and in any case. Equal lists are one in memory: the policies of many repositories, which a
-/// daemon keeps, say much the same.
+/// A list of globs, for exact case and for any case. Equal lists share memory, because the policies of many
+/// repositories are much alike.
 #[derive(Debug, Clone)]
 pub struct Globs(Arc<Matchers>);
 

@@ -21,7 +21,7 @@ impl std::fmt::Display for RunId {
     }
 }
 
-/// On whose behalf a run works; made by an authenticator only (S-045).
+/// For whom a run works. Only an authenticator makes one (S-045).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Principal {
     /// Stable id: UUIDv5 of what `source` names (`github:<actor id>`, `local:<uid>@<host>`).
@@ -99,7 +99,8 @@ pub struct VisitRecord {
     pub carried: Carried,
 }
 
-/// What a flow takes from one visit to the next: a successor run counts on where its predecessor was killed (E23).
+/// What a flow carries from one visit to the next. A successor run goes on counting where its predecessor was killed
+/// (E23).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Carried {

@@ -1,4 +1,4 @@
-//! The run output, `result.json`: what a run came to, for programs (contracts §3.2, X-006, X-011).
+//! The run output, `result.json`: what a run came to, for programs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use super::stop::{LimitType, Stop, StopDetail, StopReason};
 /// `schema_version` of every [`RunOutput`].
 pub const RUN_OUTPUT_SCHEMA: &str = "agentd.run_output.v1";
 
-/// Everything about a run that a program may rely on. Closed: a key more is another version (P-034).
+/// Everything about a run that a program may rely on. A further key means another version (P-034).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOutput {
@@ -363,8 +363,8 @@ pub enum Severity {
 }
 
 impl RunOutput {
-    /// A run that ended with `stop` and has nothing else to tell yet: what a refusal prints, and what a fold fills in.
-    /// `at` is milliseconds since 1970.
+    /// The output of a run that ended with `stop` and has nothing else to report yet. A refusal prints it, and a fold
+    /// fills it in. `at` is milliseconds since 1970.
     pub fn of(
         run_id: Uuid,
         objective: Objective,
@@ -420,7 +420,7 @@ impl RunOutput {
         }
     }
 
-    /// Every invariant of contracts §3.2 that does not hold, in words; empty for a sound output.
+    /// Says in words which rules of a sound output do not hold (C-05); empty when all hold.
     pub fn check(&self) -> Vec<String> {
         let mut broken = Vec::new();
         let mut hold = |holds: bool, rule: &str| {
@@ -488,7 +488,7 @@ pub fn rfc3339(at: chrono::DateTime<chrono::Utc>) -> String {
     at.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
-/// RFC 3339 of milliseconds since 1970; the beginning of time for what is out of range.
+/// The RFC 3339 form of milliseconds since 1970. Values out of range give the start of 1970.
 pub fn rfc3339_of_ms(at: i64) -> String {
     rfc3339(chrono::DateTime::from_timestamp_millis(at).unwrap_or_default())
 }

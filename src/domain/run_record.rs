@@ -1,4 +1,4 @@
-//! The run record, `run.json`: what happened in a run, for audit and replay (contracts §3.3, P-023…P-031).
+//! The run record, `run.json`: what happened in a run, for audit and replay (P-023…P-031).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::trace::{
 /// `schemaVersion` of every [`RunRecord`].
 pub const RUN_RECORD_SCHEMA: &str = "agentd.run_record.v1";
 
-/// One consolidated record a run; the seed's keys first, ours after. Closed.
+/// The one record of a run. Common keys come first, agentd's own after; there are no others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRecord {
@@ -75,7 +75,7 @@ pub struct RunRecord {
     pub steps: Vec<SessionManifest>,
     /// What the repository came to.
     pub repo_state: RepoState,
-    /// What held the run's programs; absent: it ended before there were any.
+    /// The sandbox of the run's programs. Absent when the run ended before there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxFacts>,
     /// Last hash of the journal's chain.
@@ -85,7 +85,7 @@ pub struct RunRecord {
     pub previous_run_id: Option<Uuid>,
 }
 
-/// How a run ended, in the seed's words.
+/// How a run ended, in the words of the run record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunRecordStatus {
@@ -95,7 +95,7 @@ pub enum RunRecordStatus {
     Failed,
 }
 
-/// Why a run ended, beside what the caller wants to find again. Open: `--meta` adds keys.
+/// Why a run ended, and what the caller wants to find again. `--meta` adds keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecordMetadata {
     /// For correlation with a build (P-033).
@@ -111,7 +111,7 @@ pub struct RunRecordMetadata {
 }
 
 impl RunRecordMetadata {
-    /// `--meta` of the run with its stop; keys of the contract are the contract's.
+    /// `--meta` of the run with its stop. agentd's own keys win.
     pub fn new(mut meta: Map<String, Value>, stop_detail: StopDetail) -> Self {
         for key in ["stop_reason", "stop_detail"] {
             meta.remove(key);

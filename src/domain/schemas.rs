@@ -45,14 +45,14 @@ fn schema_of<T: JsonSchema>(name: &str, version: Option<String>) -> Value {
     schema
 }
 
-/// Makes every object with named members a closed one, but those that say they are open.
+/// Closes every object with named members, except those that say they are open.
 fn close(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(close),
         Value::Object(members) => {
             let named = members.get("properties").is_some_and(Value::is_object)
                 && !members.contains_key("additionalProperties");
-            // The members of an object with variants stand in two places; only this keyword sees both.
+            // An object with variants has its members in two places. Only this keyword covers both.
             let variants = members.contains_key("oneOf");
             if named {
                 let keyword = if variants { "unevaluatedProperties" } else { "additionalProperties" };

@@ -1,4 +1,4 @@
-//! A run's signed seal: what its journal and its files were when it ended, in words that a key signs and an index keeps.
+//! The signed seal of a run: the state of its journal and files at the end. A key signs it and an index keeps it.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub fn files_sha256(files: &[Artifact]) -> Result<String, NotCanonical> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignatureState {
-    /// By a key that is known here, over this very journal and these very files.
+    /// Signed by a key that is known here, over exactly this journal and these files.
     Valid,
     /// By a key that is not known here.
     UnknownKey,

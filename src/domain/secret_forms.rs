@@ -1,4 +1,4 @@
-//! How a secret looks where it was copied, escaped or encoded.
+//! The forms of a secret that was copied, escaped or encoded.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -18,7 +18,7 @@ pub(super) fn of(secret: &str, shortest: usize) -> Vec<String> {
         for upper in [true, false] {
             all.push(percent_encoded(&text, upper, "%20"));
             all.push(percent_encoded(&text, upper, "+"));
-            // Encoders that are more eager than they need to be: all but letters and digits, and everything.
+            // Encoders that encode more than they need: all but letters and digits, or everything.
             all.push(eagerly_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
             all.push(eagerly_encoded(&text, upper, |_| false));
         }

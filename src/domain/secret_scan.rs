@@ -1,5 +1,5 @@
-//! Secrets in lines that are about to be published: known ones, tokens by their shape, private keys, and what is assigned to
-//! a name that says secret.
+//! Finds secrets in lines that are about to be published: known ones, tokens by their shape, private keys, and values
+//! of names such as `secret`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,8 +8,8 @@ use regex::{Regex, RegexSet};
 use super::redaction::Redactor;
 use super::untrusted::is_hidden;
 
-/// Shapes that the redactor knows without knowing the secret: it errs on the side of hiding, and the rules here judge those
-/// lines instead. An address with a password stands in documents and tests of most repositories.
+/// Shapes of the redactor that are not used here. The redactor hides too much rather than too little; the rules here
+/// judge such lines instead. Most repositories have an address with a password in their documents or tests.
 const SHAPES: [&str; 13] = [
     "github_token",
     "api_key",
@@ -26,7 +26,7 @@ const SHAPES: [&str; 13] = [
     "webhook_url",
 ];
 
-/// Well-known shapes of tokens, as their issuers document them. A group `s` narrows what is judged to be a placeholder.
+/// Shapes of tokens, as their issuers document them. A group `s` marks the part that may be a placeholder.
 const RULES: &[(&str, &str)] = &[
     ("github_token", r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59})"),
     ("gitlab_token", r"\bgl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat|oas)-[A-Za-z0-9_\-]{20,}"),
@@ -89,7 +89,7 @@ const HARMLESS_NAMES: [&str; 12] = [
 ];
 /// Least bits a character of what is assigned.
 const ASSIGNED_ENTROPY: f64 = 3.7;
-/// Least bits a character of a token of a known shape; words and counted digits are below.
+/// The least entropy, in bits for each character, of a token with a known shape. Words and counted digits have less.
 const TOKEN_ENTROPY: f64 = 3.0;
 /// Words that say that something only stands for a secret.
 const PLACEHOLDERS: [&str; 13] = [
@@ -107,7 +107,7 @@ const PLACEHOLDERS: [&str; 13] = [
     "1234567890",
     "abcdefghij",
 ];
-/// The first line of a private key, and how many lines after it show whether a key follows.
+/// The first line of a private key, and how many of the next lines show whether a key follows.
 const KEY_BEGINS: &str = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----";
 const KEY_BODY: &str = r"[A-Za-z0-9+/]{40,}";
 const LINES_TO_KEY: usize = 6;
@@ -129,7 +129,7 @@ struct Compiled {
     key_body: Regex,
 }
 
-/// Every expression of this file, read once. They are fixed, and a test reads them: `None` is for nobody.
+/// Every expression of this file, compiled once. They are fixed and a test compiles them, so `None` does not occur.
 fn compiled() -> Option<&'static Compiled> {
     static COMPILED: OnceLock<Option<Compiled>> = OnceLock::new();
     let compile = || {
@@ -157,7 +157,7 @@ impl SecretScan {
         Self { redactor: Arc::clone(redactor) }
     }
 
-    /// Numbers of lines that hold a secret, with the rule that says so; never the secret.
+    /// The numbers of the lines that hold a secret, with the rule that found it. The secret is not in it.
     pub fn lines(&self, lines: &[(u32, &str)]) -> Vec<(u32, String, Certainty)> {
         let mut found = Vec::new();
         for (at, (number, line)) in lines.iter().enumerate() {
@@ -177,7 +177,7 @@ impl SecretScan {
         found
     }
 
-    /// The rule that one line breaks; `further` = the lines after it.
+    /// The rule that a line breaks. `further` has the lines after it.
     fn line(&self, line: &str, further: &[&str]) -> Option<(String, Certainty)> {
         if let Some(rule) = self.known(line) {
             return Some((rule, Certainty::Known));
@@ -210,7 +210,7 @@ impl SecretScan {
         shape("assigned_secret")
     }
 
-    /// The kind of a secret that the run knows, or that the operator's patterns describe, in a text.
+    /// The kind of a secret in a text that the run knows or that the operator's patterns describe.
     fn known(&self, text: &str) -> Option<String> {
         let plain: String = text.chars().filter(|c| !is_hidden(*c)).collect();
         for text in [text, plain.as_str()] {
@@ -244,7 +244,7 @@ fn is_assigned_secret(name: &str, value: &str) -> bool {
     let value = value.trim_end_matches(['.', '=', '!', '#', '*', '&']);
     let both = value.bytes().any(|byte| byte.is_ascii_digit())
         && value.bytes().any(|byte| byte.is_ascii_alphabetic());
-    // Names of code have their words apart: `crate.session_token_for_2_hosts`.
+    // Names in code consist of separate words: `crate.session_token_for_2_hosts`.
     let words = value.split(['.', '_', '-', '/']).filter(|word| word.len() > 1).count();
     let wordy = words > 2 && value.split(['.', '_', '-', '/']).all(|word| word.len() < 12);
     both && !wordy
@@ -290,7 +290,7 @@ mod tests {
         let mut seen = 0;
         for line in table.lines().filter(|line| !line.starts_with("## ") && !line.is_empty()) {
             let (wanted, text) = line.split_once('\t').unwrap();
-            // Kept apart in the table, so that nobody's scanner takes it for a real one.
+            // It is split in the table, so that no scanner takes it for a real one.
             let text = text.replace('\u{2e22}', "");
             let found = rule(&text).unwrap_or_else(|| "none".to_owned());
             assert_eq!(found, wanted, "{text}");

@@ -1,4 +1,4 @@
-//! What secrets look like that nobody told agentd of: shapes of keys, and a quick look for the ones that a text can hold.
+//! Shapes of secrets that agentd does not know by value, and a fast search for the shapes that a text can hold.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::redaction::PatternError;
 
-/// Shapes of keys: kind, words and expression. Every match of the expression holds one of the words, in any case: a text
-/// without them is not searched. Where the expression ignores case, its words have no `s` (it has a third case), a word with
-/// a `k` stands beside the one with that letter's third case, and no word has a character that JSON escapes. Where a group
-/// is named `s`, only it is replaced.
+/// Shapes of keys: kind, words and expression. Every match of the expression contains one of the words, in any case, so
+/// a text without them is not searched. If the expression ignores case, its words have no `s`, because that letter has
+/// a third case; a word with a `k` is listed again with the third case of `k`. No word has a character that JSON
+/// escapes. If a group is named `s`, only that group is replaced.
 pub(super) const SHAPES: [(&str, &[&str], &str); 15] = [
     (
         "github_token",
@@ -28,7 +28,7 @@ pub(super) const SHAPES: [(&str, &[&str], &str); 15] = [
     ("aws_key_id", &["AKIA", "ASIA", "ABIA", "ACCA"], r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}"),
     (
         "aws_secret_key",
-        // More of it than "secret": that word alone is in what every session records.
+        // Longer than "secret", because every session records that word.
         &["ecret_a", "ecreta", "ecret_k", "ecretk", "ecret_\u{212a}", "ecret\u{212a}"],
         r#"(?i)aws_?(?:secret_?)(?:access_?)?key(?:_?id)?["'\s]*[:=]["'\s]*(?P<s>[A-Za-z0-9/+]{40})"#,
     ),
@@ -58,8 +58,8 @@ pub(super) const SHAPES: [(&str, &[&str], &str); 15] = [
     ("webhook_url", &["hooks.slack.com"], r"https://hooks\.slack\.com/(?P<s>services/[A-Za-z0-9/]{20,})"),
 ];
 
-/// The kind and expression of a shape. An expression is made when it is first needed: most processes never see a text that
-/// any of the words is in.
+/// The kind and expression of a shape. An expression is compiled when it is first needed, because most processes never
+/// see a text with one of the words.
 pub(super) fn shape(place: usize) -> (&'static str, &'static Regex) {
     static MADE: [OnceLock<Regex>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
     let (kind, _, expression) = SHAPES[place];
@@ -68,10 +68,10 @@ pub(super) fn shape(place: usize) -> (&'static str, &'static Regex) {
     (kind, MADE[place].get_or_init(make))
 }
 
-/// Finds in one pass over a text which of a redactor's expressions can match in it at all.
+/// Finds in one pass over a text which expressions of a redactor can match in it.
 pub(super) struct Scout {
-    /// A text without any of these has none of the words; many bytes of it are looked at in a step. `None`: there are too
-    /// many, or the processor has no such steps.
+    /// A text without any of these has none of the words. The search looks at many bytes in one step. `None`: there are
+    /// too many, or the processor cannot do this.
     pub hints: Option<packed::Searcher>,
     words: AhoCorasick,
     /// By word: the places of the expressions that need it.
@@ -80,7 +80,8 @@ pub(super) struct Scout {
     anywhere: u32,
 }
 
-/// Bit of the known secrets; that of shape `n` is `1 << n`, and that of all patterns of the configuration is next to it.
+/// The bit of the known secrets. Shape `n` has the bit `1 << n`, and all patterns of the configuration share the next
+/// bit.
 pub(super) const KNOWN: u32 = 1 << 31;
 pub(super) const CONFIGURED: u32 = 1 << SHAPES.len();
 
@@ -137,7 +138,7 @@ impl Scout {
     }
 }
 
-/// The three bytes of a word that stand least often in ordinary text, or in names of members.
+/// The three bytes of a word that are rarest in ordinary text and in names of members.
 pub(super) fn rarest(word: &[u8]) -> &[u8] {
     let rank =
         |byte: &u8| b"etaoinsh_rdlcumwfgypbvkjxqz".iter().position(|common| common == byte).unwrap_or(27);

@@ -1,4 +1,4 @@
-//! Sums over runs: the numbers by which default budgets may be judged.
+//! Sums over runs. They show whether the default budgets fit.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How a step is called: its id in the registry, and the address of its prompt.
+//! The names of a step: its id in the registry, and the address of its prompt.
 
 /// Id of a step: the key in the registry, e.g. `initial.issue`.
 pub type StepId = String;

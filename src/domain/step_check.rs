@@ -1,8 +1,8 @@
-//! The seed's step check: a question after a step's work, and where its answer leads (seed 001, StepCheck).
+//! The step check: a question after a step's work, and where its answer leads.
 
 use super::step_address::{StepAddress, StepId};
 
-/// Asked of a reader that cannot change anything; the answer is `ok` or `ng`.
+/// A session that can only read is asked. The answer is `ok` or `ng`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepCheck {
     /// Where the question is.

@@ -1,4 +1,4 @@
-//! What steps hand to later steps: outputs by step, turned into `uv-` variables (seed 001, StepContext).
+//! What steps hand to later steps: outputs by step, turned into `uv-` variables.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::dot_path::at;
 use super::input_spec::{Input, InputSpec, OnMissing};
 
-/// Outputs of the finished steps; the newest visit of a step replaces the older one.
+/// The outputs of the finished steps. The newest visit of a step replaces an older one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepContext {
     /// Step id → output.

@@ -1,11 +1,12 @@
-//! Who works on which step of a run: the programs that the definition and the configuration name, and agentd's session.
+//! Which backend works on which step of a run: a program that the definition or the configuration names, or agentd's
+//! session.
 
 use std::collections::BTreeMap;
 
 use super::agent_program::{AgentProgram, Backend, StepExecutor};
 use super::flow::{Definition, Step, StepId};
 
-/// The programs of a run and the steps that each works on; every other step is agentd's own session's.
+/// The programs of a run and the steps that each works on. agentd's session works on every other step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StepExecutors {
     programs: Vec<AgentProgram>,
@@ -23,11 +24,13 @@ pub struct NoProgram {
 }
 
 impl StepExecutors {
-    /// Who works on the steps of a definition: who the step names, else the agent, else the configuration. A backend that
-    /// is named alone is the program that the agent or the configuration has for it, else the usual one.
+    /// Finds the backend of each step: the one that the step names, else the agent's, else the configuration's. A
+    /// backend that is named alone means the program that the agent or the configuration has for it, else the usual
+    /// one.
     ///
     /// # Errors
-    /// A backend without a usual program is named alone, and nobody has one for it.
+    /// A backend without a usual program is named alone, and neither the agent nor the configuration has a program for
+    /// it.
     pub fn of(definition: &Definition, configured: Option<&AgentProgram>) -> Result<Self, NoProgram> {
         let agents = definition.agentd.executor.as_ref();
         let written = |executor: Option<&StepExecutor>| match executor {

@@ -1,4 +1,4 @@
-//! Why a run ended: stop reason, detail, and the exit code that follows (contracts §3.1).
+//! Why a run ended: stop reason, detail, and the exit code that follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ macro_rules! stop_details {
         }
 
         impl StopDetail {
-            /// Every detail, in the order of contracts §3.1.
+            /// Every detail, in the order of the stop reasons.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The word used in JSON.
@@ -44,7 +44,7 @@ macro_rules! stop_details {
                 match self { $(Self::$variant => StopReason::$reason,)+ }
             }
 
-            /// The exit code of a run that stops with it: 0, 1, 3, 4 or 5 (A-039…A-043).
+            /// The exit code of a run that stops for it: 0, 1, 3, 4 or 5 (A-039…A-043).
             pub fn exit_code(self) -> u8 {
                 match self { $(Self::$variant => $exit,)+ }
             }

@@ -1,4 +1,4 @@
-//! What a session leaves behind beside its ledger lines: openings, prepared requests, items, reports and endings.
+//! What a session leaves besides its ledger entries: openings, prepared requests, items, reports and endings.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ use super::stop::Stop;
 /// Longest text that stands inline in a record unless the configuration says otherwise, in bytes.
 pub const LONGEST_INLINE: usize = 64 * 1024;
 
-/// Text of a record: as it is, or where it is kept when it is longer than 64 KiB.
+/// A text of a record: the text itself, or where it is kept when it is longer than 64 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum RecordText {
@@ -50,7 +50,7 @@ impl Pointer {
     }
 }
 
-/// One item of the run record, in order (contracts §3.3, P-030).
+/// One item of the run record, in order (P-023, P-030).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Item {
@@ -336,7 +336,7 @@ pub struct SessionClosed {
     /// The conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Artifact>,
-    /// What a session that failed had said and heard, with `record.fault_snapshots` (C-20).
+    /// What a failed session had sent and received, with `record.fault_snapshots` (C-20).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Pointer>,
     /// What the model did not get to see in full.
@@ -344,7 +344,7 @@ pub struct SessionClosed {
     pub exclusions: Vec<Exclusion>,
 }
 
-/// Why a session failed: for people in `stop`, for the record in the rest (P-044).
+/// Why a session failed. `stop` is for people, the rest is for the record (P-044).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionFailure {
     /// Detail and public sentence.
@@ -355,7 +355,8 @@ pub struct SessionFailure {
     pub error_message: String,
 }
 
-/// The checks of a validation step, asked before a step that closes or after one that wants to (E12, E13).
+/// The checks of a validation step. They are asked before a closing step, or after a step that wants to close (E12,
+/// E13).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksRun {
     /// 1-based visit.

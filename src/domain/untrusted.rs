@@ -1,4 +1,4 @@
-//! Text from outside on its way to a model: what is hidden is taken out, what is left is fenced as data (S-050).
+//! Prepares text from outside for a model: hidden parts are removed, and the rest is fenced as data (S-050).
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::canonical::sha256_hex;
 
-/// Longest text of one source that a prompt takes, in characters.
+/// The longest text of one source in a prompt, in characters.
 pub const LONGEST_INCOMING: usize = 60_000;
 
 /// Said once before fenced texts.
@@ -24,7 +24,7 @@ pub struct TakenOut {
     pub cut: usize,
 }
 
-/// A text that shows a model what it shows a person, and nothing else.
+/// A text that shows a model exactly what a person sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     /// The text.
@@ -33,7 +33,7 @@ pub struct Incoming {
     pub taken_out: TakenOut,
 }
 
-/// Whether a character is invisible or steers how others are shown: bidirectional controls, zero-width characters,
+/// Whether a character is invisible or changes how others are shown: bidirectional controls, zero-width characters,
 /// variation selectors, tag characters, fillers.
 pub fn is_hidden(c: char) -> bool {
     matches!(c,
@@ -60,13 +60,13 @@ static COMMENTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Takes out of a text what a person who reads it on GitHub does not see, and cuts it to `longest` characters.
-/// Nothing is expanded: `{uv-x}` and `${NAME}` stay as they are.
+/// Removes from a text what a reader on GitHub does not see, and cuts it to `longest` characters. Nothing is expanded:
+/// `{uv-x}` and `${NAME}` stay as they are.
 pub fn incoming(text: &str, longest: usize) -> Incoming {
     let mut taken_out = TakenOut::default();
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut clean = without_hidden(&text, &mut taken_out);
-    // Taking one comment out may put the next one together ("<!<!-- -->--"), so until there is none.
+    // Removing a comment may join the parts of another one ("<!<!-- -->--"), so this repeats until there is none.
     while let Some(comments) = COMMENTS.as_ref() {
         let count = comments.find_iter(&clean).count();
         if count == 0 {
@@ -82,7 +82,7 @@ pub fn incoming(text: &str, longest: usize) -> Incoming {
     Incoming { text: clean, taken_out }
 }
 
-/// The text as a screen shows it: without hidden characters and escape sequences, otherwise whole.
+/// The text as a screen shows it: without hidden characters and escape sequences, and not cut.
 pub fn visible(text: &str) -> String {
     without_hidden(&text.replace("\r\n", "\n").replace('\r', "\n"), &mut TakenOut::default())
 }
@@ -103,7 +103,7 @@ pub(super) fn without_hidden(text: &str, taken_out: &mut TakenOut) -> String {
     };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        // One emoji selector behind a visible character is ordinary writing; a row of selectors is a message.
+        // One emoji selector after a visible character is ordinary writing. A row of selectors is a hidden message.
         let ordinary = matches!(c, '\u{fe0e}' | '\u{fe0f}')
             && shown.chars().next_back().is_some_and(|last| !last.is_whitespace() && !is_hidden(last));
         let plain = matches!(c, '\n' | '\t') || !(c.is_control() || is_hidden(c));
@@ -115,8 +115,8 @@ pub(super) fn without_hidden(text: &str, taken_out: &mut TakenOut) -> String {
     shown
 }
 
-/// Puts a text between marks that nothing inside can close, with a note on what was taken out of it. `source` says
-/// whose text it is, in our words.
+/// Puts a text between marks that nothing inside can close, with a note on what was removed. `source` says in agentd's
+/// words whose text it is.
 pub fn fence(source: &str, incoming: &Incoming) -> String {
     static MARK: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?i)[<\u{ff1c}\u{2039}\u{3008}](\s*/?\s*untrusted)").ok());

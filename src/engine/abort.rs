@@ -1,16 +1,16 @@
-//! The early end of a session: why, in one public sentence, and technically for the record.
+//! The early end of a session: the reason in one public sentence, and in technical words for the record.
 
 use super::day_cap::DayCapError;
 use super::journal::JournalError;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SessionFailure;
 
-/// What ends a session before it has a report; every fallible step of a session returns it.
+/// Ends a session before it has a report. Every step of a session that can fail returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abort(Box<SessionFailure>);
 
 impl Abort {
-    /// An end with its typed class and its technical text (redacted by whoever records it).
+    /// An end with its typed class and its technical text. The text is redacted when it is recorded.
     pub fn new(detail: StopDetail, error_name: &str, message: &str, technical: impl Into<String>) -> Self {
         Self(Box::new(SessionFailure {
             stop: Stop::new(detail, message),

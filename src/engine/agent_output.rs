@@ -1,5 +1,5 @@
-//! What is heard of a launch while it goes on, and what it used: the program's own words, and what agentd saw of its
-//! requests to models.
+//! What a launch reports while it works, and what it used: the program's own words, and what agentd saw of its requests
+//! to models.
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -34,15 +34,15 @@ pub struct AgentOutput {
 }
 
 impl AgentOutput {
-    /// What agentd saw itself; the program's own figure where that is larger, since some of its requests may have gone
-    /// another way. Never both: what it says holds what agentd saw.
+    /// What agentd saw itself, or the program's own figure if that is larger, since some requests may have gone another
+    /// way. Never the sum: the program's figure includes what agentd saw.
     pub fn tokens(&self) -> Option<TokenUsage> {
         let seen = Some(self.seen.usage()).filter(|_| self.was_seen());
         seen.or(self.usage)
     }
 
-    /// Tokens, money and where the figures are from. What agentd saw goes at the price of the configuration, a figure for
-    /// each model; where there is no price, and where agentd saw nothing, the program's own word on money counts.
+    /// Tokens, money, and the source of the figures. What agentd saw costs the configured price, for each model.
+    /// Without a price, or if agentd saw nothing, the program's own figure counts.
     pub(super) fn used(&self, settings: &SessionSettings, asked: Option<&str>) -> Vec<Used> {
         let said = self;
         let asked = said.model.clone().or_else(|| asked.map(str::to_owned));
@@ -113,7 +113,7 @@ impl AgentProgress {
     }
 }
 
-/// What a target of the configuration would charge for that model: of the same name, or of its name without the date.
+/// What a configured target would charge for that model. The names are equal, or equal without the date.
 fn price(settings: &SessionSettings, model: &str, usage: &TokenUsage) -> Option<Money> {
     let dated = |target: &&ModelTarget| {
         let rest = model.strip_prefix(&target.model);

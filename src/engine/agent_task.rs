@@ -1,4 +1,4 @@
-//! What an agent program is asked, and how visits are given to one.
+//! The task that an agent program gets, and how it is given a visit.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,13 +27,13 @@ pub struct AgentBackend {
     pub time_limit: Option<Duration>,
     /// The model that is asked for, where the definition names one.
     pub model: Option<String>,
-    /// Where the last visit of a step ended, for one that goes on from there (D4).
+    /// Where the last visit of a step ended, for a visit that continues it (D4).
     pub conversations: Conversations,
     /// Makes the tool of one launch.
     pub launch: Arc<dyn Fn(AgentTask) -> Arc<dyn Tool> + Send + Sync>,
 }
 
-/// Ids of a program's own conversations, by the step whose visit they were.
+/// The ids of a program's own conversations, by step.
 pub type Conversations = Arc<Mutex<BTreeMap<StepId, String>>>;
 
 /// What a program is asked in one launch.
@@ -47,7 +47,7 @@ pub struct AgentTask {
     pub anew: Option<String>,
     /// Schema of the output, where the step has one.
     pub schema: Option<Value>,
-    /// Whether the step only plans: nothing of the worktree may change.
+    /// Whether the step only plans. Then nothing in the worktree may change.
     pub read_only: bool,
     /// Where the launch tells how far it is.
     pub progress: AgentProgress,

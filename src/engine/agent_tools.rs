@@ -1,5 +1,5 @@
-//! agentd's own tools as an agent program may use them: every call, and every permission that it asks for, passes the
-//! gate of the run that started it, and is on its record (C-24).
+//! agentd's own tools as an agent program may use them. Every call and every permission request passes the gate of the
+//! run that started the program, and is recorded (C-24).
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::domain::trace::Exclusion;
 
 /// The turn that everything of a program's visit belongs to.
 pub(super) const TURN: u32 = 1;
-/// Requests that may wait.
+/// The number of requests that may wait.
 const WAITING: usize = 32;
 
-/// Something that a program asks to be allowed, in the words of agentd's own tools.
+/// What a program asks permission for, in the terms of agentd's own tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermissionRequest {
     /// Tool whose rules answer it.
@@ -40,14 +40,14 @@ pub struct PermissionRequest {
     pub arguments: Value,
 }
 
-/// What a call came to.
+/// The result of a call of an agent program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentAnswer {
     /// What a model reads.
     pub text: String,
     /// Whether the call did not do what it was for.
     pub failed: bool,
-    /// The call's id in the record; a claim may cite it. Empty where there is none.
+    /// The id of the call in the record. A claim may cite it. Empty if there is none.
     pub call_id: String,
 }
 
@@ -58,7 +58,7 @@ pub struct AgentTools {
     requests: mpsc::Sender<Request>,
 }
 
-/// What arrives at the handler.
+/// A request of an agent program.
 #[derive(Debug)]
 pub(crate) enum Request {
     Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
@@ -66,7 +66,7 @@ pub(crate) enum Request {
 }
 
 impl AgentTools {
-    /// The side of a program that may use these tools, and where its requests arrive.
+    /// A handler that offers these tools, and the receiver of its requests.
     pub(crate) fn new(tools: Arc<[ToolSpec]>) -> (Self, mpsc::Receiver<Request>) {
         let (requests, arriving) = mpsc::channel(WAITING);
         (Self { tools, requests }, arriving)
@@ -77,7 +77,7 @@ impl AgentTools {
         &self.tools
     }
 
-    /// Calls a tool. Once the handler is closed nothing runs.
+    /// Calls a tool. After the handler is closed nothing runs.
     pub async fn call(&self, tool: String, arguments: Map<String, Value>) -> AgentAnswer {
         let (reply, answer) = oneshot::channel();
         let sent = self.requests.send(Request::Call { tool, arguments, reply }).await;
@@ -122,7 +122,7 @@ pub(super) struct ToolHandler<'a> {
     interrupts: Interrupts,
     progress: AgentProgress,
     visit: u32,
-    /// Id of the launch's own call; the calls of the program are numbered below it.
+    /// The id of the launch itself. The calls of the program are numbered below it.
     launch: String,
     calls: u32,
     claims_sent_back: bool,
@@ -172,8 +172,8 @@ impl<'a> ToolHandler<'a> {
         })
     }
 
-    /// Serves one request after the other until `over`; a call under way is finished first, so that its line is in the
-    /// ledger. The error ends the launch, as the same call would end a session of agentd's own.
+    /// Serves one request after the other until `over`. A running call is finished first, so that its line is in the
+    /// ledger. The error ends the launch, just as it would end agentd's own session.
     pub(super) async fn serve(
         &mut self,
         mut requests: mpsc::Receiver<Request>,
@@ -255,7 +255,7 @@ impl<'a> ToolHandler<'a> {
         Ok(answers.pop().unwrap_or_else(|| Answer::refused(&Refusal::Stopping)))
     }
 
-    /// What a report is worth; one whose claims do not hold is sent back once, as in a session (contracts §3.4).
+    /// Checks a report. One whose claims do not hold is sent back once, as in a session.
     async fn report(&mut self, arguments: &Map<String, Value>) -> ReportCall {
         if self.reported {
             return ReportCall::TooLate;

@@ -1,7 +1,7 @@
-//! A visit that an agent program works on instead of the built-in session (C-24).
+//! A visit that an agent program works on in place of the built-in session (C-24).
 //!
-//! Launching it is one tool call, `exec_agent__<backend>`, through the gate; what it says is a report whose claims are
-//! candidates like every other; its tokens and money are the run's. agentd cannot see inside: git tells what it did.
+//! The launch is one tool call, `exec_agent__<backend>`, through the gate. Its answer is a report whose claims are
+//! candidates like all others. Its tokens and money count for the run. agentd cannot see inside; git shows what it did.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -39,11 +39,11 @@ use crate::domain::trace::{
 };
 use tokio::time::Instant;
 
-/// Longest answer that stands in the record as the call's result.
+/// The longest answer that the record keeps as the result of the call.
 const LONGEST_ANSWER: u64 = 256 * 1024;
 /// How much later than every other limit the call's own comes.
 const SLACK: Duration = Duration::from_secs(10);
-/// The limit of a program that has none of its own, for the timer: a hundred years.
+/// The timer of a program without a limit of its own: a hundred years.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Class of the failure of a launch whose work the policy refuses.
@@ -73,7 +73,7 @@ struct AgentVisit<'a> {
 }
 
 impl FlowWorld {
-    /// Gives a visit to the program. The prompt is resolved and on the record already.
+    /// Gives a visit to the program. The prompt is already resolved and recorded.
     pub(super) async fn run_agent(
         &self,
         plan: &FlowPlan,
@@ -124,7 +124,7 @@ impl AgentVisit<'_> {
         self.close(ended, asked, identity.include_text).await
     }
 
-    /// How the report is to look, in words that any program understands.
+    /// The form of the report, in words that any program understands.
     fn closing_words(&self) -> String {
         let work = if self.read_only() {
             "Read in the current directory only. This step changes no file: a later one does, and the files are read-only here."
@@ -200,7 +200,7 @@ impl AgentVisit<'_> {
     /// Launches the program until its report fits, at most `max_retries` times.
     async fn ask(&mut self, asked: String) -> Result<ModelReport, Abort> {
         let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
-        // A visit that goes on from the one before has heard its words (D4).
+        // A visit that continues the one before has these words already (D4).
         let before = Some(self.work.history).filter(|history| !history.is_empty() && self.agent.resumes);
         let before = before.and_then(|_| self.conversations().get(&self.work.step.id).cloned());
         let mut task = self.task(asked.clone(), before);
@@ -246,7 +246,7 @@ impl AgentVisit<'_> {
         self.agent.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One launch: through the gate, watched by the budgets, on the ledger.
+    /// One launch: it passes the gate, the budgets watch it, and the ledger has it.
     async fn launch(&mut self, task: AgentTask) -> Result<AgentOutput, Abort> {
         self.launches += 1;
         let world = &self.world.0;
@@ -262,7 +262,7 @@ impl AgentVisit<'_> {
             .to_string(),
         };
         let limits = CallLimits {
-            // The program's own limit comes first, and the run's whenever it is, each with its own words.
+            // Both limits count, the program's and the run's. Each has its own words.
             timeout: self.agent.time_limit.unwrap_or(NO_LIMIT) + SLACK,
             max_inline_bytes: LONGEST_ANSWER,
         };
@@ -350,7 +350,7 @@ impl AgentVisit<'_> {
         self.came_to(&called, &tools[0].spec().name, failed).map(|()| said)
     }
 
-    /// What a launch that nobody stopped came to; `failed` is what its answer says of a failure.
+    /// The result of a launch that nobody stopped. `failed` has the failure that its answer reports.
     fn came_to(&self, called: &SingleCall, tool: &str, failed: Option<String>) -> Result<(), Abort> {
         match called {
             SingleCall::Denied(answer) | SingleCall::Refused(answer)
@@ -382,7 +382,7 @@ impl AgentVisit<'_> {
         }
     }
 
-    /// The ledger lines of what the program's own models used, where anything says it.
+    /// The ledger lines of what the program's own models used, if that is known.
     fn account(
         &mut self,
         said: &AgentOutput,
@@ -428,8 +428,9 @@ impl AgentVisit<'_> {
         Ok(self.cost.saturating_sub(before))
     }
 
-    /// A place in the day's spending, where a day has a cap (D87). What a launch will cost nobody knows before: what it has cost
-    /// is set aside whenever it says so, and it is ended when the day is used up.
+    /// A place in the day's spending, if the day has a cap (D87). Nobody knows beforehand what a launch will cost. So
+    /// agentd sets aside what it has cost so far, each time the program reports it, and ends the program when the day's
+    /// money is used up.
     async fn open_day(&self) -> Result<Option<Reservation>, Abort> {
         let Some(day) = &self.world.0.day_cap else { return Ok(None) };
         let now = self.world.0.clock.now();
@@ -440,7 +441,7 @@ impl AgentVisit<'_> {
         Ok(Some(day.reserve_for(Money::ZERO, now).await?))
     }
 
-    /// The report: what it gave through agentd's own tool, else its structured output, else its last words.
+    /// The report: what the program gave through agentd's tool, else its structured output, else its last words.
     fn read(&mut self, said: &AgentOutput) -> Result<ModelReport, ReportProblem> {
         self.said.push(Message::Assistant {
             content: said.text.clone(),

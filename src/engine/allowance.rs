@@ -1,7 +1,8 @@
-//! What a model request may cost: its worst case is set aside before it is sent, against what is left of run and day.
+//! Reserves the worst case of each model request before it is sent, from what is left of run and day.
 //!
-//! What does not fit is sent with a lower limit on its output. What does not fit then, with the last report's worst case kept
-//! back, reaches the cap: the last report is asked for, and the run ends. No ledger whose prices are known passes its cap.
+//! A request that does not fit is sent with a lower limit on its output. If it still does not fit beside the reserve
+//! for the last report, the cap is reached: the last report is asked for, and the run ends. With known prices no ledger
+//! exceeds its cap (D98).
 
 use serde::Serialize;
 
@@ -15,15 +16,15 @@ use crate::domain::money::Money;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::{Stop, StopDetail};
 
-/// Fewest output tokens that a request is sent with, where its target allows as many.
+/// The least limit of output tokens that a request is sent with, if its target allows as many.
 pub const FEWEST_OUTPUT: u64 = 1024;
-/// Tokens that a provider may add to a request: chat templates, its own words about tools.
+/// Tokens that a provider may add to a request: chat templates, its own text about tools.
 const PROVIDER_OVERHEAD: u64 = 2048;
-/// Bytes by which the request for a last report is longer than the conversation: the notice that it is the last.
+/// How many bytes the request for a last report is longer than the conversation. It has the notice that it is the last.
 const LAST_NOTICE: u64 = 512;
 
-/// The most that a request can cost, by the length of its reply: a token is at least one byte of what is sent, the window
-/// holds no more than it holds, and all of it is at the dearest input price.
+/// The most that a request can cost, by the length of its reply. It assumes one token for each byte that is sent, at
+/// most the size of the window, all at the highest input price.
 #[derive(Debug, Clone, Copy)]
 pub struct WorstCase {
     /// Micro-dollars.
@@ -55,7 +56,7 @@ impl WorstCase {
         self.most.min(FEWEST_OUTPUT)
     }
 
-    /// The longest reply that this money covers; `None` = not even the shortest.
+    /// The longest reply that this money covers. `None` = it does not cover the shortest one.
     pub fn longest_within(&self, left: Money) -> Option<u64> {
         if self.with(self.most) <= left {
             return Some(self.most);
@@ -83,13 +84,13 @@ pub(super) struct Allowance {
 }
 
 impl Session<'_> {
-    /// Sets the next request's worst case aside, with the longest reply that is covered (D87, D98). Where nothing is, the
-    /// last report is all that may still be asked for.
+    /// Reserves the worst case of the next request, with the longest reply that the money covers (D87, D98). If it
+    /// covers none, only the last report may still be asked for.
     pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Abort> {
         let target = self.request.settings.targets[target].clone();
         let now = self.world.clock.now();
         let Some(price) = target.price else {
-            // What has no price has no worst case; a configuration with a day cap and no price is refused.
+            // Without a price there is no worst case. A configuration with a day cap and no price is refused.
             let day = match &self.world.day_cap {
                 Some(day) => Some(day.reserve_for(Money::from_micros(u64::MAX), now).await?),
                 None => None,
@@ -117,7 +118,7 @@ impl Session<'_> {
             let held = self.world.meter.hold(|left| {
                 let left = left_today.map_or(left, |today| left.min(today));
                 let longest = worst.longest_within(left.saturating_sub(kept_back))?;
-                // Where nothing has a price, nothing is needed; else what is kept back has to be there.
+                // Without prices nothing is needed. With prices the reserve has to be there.
                 (left >= kept_back).then(|| (longest, worst.with(longest)))
             });
             match held {

@@ -1,5 +1,4 @@
-//! Arguments of a call on their way in: parsed, bound by the host, checked against the tool's schema (A-047…A-049, S-030,
-//! S-031).
+//! The arguments of a call: parsed, bound by the host, checked against the tool's schema (A-047…A-049, S-030, S-031).
 
 use std::fmt;
 
@@ -15,8 +14,8 @@ use crate::domain::policy::PolicyPrincipal;
 /// Most problems named in one message.
 const MOST_PROBLEMS: usize = 5;
 
-/// Whose work a session does, and where: what policies are asked about, and what bound parameters are set to. What a
-/// scope does not have (a chat has no repository, issue, branch and worktree) is the empty word.
+/// For whom a session works, and where. Policies are asked about it, and bound parameters are set from it. What a scope
+/// does not have is the empty word: a chat has no repository, issue, branch and worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// On whose behalf; `user_id` is its id.
@@ -59,8 +58,8 @@ impl BoundParameter {
     }
 }
 
-/// Reads argument text strictly: one JSON object, no repair, no member twice. No text at all is the empty object, as
-/// providers send it for a call without arguments.
+/// Reads argument text strictly: one JSON object, no repair, no repeated member. An empty text is the empty object,
+/// because providers send it for a call without arguments.
 pub fn parse(raw: &str) -> Result<Map<String, Value>, String> {
     if raw.trim().is_empty() {
         return Ok(Map::new());
@@ -83,8 +82,8 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Sets the host's values where the schema declares the parameter, and where the model wrote one that the schema does not
-/// name but may let through; gives the names whose value the model had set otherwise.
+/// Sets the host's values where the schema declares the parameter, and where the model wrote one that the schema does
+/// not name but may accept. Gives the names for which the model had another value.
 pub fn bind(
     arguments: &mut Map<String, Value>,
     bound: &[BoundParameter],
@@ -112,7 +111,7 @@ pub fn bind(
     overridden
 }
 
-/// Holds a value against a schema; each problem is `pointer: what is expected`, without the value itself.
+/// Checks a value against a schema. Each problem is `pointer: what is expected`, without the value.
 pub fn check(validator: &Validator, value: &Value) -> Result<(), String> {
     let mut problems: Vec<String> = validator
         .iter_errors(value)

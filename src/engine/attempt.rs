@@ -63,7 +63,8 @@ impl Session<'_> {
     }
 
     /// The first target from `cursor` on that the request fits. When none fits, the final turn is forced
-    /// and its smaller tool list tried; then the widest targets are asked all the same.
+    /// and its smaller tool list is tried. If that does not fit either, the widest targets are asked
+    /// anyway.
     pub(super) fn choose_target(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<usize, Abort> {
         if let Some(target) = self.first_that_fits(cursor, tail)? {
             return Ok(target);
@@ -121,7 +122,8 @@ impl Session<'_> {
         Ok(Some(index))
     }
 
-    /// Live targets in the order of the cycle, from `cursor` on, each with its place in an endless cycle over all targets.
+    /// The live targets in the order of the cycle, from `cursor` on. Each has its position in an endless cycle over all
+    /// targets.
     fn round_robin(&self, cursor: usize) -> impl Iterator<Item = (usize, usize)> + use<'_> {
         let count = self.request.settings.targets.len();
         (cursor..cursor + count)
@@ -138,7 +140,8 @@ impl Session<'_> {
         self.request.aside.clone().map(|content| Message::User { content })
     }
 
-    /// The conversation as it is sent: facts of the moment before the last opening message, notice and tail at the end.
+    /// The conversation as it is sent: the facts of the moment before the last opening message, the notice and the tail
+    /// at the end.
     pub(super) fn composed(&self, tail: &[Message]) -> Vec<Message> {
         let system = usize::from(!self.request.system.is_empty());
         let (before, after) = self.messages.split_at(system + self.request.opening.len().saturating_sub(1));
@@ -167,7 +170,7 @@ impl Session<'_> {
         Some(Message::User { content: format!("{why} {what}") })
     }
 
-    /// The request as it will be sent, on the record before it is (A-013, A-014, P-026, P-028).
+    /// Makes the request and records it before it is sent (A-013, A-014, P-026, P-028).
     fn prepare(
         &mut self,
         target: usize,
@@ -261,7 +264,7 @@ impl Session<'_> {
         self.record.redact(&whole.join("\n\n"))
     }
 
-    /// Sends one request and accounts for it, however it ends.
+    /// Sends one request and writes its ledger line, however it ends.
     pub(super) async fn ask(
         &mut self,
         target: usize,
@@ -284,7 +287,7 @@ impl Session<'_> {
         let timestamp = self.world.clock.now_ms();
         self.attempts += 1;
         let work = AssertUnwindSafe(async { self.world.model.complete(&request).await }).catch_unwind();
-        // A stream may take longer than one timeout as long as it goes on; whoever reads it watches for silence.
+        // A stream may take longer than one timeout as long as it goes on. Its reader watches for silence.
         let longest = if request.stream && self.request.turn_timeout.is_none() {
             Duration::MAX
         } else {
@@ -331,7 +334,7 @@ impl Session<'_> {
                 if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
                     self.settle(held.take(), cost).await?;
                 }
-                // The cost is known now, and before any of the reply's tools runs.
+                // The cost is known now, before any tool of the reply runs.
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
@@ -355,7 +358,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Writes the ledger line of an attempt and gives its cost, where it is known.
+    /// Writes the ledger line of an attempt and gives its cost, if it is known.
     fn account(
         &mut self,
         line: &Line<'_>,
@@ -431,7 +434,7 @@ struct Line<'a> {
     expected: u64,
 }
 
-/// The settings that are sent, by their neutral names: what is absent is not sent (A-095, contracts §3.9).
+/// The settings that are sent, by their neutral names. An absent one is not sent (A-095, P-028).
 fn sent_settings(request: &ModelRequest) -> Map<String, Value> {
     let mut settings = Map::new();
     settings.insert("maxOutputTokens".to_owned(), request.target.max_output_tokens.into());
@@ -458,7 +461,7 @@ pub(super) fn name_of(target: &ModelTarget) -> String {
     format!("{}/{}", target.provider, target.model)
 }
 
-/// A provider's figures, cut where no reply can reach: sums over them stay sums.
+/// A provider's figures, limited to what a reply can have, so that sums do not overflow.
 fn believable(usage: TokenUsage) -> TokenUsage {
     const MOST: u64 = 1 << 40;
     let cut = |tokens: u64| tokens.min(MOST);
@@ -474,7 +477,7 @@ fn calls_it(message: &Message, id: &str) -> bool {
     matches!(message, Message::Assistant { tool_calls, .. } if tool_calls.iter().any(|call| call.id == id))
 }
 
-/// Whether the provider itself refused the request, which then costs nothing.
+/// Whether the provider refused the request. It then costs nothing.
 fn was_refused(class: ModelErrorClass) -> bool {
     match class {
         ModelErrorClass::Auth

@@ -1,4 +1,4 @@
-//! The run-wide meter: what is spent, what is left, and when a limit is passed.
+//! The meter of a run: what is spent, what is left, and when a limit is reached.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::domain::budget::{BudgetKind, Budgets, Spend};
 use crate::domain::money::Money;
 use crate::domain::stop::{Stop, StopDetail};
 
-/// Longest time a deadline can lie ahead; a cap above it is no cap.
+/// The longest time until a deadline. A longer cap is no cap.
 const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Shared by every session of a run.
@@ -37,7 +37,7 @@ struct Used {
     over: bool,
 }
 
-/// Money of a run that is set aside for one request, until this is dropped.
+/// Money of a run that is reserved for one request until this value is dropped.
 #[derive(Debug)]
 #[must_use = "it is set aside as long as this is kept"]
 pub struct Held {
@@ -86,7 +86,7 @@ impl Meter {
         Self { first: budgets, inherited, clock, used: Mutex::new(used) }
     }
 
-    /// As [`Meter::new`], with caps that were raised before: an extension is as large as `budgets` still.
+    /// As [`Meter::new`], with caps that were raised before. An extension is still as large as `budgets`.
     pub fn raised(self, caps: Budgets) -> Self {
         self.used().caps = caps;
         self
@@ -97,8 +97,8 @@ impl Meter {
         self.used().caps.clone()
     }
 
-    /// Raises each cap by what the run was given at first. `record` hears the new ones before they hold; `None` = a
-    /// cap has ended the run already.
+    /// Raises each cap by the amount that the run was given at first. `record` gets the new caps before they
+    /// hold. `None` = a cap has already ended the run.
     pub fn extend<E>(&self, record: impl FnOnce(&Budgets) -> Result<(), E>) -> Result<Option<Budgets>, E> {
         let mut used = self.used();
         if used.over {
@@ -117,7 +117,7 @@ impl Meter {
         self.clock.started() + left
     }
 
-    /// Waits until the wall time is used up, also where it is raised meanwhile.
+    /// Waits until the wall time is used up, also when it is raised meanwhile.
     pub async fn time_over(&self) -> Stop {
         loop {
             let deadline = self.deadline(&self.used().caps);
@@ -128,7 +128,7 @@ impl Meter {
         }
     }
 
-    /// Opens one more step visit and gives its number, or says that none is left (C-12: asked before the visit).
+    /// Opens one more step visit and gives its number, or says that none is left. It is asked before the visit (C-12).
     pub fn open_visit(&self) -> Result<u32, Stop> {
         self.check()?;
         let mut used = self.used();
@@ -142,7 +142,7 @@ impl Meter {
         Ok(used.steps)
     }
 
-    /// Adds what a request cost; `None` = nobody knows. True the first time a cost is unknown.
+    /// Adds the cost of a request; `None` = it is unknown. True the first time a cost is unknown.
     pub fn charge(&self, cost: Option<Money>) -> bool {
         let mut used = self.used();
         match cost {
@@ -154,14 +154,14 @@ impl Meter {
         }
     }
 
-    /// Holds the cap against a request whose cost nobody says, with what it is estimated at: a provider that counts no
-    /// tokens does not lift the cap. What is spent stays what is known.
+    /// Checks the cap for a request with an unknown cost, by its estimate. So a provider that counts no tokens does not
+    /// lift the cap. The estimate is not added to what is spent.
     pub fn charge_estimate(&self, cost: Money) {
         self.used().estimated += cost;
     }
 
-    /// Sets money aside for a request: `choose` sees what is left of the cap, and gives what it wants with how much that is.
-    /// `Err` = what is left, which it did not want.
+    /// Reserves money for a request. `choose` gets what is left of the cap and answers with its choice and the amount.
+    /// `Err` has what is left when `choose` took nothing.
     pub fn hold<T>(
         self: &Arc<Self>,
         choose: impl FnOnce(Money) -> Option<(T, Money)>,
@@ -174,12 +174,12 @@ impl Meter {
         Ok((chosen, Held { meter: Arc::clone(self), amount }))
     }
 
-    /// Says that the money does not cover what the run needs: it is too late to raise the cap.
+    /// Says that the money does not cover what the run needs. Then it is too late to raise the cap.
     pub fn end_by_cost(&self) {
         self.used().over = true;
     }
 
-    /// Whether time and money are left (a cap may be reached, not passed).
+    /// Whether time and money are left. A cap may be reached but not exceeded.
     pub fn check(&self) -> Result<(), Stop> {
         self.check_with(Money::ZERO)
     }
@@ -196,7 +196,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Whether there is wall time for a wait; one that does not end within it is not begun (C-13).
+    /// Whether there is wall time for a wait. A wait that does not end within it is not begun (C-13).
     pub fn check_wait(&self, wait: Duration) -> Result<(), Stop> {
         // Held against an extension that comes at this moment.
         let mut used = self.used();
@@ -208,7 +208,7 @@ impl Meter {
         Err(Stop::new(StopDetail::MaxWallTime, format!("The budget of {cap:?} wall time is used up.")))
     }
 
-    /// Budgets that passed their soft ratio since the last call; each is named once under the same caps.
+    /// The budgets that passed their soft ratio since the last call. Each is named once under the same caps.
     pub fn soft_limits_passed(&self) -> Vec<SoftLimit> {
         let spend = self.spend();
         let budgets = self.budgets();
@@ -220,7 +220,7 @@ impl Meter {
             (BudgetKind::MaxWallTime, millis(spend.wall_time), millis(budgets.max_wall_time)),
             (BudgetKind::MaxCost, micros(spend.cost + self.used().estimated), micros(budgets.max_cost)),
         ];
-        // In whole numbers: 0.8 of 3 is more than 2.4 as floating point has it.
+        // Computed in whole numbers, because 0.8 times 3 is more than 2.4 in floating point.
         let share = (budgets.soft_ratio * 1e6).round() as u128;
         let mut used = self.used();
         let mut passed = Vec::new();

@@ -1,5 +1,4 @@
-//! The checks of a validation step: validators asked in the worktree, and what the model hears of those that fail
-//! (step-flow §2.6, E12…E14).
+//! The checks of a validation step: validators run in the worktree, and the model is told which ones fail (E12…E14).
 
 use std::path::PathBuf;
 
@@ -22,7 +21,7 @@ use crate::domain::trace::{CheckMoment, CheckRun, ChecksRun};
 use crate::engine::journal::NotDone;
 use crate::prompt::template::Template;
 
-/// What the model hears of a failed check without a retry prompt of the agent's own.
+/// What the model reads about a failed check when the agent has no retry prompt.
 const BUILT_IN_RETRY: &str = include_str!("../../prompts/steps/retry/checks/f_failed.md");
 
 /// What the record says of a check about publishing.
@@ -61,7 +60,7 @@ pub(super) struct FailedChecks {
     pub sentences: Vec<String>,
     /// The retry prompts, one after the other.
     pub prompt: String,
-    /// Why nobody can repair it by working on the issue: a check that could not be run, or one that is declared so.
+    /// Why work on the issue cannot repair it: the check could not run, or it is declared not recoverable.
     pub beyond_repair: Option<String>,
 }
 
@@ -71,7 +70,7 @@ struct Failure<'a> {
     name: &'a str,
     what: String,
     output: CheckOutput,
-    /// What a semantic check or a program of the agent said beside its verdict.
+    /// What a semantic check, or a program of the agent, said besides its verdict.
     said: Map<String, Value>,
     could_not_run: bool,
 }
@@ -188,7 +187,7 @@ impl FlowWorld {
             _ => None,
         };
         let Some(upstream) = upstream else { return Ok(answer) };
-        // Agents neither push nor merge here: what is asked is answered for the moment after that.
+        // Agents neither push nor merge here. The check is answered for the time after both (D105).
         let git_dir = match upstream.published().await {
             Ok(git_dir) => git_dir,
             Err(why) => {
@@ -200,7 +199,7 @@ impl FlowWorld {
         if then.held {
             return Ok(Answer { run: CheckRun { found: ONCE_PUBLISHED.to_owned(), ..then.run }, ..then });
         }
-        // Another program than the one that these definitions were written for never asks it.
+        // climpt, for which these definitions were written, never asks it.
         if work.validation.id != plan.definition().completion.validation_step() {
             let text = format!(
                 "{} It asks what only a published work can answer, and was passed over.",
@@ -222,7 +221,7 @@ fn shell<'a>(line: &'a str, params: &[&'a str]) -> Vec<&'a str> {
     ["-c", line, "sh"].into_iter().chain(params.iter().copied()).collect()
 }
 
-/// The command with `${name}` of a parameter as the shell's own `${1}`: values never become part of the line, so
+/// The command, with `${name}` of a parameter replaced by the shell's `${1}`. Values never become part of the line, so
 /// nothing in them is run (D90).
 fn positional(command: &str, params: &[(String, String)]) -> String {
     params.iter().enumerate().fold(command.to_owned(), |line, (index, (name, _))| {
@@ -254,7 +253,7 @@ fn refused(name: &str, what: String) -> Answer {
     answer
 }
 
-/// A path of the worktree: links that lead out of it do not count.
+/// A path in the worktree. Links that lead out of it do not count.
 fn file_answer(plan: &FlowPlan, name: &str, path: &str, params: &[(String, String)]) -> Answer {
     let path = params
         .iter()
@@ -295,7 +294,7 @@ fn program_answer(name: &str, validator: &Validator, ran: Ran, record: &SessionT
             format!("The check \"{name}\" does not hold: {}{code}.", wanted(&validator.success))
         }
     };
-    // A program of the agent may say more in JSON; it becomes parameters of the retry prompt.
+    // A program of the agent may print a JSON object. It becomes parameters of the retry prompt.
     let said = match (&validator.kind, serde_json::from_str(&output.stdout)) {
         (ValidatorKind::Custom(_), Ok(Value::Object(said))) => said,
         _ => Map::new(),
@@ -337,7 +336,7 @@ fn wanted(success: &SuccessWhen) -> String {
     }
 }
 
-/// The failed checks in the words that the model hears, and the prompt files these words are from.
+/// The failed checks in the words for the model, and the prompt files that these words are from.
 fn tell(
     plan: &FlowPlan,
     validation: &ValidationStep,
@@ -363,7 +362,7 @@ fn tell(
                 prompts.push(prompt.text.trim().to_owned());
                 paths.push(prompt.path);
             }
-            // A retry prompt that cannot be made was told when the definition was loaded.
+            // A retry prompt that cannot be made was reported when the definition was loaded.
             Ok(None) | Err(_) => untold.push(json!({
                 "validator": failure.name,
                 "what": failure.what,

@@ -1,4 +1,4 @@
-//! Time as a value: the wall time of the run's start, moved on by the monotonic clock.
+//! Time as a value: the wall time at the start of the run, advanced by the monotonic clock.
 
 use std::time::Duration;
 

@@ -4,10 +4,10 @@ use super::token_estimate::{TokenEstimate, ToolSizes};
 use crate::domain::message::{Message, TokenUsage};
 use crate::domain::model_target::ModelTarget;
 
-/// Token counters of one session. Capacity, the fourth counter of the contract, belongs to the target.
+/// The token counters of one session. The fourth counter, the capacity, belongs to the target.
 ///
-/// What a provider reports as input already holds the tool schemas; the schemas are counted again beside it, because the
-/// contract's identity is `expected = ctx + new + schema`. So the projection errs to the safe side by one schema.
+/// The provider's count of the input includes the tool schemas. They are counted a second time, because of the rule
+/// `expected = ctx + new + schema`. So the projection is too high by the schemas, which is the safe side.
 #[derive(Debug, Clone, Default)]
 pub struct ContextGuard {
     current: u64,
@@ -23,7 +23,7 @@ pub struct Projection {
     pub current: u64,
     /// Appended, not yet committed.
     pub pending: u64,
-    /// Of the running tool phase, or guidance that is sent but not kept.
+    /// Tokens of the running tool phase, or of guidance that is sent but not kept.
     pub new: u64,
     /// Schemas of the tools offered.
     pub schema: u64,
@@ -62,7 +62,7 @@ impl ContextGuard {
         self.pending = self.pending.saturating_add(tokens);
     }
 
-    /// These tools will be offered: recomputed from exactly what is sent.
+    /// These tools will be offered. The count is made from exactly what is sent.
     pub fn offer(&mut self, tools: &ToolSizes) {
         self.schema = self.estimate.tools(tools);
     }
@@ -72,7 +72,7 @@ impl ContextGuard {
         Projection { current: self.current, pending: self.pending, new, schema: self.schema }
     }
 
-    /// A reply was accepted: what was pending is committed. The provider's count replaces the estimates.
+    /// A reply was accepted, so pending tokens become committed. The provider's count replaces the estimates.
     pub fn commit(
         &mut self,
         sent: &[Message],

@@ -1,7 +1,7 @@
 //! The cap on what all runs of one UTC day may cost, held across processes in the state directory (D87).
 //!
-//! Before a request its worst case is reserved; afterwards the reservation becomes what the request really cost. A process
-//! that dies leaves its reservation standing: the money may have been spent.
+//! Before a request its worst case is reserved. Afterwards the reservation becomes the real cost. The reservation of a
+//! process that died stays, because the money may have been spent.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct DayCap {
     cap: Money,
 }
 
-/// Money set aside for one request. Dropped without being settled, it stays set aside.
+/// Money that is reserved for one request. If this is dropped without being charged, the money stays reserved.
 #[derive(Debug)]
 #[must_use = "a reservation that is not settled counts as spent"]
 pub struct Reservation {
@@ -65,7 +65,7 @@ impl DayCap {
         Self { folder, cap }
     }
 
-    /// Sets `worst` aside, or says that the day's money does not cover it. Blocks.
+    /// Reserves `worst`, or says that the day's money does not cover it. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, DayCapError> {
         let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4() };
         self.change(reservation.day, |day| {
@@ -79,7 +79,7 @@ impl DayCap {
         Ok(reservation)
     }
 
-    /// Turns a reservation into what the request cost, on the day it was made for. Blocks.
+    /// Turns a reservation into the cost of the request, on the day of the reservation. Blocks.
     pub fn settle(&self, reservation: &Reservation, cost: Money) -> Result<(), DayCapError> {
         self.change(reservation.day, |day| {
             day.reserved.remove(&reservation.id);
@@ -88,8 +88,8 @@ impl DayCap {
         })
     }
 
-    /// Sets aside what a launch has cost so far, in the place of what was. False = the day's money does not cover it, with all
-    /// that others spent and set aside meanwhile. Blocks.
+    /// Reserves what a launch has cost so far, in place of its earlier amount. False = the day's money does not cover
+    /// it together with what others spent and reserved. Blocks.
     pub fn hold(&self, id: (NaiveDate, Uuid), so_far: Money) -> Result<bool, DayCapError> {
         let mut covered = true;
         self.change(id.0, |day| {

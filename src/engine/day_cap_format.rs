@@ -17,7 +17,7 @@ pub struct DaySpending {
     pub schema_version: String,
     /// Cost of requests that ended.
     pub spent: Money,
-    /// Worst cases of requests under way, and of those whose process died.
+    /// The worst cases of running requests, and of requests whose process died.
     pub reserved: BTreeMap<Uuid, Money>,
 }
 

@@ -1,4 +1,4 @@
-//! What a call is answered with: the envelope of contracts §3.6 and its text for the model, one constructor per row.
+//! The answer to a call: the envelope and its text for the model, one constructor for each case (P-018).
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub struct Answer {
     by_policy: bool,
 }
 
-/// Why a proposal does not run, by no policy's word (the closed list of contracts §3.6).
+/// Why a proposal does not run although no policy denies it: the closed list (P-018).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// No such tool in this session.
@@ -40,7 +40,7 @@ pub enum Refusal {
     ReportCaptured,
     /// The run is stopping; the call was not started (D38).
     Stopping,
-    /// The tool itself will not run it as proposed (`path_outside_worktree`, …).
+    /// The tool refuses to run it as proposed (`path_outside_worktree`, …).
     ByTool {
         /// Stable code.
         code: String,
@@ -94,7 +94,7 @@ impl Answer {
         Self::ran(json!({ "status": "success", "result": text }), text)
     }
 
-    /// Ran and gave more than fits: the model gets a handle object and one line on how to use it.
+    /// It ran and gave more than fits. The model gets a handle and one line on how to use it.
     pub(in crate::engine) fn stored(handle: &Value, hint: &str) -> Self {
         Self::ran(json!({ "status": "success", "result": handle }), format!("{handle}\n{hint}"))
     }
@@ -173,7 +173,7 @@ impl Answer {
         Self { envelope, text, by_policy: false }
     }
 
-    /// The same answer's envelope with its data as a record holds it.
+    /// The envelope of the same answer, with its data in the form of a record.
     pub(in crate::engine) fn with_data(&self, data: Value) -> ToolResultEnvelope {
         let ToolResultEnvelope { status, code, public_reason, data: _ } = &self.envelope;
         let (code, public_reason) = (code.clone(), public_reason.clone());
@@ -185,7 +185,7 @@ impl Answer {
         &self.envelope
     }
 
-    /// Whether the policy denied the call (a refusal of the runtime or of the tool is none).
+    /// Whether the policy denied the call. A refusal by the runtime or the tool is not a denial.
     pub fn is_policy_denial(&self) -> bool {
         self.by_policy
     }
@@ -196,7 +196,7 @@ impl Answer {
         self.by_policy && [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].map(Some).contains(&code)
     }
 
-    /// What the model reads (contracts §3.6).
+    /// What the model reads (P-018).
     pub fn text(&self) -> &str {
         &self.text
     }

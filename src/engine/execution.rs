@@ -1,8 +1,8 @@
-//! The far side of the gate: the calls of a reply that may run, run (design.md "The gate", C-25).
+//! Runs the calls of a reply that passed the gate (C-25).
 //!
-//! budget → journal → queue → run → redact → size → context guard → envelope → journal. Calls run concurrently as long as
-//! the results of all of them are sure to fit the context; near its end, one after the other, so that nothing starts after
-//! an output was dropped.
+//! The order is budget → journal → queue → run → redact → size → context guard → envelope → journal. Calls run side by
+//! side as long as all their results are sure to fit the context. Otherwise they run one after the other, so that
+//! nothing starts after an output was dropped.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -70,8 +70,8 @@ struct Seat {
 type Ended = Option<Result<ToolOutput, ToolError>>;
 
 impl Execution<'_> {
-    /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels what runs;
-    /// every call that was started has its ledger line.
+    /// Runs the calls and gives their answers in the same order. A stop or the end of the wall time cancels running
+    /// calls. Every call that was started has its ledger line.
     pub async fn run(mut self, ready: Vec<ReadyCall>) -> Result<Vec<Answer>, Abort> {
         self.interrupts.check()?;
         let mut seats = Vec::with_capacity(ready.len());
@@ -200,7 +200,7 @@ impl Execution<'_> {
         Ok(answer)
     }
 
-    /// The configured program's word on a text; one that it fails on is dropped (P-032).
+    /// Asks the configured program about a text. A text on which it fails is dropped (P-032).
     async fn by_program(&self, text: String) -> String {
         match self.redaction {
             None => text,
@@ -208,7 +208,7 @@ impl Execution<'_> {
         }
     }
 
-    /// The context guard's word on an answer: as it is, by handle, or not at all.
+    /// Lets the context guard decide about an answer: as it is, by handle, or dropped.
     async fn fit(
         &mut self,
         answer: Answer,
@@ -241,7 +241,7 @@ impl Execution<'_> {
         self.guard.estimate().text(text) + MESSAGE_TOKENS
     }
 
-    /// Whether the text fits; where it does not, the evaluation is on the record.
+    /// Whether the text fits. If it does not, the evaluation is recorded.
     fn fits(&self, text: &str) -> Result<bool, Abort> {
         let projection = self.guard.project(self.tokens(text));
         if !projection.overflows(self.context_limit) {
@@ -270,7 +270,7 @@ impl Execution<'_> {
         Ok(answer)
     }
 
-    /// A call that a stop or the end of the wall time cut off, or that was never started.
+    /// A call that was cut off by a stop or by the end of the wall time, or that never started.
     fn give_up(&mut self, seat: &Seat) -> Result<Answer, Abort> {
         if seat.started.get().is_none() {
             return Ok(Answer::refused(&Refusal::Stopping));

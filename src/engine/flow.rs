@@ -1,8 +1,8 @@
-//! The step flow: one visit after the other, until the flow completes, fails or is stopped.
+//! The step flow: one visit after the other until the flow completes, fails or is stopped.
 //!
-//! A visit is the unit that a crashed run continues from (D4): it takes the variables of its step, runs one session (or
-//! one program), keeps the validated output in StepContext, and says where the flow goes. Completion is asked at its
-//! end, budgets before the next (D8).
+//! After a crash a run continues at the border between two visits (D4). A visit takes the variables of its step, runs
+//! one session or one program, keeps the validated output in StepContext, and says where the flow goes. Completion is
+//! asked at its end, budgets before the next visit (D8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::CheckMoment;
 use crate::prompt::template::Values;
 
-/// Handoffs that the policy denied softly, in a row: the step hears of each, and this many are a loop.
+/// How many handoffs in a row the policy may deny softly. The step is told of each one; this many are a loop.
 const MOST_DENIALS: u32 = 3;
 
 /// How a flow ended.
@@ -82,7 +82,7 @@ impl Made {
 /// One move of a flow.
 #[derive(Debug)]
 pub enum Progress {
-    /// A visit ended; the caller keeps it (checkpoint, journal) before it asks for the next.
+    /// A visit ended. The caller keeps it (checkpoint, journal) before it asks for the next one.
     Visited(Box<VisitRecord>),
     /// The flow ended; asking again gives the same answer.
     Ended(FlowEnd),
@@ -98,12 +98,12 @@ pub struct FlowRun<'a> {
     forced_final: bool,
     /// What goes from visit to visit beside the outputs.
     carried: Carried,
-    /// The conversation that a repetition of that step goes on from (D4).
+    /// The conversation that a repetition of that step continues (D4).
     history: Option<(StepId, Vec<Message>)>,
 }
 
 impl<'a> FlowRun<'a> {
-    /// Starts at the entry, or goes on after the visits that a killed predecessor finished (D61).
+    /// Starts at the entry, or continues after the visits that a killed predecessor finished (D61).
     pub fn new(plan: &'a FlowPlan, world: &'a FlowWorld, finished: Vec<VisitRecord>) -> Self {
         let (mut context, mut made) = (StepContext::default(), Made::default());
         for visit in &finished {
@@ -207,7 +207,8 @@ impl<'a> FlowRun<'a> {
         })
     }
 
-    /// Where a step without gate leads: its check says, else its transitions; within the bounds of its visits in a row.
+    /// Where a step without gate leads. Its check decides, else its transitions, within the limits of its visits in a
+    /// row.
     async fn without_gate(
         &mut self,
         step: &Step,
@@ -237,12 +238,13 @@ impl<'a> FlowRun<'a> {
         Ok((verdict, next))
     }
 
-    /// How often the step was visited in a row, the visit under way included.
+    /// How often the step was visited in a row, with the present visit.
     fn in_a_row(&self, step: &Step) -> u32 {
         1 + if self.made.last.as_ref() == Some(&step.id) { self.made.in_a_row } else { 0 }
     }
 
-    /// Asks a step's check: ok leads on, ng visits the step again, then takes the fallback, then fails (seed 001).
+    /// Asks the check of a step. With `ok` the flow goes on. With `ng` the step is visited again; later the fallback is
+    /// taken, and in the end the run fails.
     async fn step_checked(
         &mut self,
         step: &Step,
@@ -292,8 +294,8 @@ impl<'a> FlowRun<'a> {
         definition.flow.validation_for(step, &definition.completion)
     }
 
-    /// The checks before a closing step's own work. Gives the words that its prompt begins with when they fail: a
-    /// failure reaches the model, which can repair it (E12).
+    /// Runs the checks before the work of a closing step. If they fail, gives the words that its prompt begins with, so
+    /// that the model can repair the failure (E12).
     async fn checked_before(&mut self, step: &Step, visit: u32) -> Result<Option<String>, NotDone<Stop>> {
         if let Some(retry) = self.carried.retry.take()
             && retry.step_id == step.id
@@ -343,7 +345,7 @@ impl<'a> FlowRun<'a> {
         }
     }
 
-    /// The checks when a flow wants to end: it ends when they hold, else its last step is visited again.
+    /// Runs the checks when a flow wants to end. It ends when they hold; otherwise its last step is visited again.
     async fn checked_after(
         &mut self,
         step: &Step,
@@ -387,7 +389,7 @@ impl<'a> FlowRun<'a> {
                     let next = flow.route(step, &interpreted, &result.output);
                     (interpreted.intent.as_str().to_owned(), Some(interpreted), next)
                 }
-                // A program that ended well is done; only a model has to say where to go.
+                // A program that succeeded is done. Only a model has to say where to go.
                 Err(GateError::NoIntent { .. }) if step.runner.is_some() => {
                     ("next".to_owned(), None, Ok(flow.after_linear(step)))
                 }
@@ -414,7 +416,7 @@ impl<'a> FlowRun<'a> {
         {
             return Ok(Decided::failed(not_done.ended()?).said(verdict));
         }
-        // What a check turned down, or what has to be done again, is not complete, whatever else holds.
+        // Work that a check refused, or that has to be done again, is not complete, whatever else holds.
         let turned_down = verdict == "repeat" || (step.gate.is_none() && verdict == "ng");
         let mut met = std::mem::take(&mut self.carried.met);
         let done = self.completion(step, visit, result, closing, &mut met);
@@ -438,7 +440,8 @@ impl<'a> FlowRun<'a> {
         if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
     }
 
-    /// In a flow without a closing step, a block in the model's words closes the issue as `closure_action` in an output would.
+    /// In a flow without a closing step, a block in the model's text closes the issue, just as `closure_action` in an
+    /// output would.
     fn heed_actions(&self, step: &Step, result: &mut StepResult) -> Result<(), JournalError> {
         if step.gate.is_some() || self.plan.definition().has_closing_step() {
             return Ok(());
@@ -489,8 +492,8 @@ impl<'a> FlowRun<'a> {
         definition.completion.check(&snapshot, met)
     }
 
-    /// A transition to another step is a proposal like a tool call (P-003); to the same step it is not (C-27). One that
-    /// lacks what the other step needs is rejected, and its step visited again, once.
+    /// A transition to another step is a proposal like a tool call (P-003). A transition to the same step is not
+    /// (C-27). If it lacks what the other step needs, it is rejected, and its step is visited once more.
     async fn hand_over(
         &mut self,
         step: &Step,
@@ -526,7 +529,7 @@ impl<'a> FlowRun<'a> {
                 self.carried.handoffs_denied = 0;
                 Ok(Decided { verdict, position: Position::At(target.to_owned()) })
             }
-            // A soft denial goes back to the step, which hears of it, and may choose another way.
+            // The step is told of a soft denial and may choose another way.
             Ok(envelope) => {
                 let public = envelope.public_reason.unwrap_or_else(|| "Action not allowed.".to_owned());
                 self.carried.handoffs_denied += 1;

@@ -1,7 +1,8 @@
-//! The gate: the one door to tools and handoffs. Every proposal is judged here, and only here (design.md "The gate", D82).
+//! The gate: every tool call, permission request and handoff is judged here, and only here (D82).
 //!
-//! parse → cap → known → bind → schema → policy → loop guard, for all calls of a reply before any of them runs; then
-//! `execution` takes what may run: budget → journal → queue → run → redact → size → context guard → envelope → journal.
+//! The order is parse → cap → known → bind → schema → policy → loop guard, for all calls of a reply before any of them
+//! runs. Then `execution` runs what may run: budget → journal → queue → run → redact → size → context guard → envelope
+//! → journal.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,18 +34,18 @@ use crate::domain::policy::{
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::{Item, SuspendedProposal};
 
-/// The door of one session, or, without tools, of a flow's handoffs.
+/// The gate of one session. Without tools, it is the gate of a flow's handoffs.
 pub struct Gate {
     policy: Arc<Policy>,
     record: SessionTrace,
     scope: Scope,
     tools: BTreeMap<String, Door>,
     loop_guard: LoopGuard,
-    /// The session's own protocol tools are on offer: report and status (not in chat, not for a flow).
+    /// Whether the protocol tools for report and status are offered. They are not in a chat and not for a flow.
     protocol: bool,
-    /// An output did not fit the context: no new tool starts.
+    /// An output did not fit the context, so no new tool starts.
     context_spent: bool,
-    /// Approvals that were taken for proposals under judgement, by call.
+    /// The approvals that were taken for the proposals that are being judged, by call.
     taken: Mutex<Vec<(String, Approval)>>,
 }
 
@@ -61,7 +62,7 @@ pub enum Phase {
     Open,
     /// Only the report.
     Final,
-    /// The reply came after a stop was asked for: only the report (D38).
+    /// The reply came after a stop request, so only the report counts (D38).
     Stopping,
 }
 
@@ -72,7 +73,7 @@ pub struct Proposal {
     pub call: ToolCall,
     /// Arguments, or why they cannot be read.
     pub arguments: Result<Map<String, Value>, String>,
-    /// What a report call's content is worth; decided before anything runs.
+    /// The checked content of a report call. It is checked before anything runs.
     pub report: ReportCall,
 }
 
@@ -111,7 +112,7 @@ pub enum SingleRuling {
     Denied(Answer),
 }
 
-/// The policy's word to a program that asks before it does something itself.
+/// The policy's answer to a permission request of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
     /// It may.
@@ -142,11 +143,11 @@ pub struct ReadyCall {
 pub enum HandoffRuling {
     /// The flow may go there.
     Accepted(Answer),
-    /// It may not, and the flow may choose another way (soft denial).
+    /// It is denied softly, and the flow may choose another way.
     Denied(Answer),
 }
 
-/// A tool that cannot stand behind the gate: a configuration or schema error.
+/// A tool that the gate cannot accept: its configuration or its schema is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitTool {
     /// Two tools of one name, or the name of a protocol tool.
@@ -240,7 +241,8 @@ impl Gate {
         self.context_spent
     }
 
-    /// An executed call ended; the loop guard remembers its result. One that wrote makes what others gave before stale.
+    /// An executed call ended. The loop guard remembers its result. A call that wrote makes the earlier results of
+    /// others stale.
     pub fn finished(&mut self, ready: &ReadyCall, result_hash: String, succeeded: bool) {
         let risk = self.tools.get(&ready.call.name).map(|door| door.tool.risk());
         if succeeded && matches!(risk, Some(Risk::Write | Risk::Vcs)) {
@@ -277,7 +279,7 @@ impl Gate {
             };
             match ruling {
                 Ok(ruling) => rulings.push(ruling),
-                // The rest is judged all the same, so that every decision is on the record; the first end counts.
+                // The other calls are still judged, so that every decision is recorded. The first end counts.
                 Err(Denied::Session(end) | Denied::ByPolicy(_, end)) => {
                     abort.get_or_insert(end);
                 }
@@ -295,8 +297,8 @@ impl Gate {
         }
     }
 
-    /// An approval is for one use: where its call does not run, because of another call of the reply or the loop guard,
-    /// it was not used (P-037).
+    /// An approval is for one use. If its call does not run, because of another call of the reply or the loop guard,
+    /// the approval was not used (P-037).
     async fn give_back_unless(&self, runs: impl Fn(&str) -> bool) {
         let taken = std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
         for (_, approval) in taken.into_iter().filter(|(call, _)| !runs(call)) {
@@ -304,8 +306,8 @@ impl Gate {
         }
     }
 
-    /// Judges a call that stands alone, outside of a session. A hard denial is an answer here, on the record like a soft
-    /// one: there is no session to end.
+    /// Judges a single call outside of a session. Here a hard denial is an answer like a soft one, because there is no
+    /// session to end.
     pub async fn judge_single(&mut self, turn: u32, proposal: &Proposal) -> Result<SingleRuling, Abort> {
         let parsed = proposal.arguments.as_ref().ok().map(|arguments| Value::Object(arguments.clone()));
         self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
@@ -411,7 +413,7 @@ impl Gate {
         })))
     }
 
-    /// A refusal by the runtime. A model that keeps proposing what cannot run is a loop too.
+    /// A refusal by the runtime. A model that goes on proposing what cannot run is in a loop too.
     fn refuse(&mut self, turn: u32, proposal: &Proposal, refusal: Refusal) -> Result<Ruling, Denied> {
         let repeatable = matches!(refusal, Refusal::UnknownTool(_) | Refusal::InvalidArguments(_));
         if !repeatable || proposal.report != ReportCall::No {
@@ -446,8 +448,8 @@ impl Gate {
         }
     }
 
-    /// Asks the policy about a tool call and records its word; gives what it was asked, too. A hard denial ends the
-    /// session.
+    /// Asks the policy about a tool call and records the decision. Also gives the policy's input. A hard denial ends
+    /// the session.
     async fn decide(
         &self,
         turn: u32,
@@ -461,8 +463,8 @@ impl Gate {
         Ok((result, input))
     }
 
-    /// Whether the policy lets a program of somebody else's do what it asks for. Its word is on the record, and nothing
-    /// runs here. A denial that a person could lift is the error, as it is for a call.
+    /// Asks the policy whether an agent program may do what it asks for. The decision is recorded, and nothing runs
+    /// here. A denial that a person could lift is the error, as it is for a call.
     pub async fn permits(&self, turn: u32, tool: &str, arguments: &Value) -> Result<Permission, Abort> {
         let call = ToolCall {
             id: format!("permission-{}", Uuid::new_v4()),
@@ -528,7 +530,7 @@ impl Gate {
             .map_err(|error| Denied::Broken(Abort::internal(error.to_string())))
     }
 
-    /// The policy's result, redacted and on the record; a hard denial is the error, named `error_name`.
+    /// The policy's result, redacted and recorded. A hard denial is the error, with the name `error_name`.
     async fn ask(
         &self,
         call_id: &str,
@@ -561,7 +563,8 @@ impl Gate {
             duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
             metadata: result.metadata.clone(),
         }));
-        // What a tool or a program may do is on record before it does it; the flow's own steps wait for their visit's end.
+        // A decision about a tool or a program is recorded before it acts. A decision about a step waits for the end of
+        // its visit.
         let acts = input.kind != ProposalKind::Handoff && !PROTOCOL_TOOLS.contains(&input.resource_name());
         if acts {
             self.record.note(decided)?;

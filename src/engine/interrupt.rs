@@ -1,4 +1,4 @@
-//! What can end a wait early: an abort, the end of the wall time, the end of the grace after a stop (C-13, D38).
+//! What ends a wait early: an abort, the end of the wall time, or the end of the grace period after a stop (C-13, D38).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use super::abort::Abort;
 use super::budget::Meter;
 use super::stop::StopSignal;
 
-/// How long what is in flight may go on after a graceful stop was asked for (D38).
+/// How long a running request may go on after a graceful stop (D38).
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Longest time of the last report after a graceful stop, over all its attempts: whoever asked waits for it.
+/// The longest time of the last report after a graceful stop, over all its attempts. Whoever asked for the stop waits
+/// for it.
 pub const LAST_REPORT: Duration = Duration::from_secs(60);
 
 /// Watches over every wait of a run.
@@ -28,13 +29,13 @@ pub struct Interrupts {
 pub enum Interrupt {
     /// The session ends now: an abort, or no wall time left.
     End(Abort),
-    /// A graceful stop was asked for and its grace is over: this work is given up, the last report is not.
+    /// The grace period of a graceful stop is over. This work is given up; the last report is not.
     GraceOver,
 }
 
 impl Interrupts {
-    /// Works until done or interrupted. An abort outranks everything, work that is done outranks the deadline. `grace`
-    /// ends the work after a graceful stop; `None` = such a stop does not touch it.
+    /// Waits until the work is done or interrupted. An abort comes before everything; finished work comes before the
+    /// deadline. `grace` ends the work after a graceful stop; `None` = such a stop does not affect it.
     pub async fn watch<T>(
         &self,
         grace: Option<Duration>,
@@ -58,7 +59,7 @@ impl Interrupts {
         }
     }
 
-    /// The state at a point where nothing is in flight: an abort outranks budgets (C-08).
+    /// The state when no request is running. An abort comes before budgets (C-08).
     pub fn check(&self) -> Result<(), Abort> {
         if let super::stop::StopState::Abort(stop) = self.stop.state() {
             return Err(stop.into());

@@ -1,4 +1,4 @@
-//! The seam to the record: events before their effects, bytes beside them.
+//! The port to the journal: events before their effects, and files beside them.
 
 use futures::future::BoxFuture;
 
@@ -8,11 +8,12 @@ use crate::domain::stop::Stop;
 
 /// The write-ahead journal of one run.
 pub trait Journal: Send + Sync {
-    /// Appends an event: after this it survives the death of the process (not yet of the machine). Microseconds.
+    /// Appends an event. After this it survives the death of the process, but not yet of the machine. Takes
+    /// microseconds.
     fn append(&self, event: Event) -> Result<(), JournalError>;
 
-    /// Appends an event after which nothing is done outside before another event is appended: it is kept together with that
-    /// one, or with the next flush. So a visit writes a few times, not twenty times.
+    /// Appends an event that another event follows before anything happens outside. It is written together with that
+    /// event, or with the next flush. So a visit writes a few times and not twenty times.
     fn append_with_next(&self, event: Event) -> Result<(), JournalError> {
         self.append(event)
     }
@@ -20,8 +21,8 @@ pub trait Journal: Send + Sync {
     /// Waits until everything appended and kept is on disk. Called before an effect outside the process becomes visible.
     fn flush(&self) -> BoxFuture<'_, Result<(), JournalError>>;
 
-    /// Keeps bytes under a path relative to the run directory (`tool-output/…`, `conversation/…`), mode 0600.
-    /// Durable with the next flush, as the events that name them.
+    /// Keeps bytes under a path relative to the run directory (`tool-output/…`, `conversation/…`), mode 0600. They are
+    /// durable with the next flush, like the events that name them.
     fn keep<'a>(&'a self, path: &'a str, bytes: Vec<u8>) -> BoxFuture<'a, Result<Artifact, JournalError>>;
 
     /// Reads back what this run kept under `path`.

@@ -1,5 +1,5 @@
-//! The loop guard: the same action with the same result, so many times of the last so many, is refused, and insisting
-//! ends the run.
+//! The loop guard: an action that gave the same result too often among the last ones is refused. A further try ends the
+//! run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::domain::model_target::LoopLimits;
 /// What a proposal does: tool and canonical arguments, hashed.
 pub type Action = String;
 
-/// Remembers the last finished actions of a session, soft denials and refusals among them.
+/// Remembers the last finished actions of a session, with soft denials and refusals.
 #[derive(Debug)]
 pub struct LoopGuard {
     limits: LoopLimits,
@@ -32,7 +32,7 @@ struct Told {
 pub enum LoopVerdict {
     /// Go on.
     Free,
-    /// Refuse it and say so; with the constraint, where it is set by this.
+    /// Refuse it and tell the model. Has the constraint if this proposal sets one.
     Refuse(Option<Constraint>),
     /// The model was told and asks again: the session ends.
     End,
@@ -44,14 +44,14 @@ impl LoopGuard {
         Self { limits, done: VecDeque::new(), constrained: BTreeMap::new() }
     }
 
-    /// Judges a proposal of `turn`. All proposals of a reply are judged before any of them has a result, so only what
-    /// finished in earlier turns can make a loop.
+    /// Judges a proposal of `turn`. All proposals of a reply are judged before one of them has a result, so only
+    /// earlier turns can make a loop.
     pub fn judge(&mut self, action: &str, turn: u32) -> LoopVerdict {
         if !self.repeats(action) {
             self.constrained.remove(action);
             return LoopVerdict::Free;
         }
-        // A constraint whose time is over counts no more: the model is told anew before anything ends.
+        // A constraint that has expired does not count. The model is told again before anything ends.
         let told = self.constrained.get(action).filter(|told| told.constraint.holds(turn));
         let times = match told {
             Some(told) if told.constraint.turn == turn => return LoopVerdict::Refuse(None),
@@ -82,7 +82,7 @@ impl LoopGuard {
         }
     }
 
-    /// What other actions gave may differ from now on: this one has changed something.
+    /// This action changed something, so other actions may give other results from now on.
     pub fn forget_others(&mut self, action: &str) {
         self.done.retain(|done| done.0 == action);
     }

@@ -1,4 +1,4 @@
-//! One run of one flow, seeing the outside through three traits: Model, Tool and Journal.
+//! One run of one flow. It sees the outside through three traits: Model, Tool and Journal.
 
 // The seams.
 pub mod model;

@@ -1,4 +1,4 @@
-//! The seam to model providers: one request in, one reply or one classified error out.
+//! The port to model providers: one request in, one reply or one classified error out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::domain::money::Money;
 
 /// A provider, whatever its wire.
 pub trait Model: Send + Sync {
-    /// Sends one request to `request.target` and waits for the whole reply (streamed or not). Never retries.
-    /// Dropping the future cancels the request.
+    /// Sends one request to `request.target` and waits for the whole reply, streamed or not. It never retries. Dropping
+    /// the future cancels the request.
     fn complete<'a>(&'a self, request: &'a ModelRequest) -> BoxFuture<'a, Result<ModelReply, ModelError>>;
 }
 
@@ -64,7 +64,7 @@ pub struct ModelReply {
     pub usage: Option<TokenUsage>,
     /// Cost, where the provider says.
     pub cost: Option<Money>,
-    /// Provider or model that really answered, where a router says.
+    /// The provider or model that really answered, if a router names it.
     pub actual_provider: Option<String>,
     /// See `actual_provider`.
     pub actual_model: Option<String>,
@@ -92,7 +92,7 @@ pub enum ReplyStop {
 pub struct ModelError {
     /// What to do about it.
     pub class: ModelErrorClass,
-    /// Technical text, without secrets and without request bodies; for the journal, never for people (S-033).
+    /// Technical text without secrets and request bodies. It is for the journal and never for people (S-033).
     pub message: String,
     /// HTTP status, where there was one.
     pub status: Option<u16>,
@@ -108,7 +108,7 @@ pub enum ModelErrorClass {
     Quota,
     /// Too many requests; wait as told.
     RateLimited {
-        /// The provider's wish, where it has one.
+        /// The wait that the provider asks for, if any.
         #[serde(skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
     },

@@ -1,4 +1,4 @@
-//! Waits between attempts: Retry-After where a provider names it, else doubling.
+//! Waits between attempts: `Retry-After` if the provider sent it, otherwise waits that double.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,18 +35,18 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A target refused; it is asked again after `retry_after`, or after the backoff.
+    /// A target refused. It is asked again after `retry_after`, or after the backoff.
     pub fn note(&mut self, target: usize, retry_after: Option<Duration>, backoff: &Backoff) {
         let count = self.count.entry(target).or_default();
         *count += 1;
         let wait = retry_after.unwrap_or_else(|| backoff.after(*count));
-        // A wish beyond any wall time is as good as for ever.
+        // A wait beyond any wall time counts as for ever.
         let far = Duration::from_secs(365 * 24 * 3600);
         self.until.insert(target, Instant::now() + wait.min(far));
     }
 
-    /// When `target` may be asked: at once unless it refused. When every one of `live` refused, the whole cycle waits for
-    /// the longest of them.
+    /// When `target` may be asked: at once, unless it refused. If all of `live` refused, the cycle waits for the
+    /// longest wait among them.
     pub fn wait_for(&self, target: usize, live: &[usize]) -> Duration {
         let now = Instant::now();
         let left = |target: &usize| {

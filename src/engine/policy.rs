@@ -1,4 +1,5 @@
-//! The policy in force: rules and, or, one program, asked for every admission, tool call and handoff (P-002…P-007, P-038).
+//! The policy: rules, a program, or both. It is asked about every admission, tool call and handoff (P-002…P-007,
+//! P-038).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +27,11 @@ pub const BUILTIN_VERSION: &str = "builtin";
 /// What a policy says, and how long it took to say it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyVerdict {
-    /// The seed's result; a denial's mode is materialised (P-015).
+    /// What the policy said. A denial without a mode is a hard one (P-015).
     pub result: PolicyResult,
     /// The declarative rule that decided or took part, if one did.
     pub rule_id: Option<String>,
-    /// The approval that lifted a denial. It is used; a proposal that does not run all the same gives it back.
+    /// The approval that lifted a denial. It is used up. If the proposal does not run, the approval is given back.
     pub approval: Option<Box<Approval>>,
     /// Time it took.
     pub duration: Duration,
@@ -56,7 +57,7 @@ impl std::fmt::Debug for ApprovalBook {
     }
 }
 
-/// Everything that decides on proposals; read once at the start of a run and frozen.
+/// Everything that decides on proposals. It is read once at the start of a run and then fixed.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: RuleSet,
@@ -67,7 +68,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Rules and, or, one program; neither = everything but protocol tools and admissions is denied.
+    /// Rules, a program, or both. Without either, everything but protocol tools and admissions is denied.
     pub fn new(rules: RuleSet, program: Option<PolicyProgram>) -> Self {
         Self { rules, program, ..Self::default() }
     }
@@ -82,7 +83,8 @@ impl Policy {
         Self { approvals: Some(approvals), ..self }
     }
 
-    /// Permission mode `plan`: writers are softly denied, commands too, except exactly the given verify commands (D78).
+    /// Permission mode `plan`: tools that write are softly denied, and commands too, except exactly the given verify
+    /// commands (D78).
     pub fn planning(self, verify_commands: &[Vec<String>]) -> Self {
         Self { plan: Some(verify_commands.to_vec()), ..self }
     }
@@ -94,7 +96,7 @@ impl Policy {
         versions
     }
 
-    /// Decides on a proposal. The same input has the same answer as long as the program, if any, answers alike (P-007).
+    /// Decides on a proposal. The same input gets the same answer, if the program answers the same (P-007).
     pub async fn decide(&self, input: &PolicyInput) -> PolicyVerdict {
         let watch = Stopwatch::start();
         let RuleVerdict { mut result, rule_id } = self.judge(input).await;
@@ -191,7 +193,7 @@ fn builtin(mut result: PolicyResult) -> RuleVerdict {
     RuleVerdict { result, rule_id: None }
 }
 
-/// What becomes of a denial that a person has lifted; the decision on record says who and for which run.
+/// The result of a denial that a person has lifted. The recorded decision says who lifted it, and for which run.
 fn lifted(denial: PolicyResult, approval: &Approval) -> PolicyResult {
     let told = |value: &str| Value::from(value);
     let metadata = Map::from_iter([
@@ -213,8 +215,8 @@ fn is_final_denial(result: &PolicyResult) -> bool {
     result.decision == Decision::Deny && !result.asks_for_approval()
 }
 
-/// The program may narrow what the rules say: its denial beats their allowance, and a denial that no approval can lift
-/// beats one that an approval can (D46).
+/// The program may narrow what the rules say. Its denial wins over their permission, and a denial that no approval can
+/// lift wins over one that an approval can lift (D46).
 fn compose(by_rule: Option<RuleVerdict>, by_program: PolicyResult) -> RuleVerdict {
     match by_rule {
         Some(rule) if rule.result.decision == Decision::Deny && !is_final_denial(&by_program) => rule,

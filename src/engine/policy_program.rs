@@ -1,4 +1,5 @@
-//! A policy as a program: the input as JSON on its stdin, one JSON result on its stdout, every failure a denial (P-005, P-006).
+//! A policy as a program: it reads the input as JSON on stdin and writes one JSON result on stdout. Every failure is a
+//! denial (P-005, P-006).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -29,7 +30,8 @@ pub struct PolicyProgram {
 }
 
 impl PolicyProgram {
-    /// Asks. Never fails: what goes wrong is a denial with `policy_error` or `invalid_policy_result`, its mode `throw`.
+    /// Asks the program. It never fails: an error is a denial with `policy_error` or `invalid_policy_result` and the
+    /// mode `throw`.
     pub async fn ask(&self, input: &PolicyInput) -> PolicyResult {
         let (Some((program, args)), Ok(question)) = (self.argv.split_first(), serde_json::to_vec(input))
         else {
@@ -70,7 +72,7 @@ pub fn read_answer(bytes: &[u8]) -> PolicyResult {
     if members.values().any(Value::is_null) {
         return invalid("null where a value or nothing is expected");
     }
-    // From the bytes again, because a map has already forgotten a repeated key.
+    // Read from the bytes again, because a map no longer shows a repeated key.
     match serde_json::from_slice::<PolicyResult>(bytes) {
         Ok(result) if result.reason.trim().is_empty() => invalid("the reason is blank"),
         Ok(result) => result,

@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 /// The queue of tools that name none.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// The queue of agent programs. It is none that a configuration can name: what a program calls waits in the others while
-/// the program itself runs.
+/// The queue of agent programs. A configuration cannot name it, because the calls of a program wait in other queues
+/// while the program runs.
 pub const AGENT_QUEUE: &str = "agent program";
 
 /// Every queue of a process, shared by its runs.

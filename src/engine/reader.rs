@@ -1,4 +1,4 @@
-//! A session that may only read: a question about the work, answered without changing anything.
+//! A session that may only read. It answers a question about the work and changes nothing.
 
 use serde_json::{Map, Value, json};
 
@@ -117,7 +117,7 @@ impl FlowWorld {
                 return Err(Stop::new(StopDetail::SchemaInvalid, message).into());
             }
         };
-        // The step's own words are what is judged, not orders for the judge.
+        // The words of the step are judged. They are no instructions for the judge.
         let report = fence("report of the step", &incoming(said, LONGEST_INCOMING));
         prompt.text = format!("{}\n\n{report}", prompt.text.trim_end());
         let schema = json!({
@@ -144,7 +144,7 @@ impl FlowWorld {
             }
         };
         let mut ids = self.ids(plan, asked.step, asked.visit);
-        // Its report is about the work, not of it: the step's name says so.
+        // Its report is about the work and is not the report of the work. The name of the step says so.
         ids.step_id = format!("{}#{}", asked.step.id, asked.name);
         ids.call_path = format!("{}#{}", ids.call_path, asked.name);
         let request = SessionRequest {

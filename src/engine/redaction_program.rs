@@ -1,4 +1,5 @@
-//! Redaction by a program: the text on its stdin, what may be kept on its stdout. What goes wrong drops the text (P-032).
+//! Redaction by a program: it reads the text on stdin and writes what may be kept on stdout. If it fails, the text is
+//! dropped (P-032).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub struct RedactionProgram {
 }
 
 impl RedactionProgram {
-    /// The text as it may be kept; `None` when the program failed, hung, or answered with something that is no text.
+    /// The text that may be kept. `None` when the program failed, hung, or gave something that is not text.
     pub async fn redact(&self, text: &str) -> Option<String> {
         if text.is_empty() {
             return Some(String::new());

@@ -1,5 +1,5 @@
-//! What a reply is worth: accepted with its proposals, or rejected with guidance for the next attempt (A-044…A-049,
-//! A-055, A-063…A-071, C-06). Pure: nothing is run and nobody is asked.
+//! Checks a reply: it is accepted with its proposals, or rejected with guidance for the next attempt (A-044…A-049,
+//! A-055, A-063…A-071, C-06). It runs nothing and asks nobody.
 
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ use crate::domain::message::Message;
 /// How a session ends (C-06, C-07).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionMode {
-    /// A step visit: only a final report completes it; text counts on the final turn alone.
+    /// A step visit. Only a final report completes it; text counts in the final turn only.
     Task,
-    /// A conversation: text completes it; the last turn is a summary without tools.
+    /// A conversation. Text completes it; the last turn is a summary without tools.
     Chat,
 }
 
@@ -41,7 +41,7 @@ impl ValidReply {
 pub struct Rejection {
     /// Stable word, see `Event::ReplyRejected`.
     pub reason: &'static str,
-    /// What the model is told; sent with the next attempt, never kept in the conversation (A-045).
+    /// What the model is told. It is sent with the next attempt and not kept in the conversation (A-045).
     pub guidance: String,
     /// Calls of the reply that are answered by a refusal.
     pub refused: Vec<(Proposal, Refusal)>,
@@ -66,7 +66,7 @@ impl Rejection {
         Self { report_tried: true, schema, ..Self::new(reason, guidance) }
     }
 
-    /// Claims of a report whose evidence does not hold (contracts §3.4).
+    /// Claims of a report whose evidence does not hold (X-008).
     pub fn of_claims(problems: &[String], proposals: Vec<Proposal>) -> Self {
         let guidance = format!(
             "agentd looked at what your report cites. These claims do not hold as they stand:\n- {}\nCorrect the cites, or \
@@ -241,7 +241,8 @@ fn refusal_of(proposal: Proposal, phase: Phase) -> (Proposal, Refusal) {
     (proposal, refusal)
 }
 
-/// Gives every call of a reply an id that is unique in the conversation: wires need it, and some models repeat or omit it.
+/// Gives every call of a reply an id that is unique in the conversation. Wires need one, and some models repeat or omit
+/// it.
 pub fn name_calls(reply: &mut ModelReply, mut taken: impl FnMut(&str) -> bool) {
     let mut used: Vec<String> = Vec::new();
     for (place, call) in reply.tool_calls.iter_mut().enumerate() {

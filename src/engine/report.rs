@@ -1,4 +1,4 @@
-//! The final report on its way in: the protocol tool that takes it, and its three sources (A-058…A-071).
+//! Takes the final report: the protocol tool for it, and its three sources (A-058…A-071).
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::domain::run::ForcedFinal;
 /// Name of the protocol tool.
 pub const FINAL_REPORT: &str = "agent__final_report";
 
-/// Puts a step's output in order before its schema is asked: aliases, letter case, defaults (D21, D74). The error is what
-/// makes it useless whatever the schema says.
+/// Puts the output of a step in order before its schema is checked: aliases, letter case, defaults (D21, D74). The
+/// error says why it cannot be used, whatever the schema says.
 pub type Prepare = Arc<dyn Fn(&mut Map<String, Value>) -> Result<Prepared, String> + Send + Sync>;
 
 /// What a prepared output still has to pass.
@@ -32,7 +32,7 @@ pub enum Prepared {
 pub struct ReportShape {
     format: ReportFormat,
     validator: Option<Arc<Validator>>,
-    /// What the validator was made of; its fields are what a text is searched for.
+    /// The schema of the validator. A text is searched for its fields.
     schema: Arc<Value>,
     prepare: Option<Prepare>,
     tool: Arc<ToolSpec>,
@@ -109,7 +109,7 @@ impl ReportShape {
         Ok(Self { format, validator, schema, prepare: None, tool })
     }
 
-    /// Puts the output in order before the schema is asked; what is stored stays as the model wrote it.
+    /// Puts the output in order before the schema is checked. What is stored stays as the model wrote it.
     #[must_use]
     pub fn prepared_by(self, prepare: Prepare) -> Self {
         Self { prepare: Some(prepare), ..self }
@@ -198,7 +198,7 @@ impl ReportShape {
         !self.format.is_structured()
     }
 
-    /// Finds the object in a text (seed 001, OutputExtractor).
+    /// Finds the object in a text (D5).
     fn extract(&self, report: &mut ModelReport, text: &str, at: &str) -> Result<(), ReportProblem> {
         let found = extract(text, &self.schema)
             .map_err(|error| ReportProblem::shape(format!("{at}: {error}; call {FINAL_REPORT}")))?;
@@ -239,7 +239,7 @@ fn read<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// A step of a JSON pointer; nothing where the place is not known.
+/// A step of a JSON pointer; empty if the place is not known.
 fn pointer_part(segment: &serde_path_to_error::Segment) -> String {
     use serde_path_to_error::Segment;
     match segment {
@@ -318,8 +318,8 @@ fn claims_schema() -> Value {
 }
 
 impl ModelReport {
-    /// The stored form. agentd's keys stand under `metadata.agentd`; `metadata.source` beside them, unless the
-    /// model has a key of that name. `limit`: the token limit, for the notice of a cut text.
+    /// The stored form. agentd's keys are under `metadata.agentd`. `metadata.source` is beside them, unless the
+    /// model has a key of that name. `limit` is the token limit, for the notice in a cut text.
     pub fn store(
         self,
         format: ReportFormat,

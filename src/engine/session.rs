@@ -1,7 +1,7 @@
-//! The built-in session: turns of one model conversation until there is a report, whatever happens (A-001…A-088).
+//! The built-in session: the turns of one model conversation, until there is a report (A-001…A-088).
 //!
-//! Read it top-down: `run_session` opens, drives and closes; `turn` is the retry loop and the tool phase of one turn;
-//! `attempt` is one request; `gate` and `execution` are the door to tools.
+//! Read it from the top: `run_session` opens, drives and closes; `turn` is the retry loop and the tool phase of one
+//! turn; `attempt` is one request; tool calls go through `gate` and `execution`.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -64,22 +64,22 @@ pub struct SessionRequest {
     pub scope: Scope,
     /// Task or chat.
     pub mode: SessionMode,
-    /// Instructions; byte-stable for the session, no clock and no counters in them. Empty = none.
+    /// The instructions: the same bytes for the whole session, without clock and counters. Empty = none.
     pub system: String,
-    /// What follows: for a task one user message (D67), for a chat the history. Never empty.
+    /// The opening messages: for a task one user message (D67), for a chat the history. Never empty.
     pub opening: Vec<Message>,
-    /// Facts of the moment (date and time): told to the model on the user side just before the last opening message,
-    /// so that what stands before stays a stable prefix; sent with every request, never kept (S-053, C-19).
+    /// The facts of the moment (date and time). They are sent on the user side just before the last opening message,
+    /// so that everything before them stays a stable prefix, and never kept (S-053, C-19).
     pub aside: Option<String>,
     /// What the report must be.
     pub report: ReportShape,
     /// Limits and targets.
     pub settings: SessionSettings,
-    /// Tools on offer, in a fixed order; the protocol tools are added behind them.
+    /// The tools that are offered, in a fixed order. The protocol tools are added after them.
     pub tools: Vec<Arc<dyn Tool>>,
     /// Hashes of the prompt, for the snapshots.
     pub prompt: PromptIdentity,
-    /// Longest time of one attempt and, with what it leaves, of its tools (chat, S-040); `None` = off.
+    /// The longest time of one attempt together with its tools (chat, S-040). `None` = off.
     pub turn_timeout: Option<Duration>,
 }
 
@@ -125,11 +125,11 @@ pub struct SessionWorld {
     pub backoff: Backoff,
     /// agentd's version, for fingerprints.
     pub runtime_version: String,
-    /// Looks at what a report claims before it counts; `None` = nobody looks before the run's end.
+    /// Checks the claims of a report before it counts. `None` = they are checked at the end of the run only.
     pub claims: Option<ClaimCheck>,
-    /// Asked for every tool output before anybody keeps or reads it; `None` = there is no such program.
+    /// The program that gets every tool output before it is kept or read. `None` = there is no such program.
     pub redaction: Option<Arc<RedactionProgram>>,
-    /// Whether what a session that failed had said and heard is kept, redacted (C-20).
+    /// Whether a failed session keeps what it sent and received, redacted (C-20).
     pub fault_snapshots: bool,
     /// Longest text that stands inline in the record, in bytes.
     pub longest_inline: usize,
@@ -154,10 +154,10 @@ impl SessionWorld {
     }
 }
 
-/// Follows the cites of a visit's claims: a sentence for each claim that does not hold as it stands (contracts §3.4).
+/// Looks up the citations of a visit's claims. Gives a sentence for each claim that does not hold.
 pub type ClaimCheck = Arc<dyn Fn(u32, Vec<ProposedClaim>) -> BoxFuture<'static, Vec<String>> + Send + Sync>;
 
-/// What came of a session. There is always a report (A-035…A-038).
+/// The result of a session. There is always a report (A-035…A-038).
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionOutcome {
     /// Redacted.
@@ -170,7 +170,7 @@ pub struct SessionOutcome {
     pub outcome: Option<ReportOutcome>,
     /// What it claims; redacted.
     pub claims: Vec<ProposedClaim>,
-    /// Why the session did not succeed; `None` exactly when the model gave the report and nothing else ended it.
+    /// Why the session did not succeed. `None` when the model gave the report and nothing else ended it.
     pub failure: Option<SessionFailure>,
     /// Accepted turns.
     pub turns: u32,
@@ -178,7 +178,7 @@ pub struct SessionOutcome {
     pub attempts: u32,
     /// Why the final turn was forced, if it was.
     pub forced_final: Option<ForcedFinal>,
-    /// The conversation as it ended, not redacted: for a session that goes on from here (D4).
+    /// The conversation at its end, not redacted, for a session that continues it (D4).
     pub messages: Vec<Message>,
     /// The conversation as it is kept.
     pub conversation: Option<Artifact>,
@@ -191,7 +191,7 @@ pub struct SessionOutcome {
 }
 
 impl SessionOutcome {
-    /// Puts the report on record, long ones beside it, and whether it held a secret (P-043).
+    /// Records the report, a long one in a file, and whether it had a secret in it (P-043).
     pub(super) async fn capture(&self, record: &SessionTrace, turn: u32, leaked: bool) -> Result<(), Abort> {
         record.note_with_next(Event::GuardrailDecided(Box::new(GuardrailDecision {
             timestamp: record.clock().now_ms(),
@@ -227,11 +227,11 @@ pub(super) struct Session<'a> {
     /// Offered on open turns, and on the final one.
     pub(super) tools: SessionTools,
     pub(super) messages: Vec<Message>,
-    /// What the record has for the texts of its first messages, where these are prompts that it does not keep (P-027).
+    /// What the record has in place of the first messages, if these are prompts that it does not keep (P-027).
     prompt_marks: Vec<String>,
     /// The turn under way, 1-based.
     pub(super) turn: u32,
-    /// The last turn that may be opened; shrinks, never grows.
+    /// The last turn that may be opened. It only gets smaller.
     pub(super) ceiling: u32,
     pub(super) accepted: u32,
     pub(super) attempts: u32,
@@ -250,13 +250,13 @@ pub(super) struct Session<'a> {
     pub(super) over_told: bool,
     /// Whether claims were sent back once.
     pub(super) claims_sent_back: bool,
-    /// When the last report has to be there, once it was asked for after a stop.
+    /// The deadline of the last report after a stop.
     pub(super) report_until: Option<Instant>,
     /// That money is left for the last report alone.
     pub(super) out_of_money: Option<Abort>,
 }
 
-/// Runs a session to its end. It never panics and never fails to give an outcome.
+/// Runs a session to its end. It always gives an outcome and never panics.
 pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
     let record = world.record(request.ids.clone());
     let mut session = match Session::new(&request, world, record.clone()) {
@@ -347,7 +347,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The manifest and the original input go on the record before the first request (X-030, P-039).
+    /// The manifest and the original input are recorded before the first request (X-030, P-039).
     async fn open(&mut self) -> Result<(), Abort> {
         let request = self.request;
         let mut inputs = Vec::new();
@@ -369,7 +369,7 @@ impl<'a> Session<'a> {
                 SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
             });
         }
-        // A task's opening is prompt text; a chat's is what people said (P-027).
+        // The opening of a task is prompt text. The opening of a chat is what people wrote (P-027).
         let first = marks.len() - request.opening.len();
         if request.mode == SessionMode::Chat {
             marks.truncate(first);
@@ -406,7 +406,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Turn after turn. The ceiling is checked before a turn opens, so no path can pass it.
+    /// One turn after the other. The ceiling is checked before a turn opens, so no path can exceed it.
     async fn drive(&mut self) -> Result<ModelReport, Abort> {
         loop {
             self.checkpoint()?;
@@ -438,7 +438,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing is in flight: abort outranks budgets, soft limits are told (C-08, X-019).
+    /// No request is running here. An abort comes before budgets; soft limits are reported (C-08, X-019).
     pub(super) fn checkpoint(&mut self) -> Result<(), Abort> {
         for limit in self.world.meter.soft_limits_passed() {
             let (kind, used, cap) = (limit.kind, limit.used, limit.cap);
@@ -491,7 +491,7 @@ impl<'a> Session<'a> {
         self.last_errors.push_back(class);
     }
 
-    /// Report, guardrail, conversation, closing event: from here on nothing can keep the outcome from its caller.
+    /// Writes report, guardrail, conversation and closing event. From here on the caller always gets the outcome.
     async fn close(mut self, ended: Result<ModelReport, Abort>) -> SessionOutcome {
         // Whoever asked to stop outranks every other end (C-08, C-26).
         let asked =
@@ -660,8 +660,8 @@ fn unopened(
 }
 
 impl SessionOutcome {
-    /// The conversation so far as the opening of a session that goes on from it (D4): without the system message, every
-    /// call answered.
+    /// The conversation so far, as the opening of a session that continues it (D4): without the system message, and
+    /// with an answer to every call.
     pub fn history(&self) -> Vec<Message> {
         let mut history: Vec<Message> = self
             .messages
@@ -679,7 +679,7 @@ impl SessionOutcome {
         history
     }
 
-    /// Why a run that ends with this session stops: completed, or the failure (C-05).
+    /// The stop reason of a run that ends with this session: completed, or the failure (C-05).
     pub fn stop(&self) -> Stop {
         match (&self.failure, self.forced_final) {
             (Some(failure), _) => failure.stop.clone(),

@@ -1,4 +1,5 @@
-//! How a session writes its record: redacted, sized, and on the journal before anyone sees the effect (P-030, P-031, X-031).
+//! How a session records: redacted, limited in size, and in the journal before anyone sees the effect (P-030, P-031,
+//!
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use crate::domain::report::FinalReport;
 use crate::domain::run::{RunId, Warning};
 use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText};
 
-/// Stands where a text could not be redacted: it is dropped, not kept raw (P-032).
+/// Replaces a text that could not be redacted. The text is dropped and not kept raw (P-032).
 pub const WITHHELD: &str = "[withheld: it could not be redacted]";
 
 /// Where a session stands in its run.
@@ -54,7 +55,7 @@ pub struct SessionTrace {
     longest_inline: usize,
     /// Asked for what a model wrote, after the built-in redaction.
     program: Option<Arc<RedactionProgram>>,
-    /// What it said: the same text comes in an item, in the conversation, in the report.
+    /// Its text. The same text is in an item, in the conversation and in the report.
     answers: Arc<tokio::sync::Mutex<HashMap<String, String>>>,
 }
 
@@ -132,7 +133,7 @@ impl SessionTrace {
         self.note(Event::Warned(Warning { code: code.to_owned(), at: self.clock.now_ms(), text }))
     }
 
-    /// A text without its secrets; one that cannot be redacted is dropped.
+    /// A text without its secrets. A text that cannot be redacted is dropped.
     pub fn redact(&self, text: &str) -> String {
         self.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
     }
@@ -146,12 +147,12 @@ impl SessionTrace {
         }
     }
 
-    /// A value without its secrets; one that cannot be redacted is dropped.
+    /// A value without its secrets. A value that cannot be redacted is dropped.
     pub fn redact_json(&self, value: &Value) -> Value {
         self.redactor.redact_json(value).unwrap_or_else(|_| Value::String(WITHHELD.to_owned()))
     }
 
-    /// Whether a value has nothing to redact; `false` may be said of a clean one, too.
+    /// Whether a value has nothing to redact. It may say `false` about a clean one.
     pub fn is_clean(&self, value: &impl Serialize) -> bool {
         self.redactor.is_clean(value)
     }
@@ -164,7 +165,8 @@ impl SessionTrace {
         }
     }
 
-    /// A redacted text of a model as the program gives it back, where there is one; what it cannot redact is dropped.
+    /// A redacted text of a model as the program gives it back, if there is a program. What it cannot redact is
+    /// dropped.
     pub async fn by_program(&self, text: String) -> String {
         let Some(program) = self.program.as_ref().filter(|_| !text.trim().is_empty()) else { return text };
         let key = sha256_hex(text.as_bytes());
@@ -211,7 +213,7 @@ impl SessionTrace {
         FinalReport { content, content_json, ..report }
     }
 
-    /// A redacted text as a record holds it: inline, or kept and pointed to.
+    /// A redacted text in the form of a record: inline, or in a file that the record points to.
     pub async fn text(&self, redacted: String) -> Result<RecordText, Abort> {
         if redacted.len() <= self.longest_inline {
             return Ok(RecordText::Inline(redacted));
@@ -219,7 +221,7 @@ impl SessionTrace {
         Ok(RecordText::Kept(self.keep(redacted.into_bytes(), "text/plain").await?))
     }
 
-    /// A value as a record holds it: redacted, and inline, or kept and pointed to.
+    /// A value in the form of a record: redacted, and inline or in a file that the record points to.
     pub async fn value(&self, value: &Value) -> Result<Value, Abort> {
         let mut text = value.to_string();
         let mut shown = None;
@@ -232,7 +234,7 @@ impl SessionTrace {
         Ok(json!(self.keep(text.into_bytes(), "application/json").await?))
     }
 
-    /// A redacted report as a record holds it: inline, or kept and pointed to.
+    /// A redacted report in the form of a record: inline, or in a file that the record points to.
     pub async fn report(
         &self,
         report: &FinalReport,
@@ -263,7 +265,7 @@ impl SessionTrace {
         self.item(turn, Item::Message { role, content })
     }
 
-    /// What the model wanted to call; arguments that do not parse are kept as text (C-15).
+    /// What the model wanted to call. Arguments that do not parse are kept as text (C-15).
     pub async fn call_item(&self, turn: u32, call: &ToolCall, parsed: Option<&Value>) -> Result<(), Abort> {
         let written = match parsed {
             Some(arguments) => Cow::Borrowed(arguments),
@@ -324,8 +326,8 @@ impl SessionTrace {
         })
     }
 
-    /// Keeps the conversation (D42). `marks` stand for the texts of its first messages that were made from prompt templates,
-    /// where these are not kept (P-027).
+    /// Keeps the conversation (D42). `marks` replace the texts of its first messages that were made from prompt
+    /// templates, if these are not kept (P-027).
     pub async fn conversation(&self, messages: &[Message], marks: &[String]) -> Result<Artifact, Abort> {
         let shown: Vec<Cow<'_, Message>> = messages
             .iter()
@@ -361,7 +363,7 @@ impl SessionTrace {
             for name in WRITTEN {
                 let Some(written) = part.get_mut(name) else { continue };
                 *written = match written.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
-                    // A call's arguments are asked for text by text, as in the call's item.
+                    // The arguments of a call are checked text by text, as in the item of the call.
                     Some(inner @ Value::Object(_)) => {
                         Value::String(self.value_by_program(inner).await.to_string())
                     }
@@ -385,7 +387,7 @@ struct Conversation<'a> {
     messages: &'a [Cow<'a, Message>],
 }
 
-/// Stands for a prompt's text where the text is not kept; `sha256` is the text's.
+/// Replaces the text of a prompt that is not kept. `sha256` is the hash of the text.
 pub fn prompt_mark(sha256: &str) -> String {
     format!("[prompt text not recorded: sha256 {sha256}]")
 }

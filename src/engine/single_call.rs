@@ -1,4 +1,4 @@
-//! One tool call outside of a session: the same gate, the same execution, the same record (S-023…S-029).
+//! One tool call outside of a session, with the same gate, execution and record (S-023…S-029).
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ impl StopHandle {
         (Self(sender), StopSignal(receiver))
     }
 
-    /// Asks for one last report; later and weaker wishes change nothing.
+    /// Asks for one last report. A later request that is not stronger changes nothing.
     pub fn ask(&self, stop: Stop) {
         self.0.send_if_modified(|state| {
             let first = *state == StopState::Running;
@@ -72,7 +72,7 @@ impl StopSignal {
         }
     }
 
-    /// Waits until a stop is asked for, in either form. Waits for ever when nobody is left to ask.
+    /// Waits until a stop is asked for, in either form. Waits for ever when nobody is left who could ask.
     pub async fn wait_asked(&self) {
         self.wait(|state| *state != StopState::Running).await;
     }

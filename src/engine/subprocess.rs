@@ -1,4 +1,4 @@
-//! A step that a program does instead of a model (step-flow §2.5, E19), and programs that decide completion (N24).
+//! A step that a program does instead of a model (E19), and programs that decide completion (N24).
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -16,11 +16,11 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::ReportCaptured;
 use crate::prompt::template::Values;
 
-/// How often a completion program is asked before the answer counts as "not yet": a judgement may be tried again.
+/// How often a completion program is tried before the answer counts as "not yet".
 const COMPLETION_ATTEMPTS: u32 = 2;
 
-/// A program's standard output as a step's: the JSON object that it is, else its text under `raw`; a list is under `parsed`
-/// as well.
+/// The standard output of a program as the output of a step: its JSON object, else its text under `raw`. A list is
+/// under `parsed` as well.
 fn put_out(stdout: &str) -> Map<String, Value> {
     match serde_json::from_str(stdout) {
         Ok(Value::Object(output)) => output,
@@ -33,8 +33,8 @@ fn put_out(stdout: &str) -> Map<String, Value> {
 }
 
 impl FlowWorld {
-    /// Runs the program of a step. Its standard output is the step's output where it is a JSON object, else it stands
-    /// under `raw`.
+    /// Runs the program of a step. If its standard output is a JSON object, that is the output of the step; otherwise
+    /// it is under `raw`.
     pub(super) async fn run_program(
         &self,
         plan: &FlowPlan,

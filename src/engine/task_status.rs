@@ -1,4 +1,4 @@
-//! The protocol tool by which a model says how far it is, and when that alone ends the session.
+//! The protocol tool with which a model reports its progress, and the rule when such reports end the session.
 
 use serde_json::{Map, Value, json};
 

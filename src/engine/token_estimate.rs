@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::domain::message::{Message, ToolSpec};
 
-/// Bytes of an average token; the usual rule of thumb, before calibration.
+/// The bytes of an average token, as a rule of thumb before calibration.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Roles, separators and ids around a message.
 const PER_MESSAGE: u64 = 4;
 /// A provider that counts more than this many times our estimate is not believed further.
 const HIGHEST_RATIO: u64 = 4;
 
-/// Estimates of one session. They are corrected upwards only: an estimate may err to the safe side.
+/// The estimates of one session. They are corrected upwards only, since a high estimate is safe.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokenEstimate {
     observed: u64,
@@ -34,7 +34,7 @@ impl TokenEstimate {
         messages.into_iter().map(|message| self.message(message)).sum()
     }
 
-    /// Tokens of the schemas of the tools offered: of exactly what is sent.
+    /// The tokens of the schemas that are sent, exactly as they are sent.
     pub fn tools(&self, tools: &ToolSizes) -> u64 {
         tools.0.iter().map(|tokens| self.calibrated(*tokens)).sum()
     }
@@ -44,7 +44,7 @@ impl TokenEstimate {
         self.calibrated(bytes_of_text.div_ceil(BYTES_PER_TOKEN))
     }
 
-    /// Learns from an accepted reply: what the provider counted as input, for a request of these messages and tools.
+    /// Learns from an accepted reply how many tokens the provider counted for a request of these messages and tools.
     pub fn observe(&mut self, messages: &[Message], tools: &ToolSizes, counted: u64) {
         let sent: u64 = messages.iter().map(uncalibrated).chain(tools.0.iter().copied()).sum();
         self.observed = self.observed.saturating_add(counted);

@@ -1,4 +1,4 @@
-//! The seam to tools: what one is, how it is called, and who must hear of its errors.
+//! The port to tools: what a tool is, how it is called, and whom its errors are for.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub trait Tool: Send + Sync {
     /// How it is offered to models. Fixed for a session.
     fn spec(&self) -> &ToolSpec;
 
-    /// Who provides it, as accounting names it: `agentd` for built-ins, else the server's name.
+    /// Who provides it, in the words of the ledger: `agentd` for built-in tools, else the name of the server.
     fn source(&self) -> &str {
         "agentd"
     }
@@ -34,8 +34,8 @@ pub trait Tool: Send + Sync {
         &[]
     }
 
-    /// What the arguments are held against after binding (S-051). Differs from what models see only where bound
-    /// parameters are hidden from them (C-18).
+    /// The schema for the arguments after binding (S-051). It differs from what models see only where bound parameters
+    /// are hidden (C-18).
     fn arguments_schema(&self) -> &Value {
         &self.spec().parameters
     }
@@ -64,7 +64,7 @@ impl BoundParameter {
     pub const ALL: [Self; 5] = [Self::UserId, Self::Repo, Self::Issue, Self::Branch, Self::Worktree];
 }
 
-/// Proof that the gate let this call through. Only `engine::gate` can make one, and a call uses it up.
+/// Proof that the gate let this call through. Only `engine::gate` makes one, and a call uses it up.
 #[derive(Debug)]
 pub struct Permit(());
 
@@ -108,7 +108,7 @@ pub enum ToolError {
     /// The call must not run as proposed: an envelope `denied` with this code (`path_outside_worktree`, …).
     #[error("{message}")]
     Refused {
-        /// Stable code of contracts §3.6.
+        /// A stable code (P-018).
         code: String,
         /// Fixed reason for the model.
         message: String,

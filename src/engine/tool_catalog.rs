@@ -1,4 +1,5 @@
-//! The tools of a session as it offers them: sent, measured and hashed alike in every turn, so made ready once.
+//! The tools that a session offers. They are the same in every turn, so they are prepared once for sending, measuring
+//! and hashing.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -11,7 +12,7 @@ use crate::domain::canonical::NotCanonical;
 use crate::domain::fingerprint::HashedTools;
 use crate::domain::message::ToolSpec;
 
-/// Lists that are kept; one for each step of a flow that is under way.
+/// The number of lists that are kept: one for each step of the running flow.
 const MOST_KEPT: usize = 64;
 
 /// A fixed list of tools.
@@ -44,7 +45,7 @@ pub struct SessionTools {
 }
 
 impl SessionTools {
-    /// What is offered on an open turn, or on a final one: only the report, where there is one.
+    /// What is offered in an open turn, and in a final one: only the report, if there is one.
     pub fn on(&self, is_final: bool) -> Result<&ToolCatalog, Abort> {
         if !is_final {
             return Ok(&self.open);
@@ -58,12 +59,12 @@ impl SessionTools {
     }
 }
 
-/// What sessions offered so far: the next session with the same tools offers the same.
+/// What sessions have offered so far. The next session with the same tools offers the same.
 #[derive(Clone, Default)]
 pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
 
 struct Kept {
-    /// Their places in memory are not used again as long as these are here.
+    /// Their addresses are not reused as long as these are kept.
     tools: Vec<Weak<dyn Tool>>,
     page_lines: u32,
     offered: SessionTools,
@@ -87,8 +88,8 @@ impl Kept {
 }
 
 impl ToolCatalogs {
-    /// The lists of a session with these tools; `report`: the tool that takes its report, `None` in a chat; `page_lines`: of
-    /// what is read back (D77). The protocol tools stand behind the others.
+    /// The lists of a session with these tools. `report` is the tool for its report, `None` in a chat. `page_lines` is
+    /// the length of a page that is read back (D77). The protocol tools come after the others.
     pub fn of(
         &self,
         tools: &[Arc<dyn Tool>],

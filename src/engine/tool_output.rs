@@ -1,4 +1,5 @@
-//! Outputs too large for the conversation: stored, named by a handle, and read back in pages (A-026…A-031, D26, D77).
+//! Stores outputs that are too large for the conversation, names them by a handle, and reads them back in pages
+//! (A-026…A-031, D26, D77).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,7 @@ pub const TOOL_OUTPUT: &str = "tool_output";
 /// Room kept for the line that says what a page left out.
 const NOTICE_BYTES: usize = 160;
 
-/// The stored outputs of one session; handles of other sessions are unknown here (C-03).
+/// The stored outputs of one session. Handles of other sessions do not exist here (C-03).
 pub struct StoredOutputs {
     session: Uuid,
     journal: Arc<dyn Journal>,
@@ -232,7 +233,7 @@ impl Query {
                 let wanted: Vec<(usize, &str)> =
                     numbered.skip(total.saturating_sub(self.max_lines)).collect();
                 let mut page = Page::new(cap);
-                // From the end backwards, so that the last lines are the ones that fit.
+                // Filled from the end backwards, so that the last lines are the ones that fit.
                 page.fill(wanted.iter().rev().copied(), self.max_lines);
                 page.text = page.text.lines().rev().map(|line| format!("{line}\n")).collect();
                 page.close(&format!("last {} of {total} lines shown", page.lines))

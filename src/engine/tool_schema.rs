@@ -1,4 +1,4 @@
-//! Argument schemas of tools: those that others declare are checked and closed, and each is compiled once.
+//! The argument schemas of tools. Schemas that others declare are checked and closed. Each is compiled once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use super::tool::Tool;
 
-/// Compiled argument schemas by tool name, shared by sessions: a session opens without compiling what the one before had.
+/// Compiled argument schemas by tool name. Sessions share them, so a session does not compile what the one before had.
 #[derive(Clone, Default)]
 pub struct ArgumentSchemas(Arc<Mutex<HashMap<String, Compiled>>>);
 
 struct Compiled {
     schema: Value,
     validator: Arc<Validator>,
-    /// Whose it was last; its place in memory is not used again as long as this is here.
+    /// The tool that it belonged to last. Its address is not reused as long as this is kept.
     tool: Weak<dyn Tool>,
 }
 
@@ -50,7 +50,7 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
         Some(Value::String(kind)) if kind == "object" => {}
         Some(other) => return Err(format!("/type is {other}, but arguments are an object")),
     }
-    // Where the properties stand elsewhere in the schema, closing the top level would shut them out.
+    // If the properties are elsewhere in the schema, closing the top level would exclude them.
     let elsewhere = ["$ref", "allOf", "anyOf", "oneOf", "if"];
     if !schema.contains_key("additionalProperties") && !elsewhere.iter().any(|key| schema.contains_key(*key))
     {
@@ -62,15 +62,15 @@ pub fn closed_schema(given: &Map<String, Value>) -> Result<Value, String> {
     Ok(schema)
 }
 
-/// How deep subschemas are followed; a schema that refers to itself ends here.
+/// How deep subschemas are followed. A schema that refers to itself ends here.
 const DEEPEST: usize = 8;
-/// How many subschemas are looked at: a few that refer to each other often are many.
+/// How many subschemas are visited. A few that refer to each other often become many.
 const MOST_LOOKED_AT: usize = 10_000;
-/// How many subschemas one value may be held against, references followed.
+/// How many subschemas one value may be checked against, with references.
 const MOST_FOR_A_VALUE: usize = 10_000;
 
-/// Whether holding a value against the schema ends, and soon: subschemas for the same value that refer to themselves, or to
-/// each other over and over, would not.
+/// Whether a check against the schema ends soon. It would not if subschemas for the same value refer to themselves, or
+/// to each other again and again.
 fn ends(root: &Value) -> Result<(), String> {
     fn cost(
         root: &Value,
@@ -125,7 +125,7 @@ pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
         if depth == 0 {
             return None;
         }
-        // A reference that cannot be followed here is one that the schema's check has refused.
+        // The check of the schema has refused references that cannot be followed here.
         let referred = schema.get("$ref").and_then(Value::as_str).and_then(|place| place.strip_prefix('#'));
         let referred = referred.and_then(|pointer| root.pointer(pointer));
         let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
@@ -138,12 +138,11 @@ pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
 
 #[cfg(test)]
 mod tests {
-    use futures::future::BoxFuture;
 
     use super::*;
     use crate::domain::message::ToolSpec;
     use crate::domain::policy::Risk;
-    use crate::engine::tool::{CallLimits, Permit, ToolCalled};
+    use crate::engine::tool::{CallLimits, Permit, ToolCalled, ToolOutput};
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()

@@ -1,4 +1,4 @@
-//! One turn: attempts until a reply can be used, then its tool phase (A-002, A-009… …A-057).
+//! One turn: attempts until a reply can be used, and then its tool phase (A-002, A-009… …A-057).
 
 use serde_json::Value;
 
@@ -26,13 +26,14 @@ use crate::domain::trace::ItemRole;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A model that refuses is asked once more, another one where there is one: a filter may err. Then it is believed.
+/// When a model refuses, another one is asked, or the same one again, because a filter may be wrong. A second refusal
+/// counts.
 const MOST_REFUSALS: u32 = 2;
 
 /// What the attempts of a turn remember.
 #[derive(Default)]
 struct Attempts {
-    /// Next place in the cycle of targets; a turn begins with the first.
+    /// The next position in the cycle of targets. A turn begins with the first target.
     cursor: usize,
     refusals: Refusals,
     /// What follows the conversation in the next request.
@@ -41,13 +42,13 @@ struct Attempts {
     /// Replies in which the model refused.
     refused: u32,
     last: Option<Fault>,
-    /// Reasoning of a rejected reply, and the target that gave it.
+    /// The reasoning of a rejected reply, and the target that gave it.
     thought: Option<(usize, Value)>,
 }
 
 /// Why the last attempt failed.
 enum Fault {
-    /// The model's: it is told, and may get a forced final turn.
+    /// The model's fault. The model is told and may get a forced final turn.
     Model { schema: Option<String> },
     /// Not the model's: exhaustion ends the session.
     Transport(ModelError),
@@ -120,7 +121,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits until the target may be asked. False when a stop was asked for meanwhile; a wait that cannot end within the
+    /// Waits until the target may be asked. False when a stop request came meanwhile. A wait that cannot end within the
     /// wall time is not begun (C-13).
     async fn wait(&mut self, state: &mut Attempts, target: usize) -> Result<bool, Abort> {
         let wait = state.refusals.wait_for(target, &self.live);
@@ -145,8 +146,8 @@ impl Session<'_> {
         }
     }
 
-    /// A report whose claims do not hold as they stand is sent back, once a session, while attempts are left
-    /// (contracts §3.4). What still does not hold then is for the evidence gate.
+    /// A report whose claims do not hold is sent back once in a session, while attempts are left. After that
+    /// the evidence gate decides.
     async fn unbacked(&mut self, valid: &mut ValidReply) -> Option<Rejection> {
         let check = self.world.claims.as_ref().filter(|_| !self.claims_sent_back)?;
         let report = valid.report.as_ref().filter(|report| !report.claims.is_empty())?;
@@ -158,7 +159,7 @@ impl Session<'_> {
         Some(Rejection::of_claims(&problems, std::mem::take(&mut valid.proposals)))
     }
 
-    /// A reply that cannot be used: on the record, and the model is told in the next attempt.
+    /// A reply that cannot be used is recorded, and the model is told in the next attempt.
     async fn rejected(
         &mut self,
         state: &mut Attempts,
@@ -231,7 +232,7 @@ impl Session<'_> {
             ModelErrorClass::Server => state.refusals.note(target, None, &self.world.backoff),
             ModelErrorClass::Network | ModelErrorClass::Timeout | ModelErrorClass::InvalidReply => {}
         }
-        // Transport faults are not the model's business, so what it was told before stays as it is.
+        // The model does not hear of transport faults, so what it was told before stays.
         state.last = Some(Fault::Transport(error));
         Ok(())
     }
@@ -242,7 +243,8 @@ impl Session<'_> {
         self.record.note(Event::TargetSkipped { target, reason: class.to_string() })
     }
 
-    /// The tool phase of an accepted reply: judged as a whole, then run, then answered in reply order (C-25).
+    /// The tool phase of an accepted reply. All calls are judged, then run, then answered in the order of the reply
+    /// (C-25).
     async fn accept(
         &mut self,
         reply: ModelReply,

@@ -1,4 +1,4 @@
-//! The `uv-` variables of one visit: where each comes from, and who wins.
+//! The `uv-` variables of one visit: where each comes from, and which value wins.
 
 use crate::domain::flow::{Definition, Step};
 use crate::domain::step_context::{MissingRequiredInput, StepContext};
@@ -17,8 +17,8 @@ pub struct VisitFacts<'a> {
     pub previous_summary: Option<&'a str>,
 }
 
-/// Values of a visit on top of the run's own (parameters, facts of the issue, the completion condition's). A value that
-/// is there already is kept: collisions are found when a definition is loaded (T17). Nothing in a value is looked at again.
+/// Adds the values of a visit to those of the run (parameters, facts of the issue, the completion condition's). An
+/// existing value is kept; collisions are found when a definition is loaded (T17). Values are not expanded again.
 pub fn of_visit(
     definition: &Definition,
     step: &Step,

@@ -64,7 +64,7 @@ pub struct FlowPlan {
     pub scope: Scope,
     /// Where the definition's own programs run.
     pub workplace: Workplace,
-    /// The programs that visits of some steps are given to; the others are agentd's own session's.
+    /// The programs that work on some steps. agentd's session works on the others.
     pub agents: BTreeMap<StepId, AgentBackend>,
     /// The run.
     pub run_id: RunId,
@@ -77,7 +77,7 @@ impl FlowPlan {
     }
 }
 
-/// The shapes of the steps' reports: a schema is compiled once a run, not once a visit.
+/// The shapes of the steps' reports. A schema is compiled once for a run and not for each visit.
 #[derive(Debug, Default)]
 pub struct Shapes(Mutex<BTreeMap<StepId, ReportShape>>);
 
@@ -110,7 +110,7 @@ pub(super) struct StepWork<'a> {
     pub values: &'a Values,
     /// What goes before its prompt: the words on checks that failed.
     pub retry: Option<&'a str>,
-    /// The conversation that it goes on from; empty = a new one (D4).
+    /// The conversation that it continues; empty = a new one (D4).
     pub history: &'a [Message],
 }
 
@@ -137,7 +137,7 @@ pub(super) struct StepResult {
     pub conversation: Option<Artifact>,
     /// Answers of completion programs.
     pub programs: Vec<(String, CompletionResult)>,
-    /// The conversation, for a visit that goes on from here; kept only where the definition asks for it (D4).
+    /// The conversation, for a visit that continues it. It is kept only where the definition asks for it (D4).
     pub history: Vec<Message>,
 }
 
@@ -159,7 +159,8 @@ impl FlowWorld {
         self.0.journal.append(event)
     }
 
-    /// Records what something outside follows at once, or, where `at_once` is false, another event first: it is kept with that.
+    /// Records an event. With `at_once` an effect outside follows at once. Otherwise another event follows first, and
+    /// both are written together.
     pub(super) fn record_before(&self, event: Event, at_once: bool) -> Result<(), JournalError> {
         if at_once { self.record(event) } else { self.0.journal.append_with_next(event) }
     }
@@ -179,7 +180,7 @@ impl FlowWorld {
         self.0.stop.asked()
     }
 
-    /// Takes a visit from the budgets, and tells of soft limits passed.
+    /// Takes a visit from the budgets, and reports soft limits that were passed.
     pub(super) fn open_visit(&self) -> Result<(), NotDone<Stop>> {
         let opened = self.0.meter.open_visit();
         for soft in self.0.meter.soft_limits_passed() {
@@ -188,8 +189,8 @@ impl FlowWorld {
         opened.map(drop).map_err(NotDone::Ended)
     }
 
-    /// Runs one step: resolves its prompt, opens a session, reads its report. What few steps need is boxed, here and
-    /// below: a visit's future would be as large as the largest of its parts, and is copied at every level.
+    /// Runs one step: resolves its prompt, opens a session, reads its report. What few steps need is boxed here and
+    /// below, because the future of a visit is as large as its largest part and is copied at every level.
     pub(super) async fn run_step(
         &self,
         plan: &FlowPlan,
@@ -202,7 +203,7 @@ impl FlowWorld {
             Ok(resolved) => resolved,
             Err(error) => {
                 let message = format!("The prompt of the step \"{}\" cannot be made: {error}.", work.step.id);
-                // A value that an earlier visit did not put out: the run has begun, so this is no refused start.
+                // An earlier visit did not give this value. The run has begun, so this is not a refused start.
                 return Err(Stop::new(StopDetail::SchemaInvalid, message).into());
             }
         };
@@ -222,7 +223,7 @@ impl FlowWorld {
             template_hash: identity.template_hash.clone(),
             text: plan.include_prompt_text.then(|| resolved.text.clone()),
         };
-        // A session's first request is on the record before it is sent, and this with it.
+        // The first request of a session is recorded before it is sent, and this event with it.
         self.record_before(told, agent.is_some())?;
         let notes = Notes::default();
         let shape = shape(plan, work.step, &notes)?;
@@ -312,10 +313,10 @@ fn identity(plan: &FlowPlan, system: &ResolvedPrompt, prompt: &ResolvedPrompt) -
     }
 }
 
-/// What was replaced in an output before its schema saw it (D21).
+/// What was replaced in an output before its schema was checked (D21).
 type Notes = Arc<Mutex<Vec<String>>>;
 
-/// What the step's report must be; its output is brought into canonical words before it is checked (D21, D74).
+/// The shape of the step's report. The output is put into canonical words before it is checked (D21, D74).
 fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Stop> {
     let shape = plan.shapes.of(step, plan.format)?;
     let (loaded, id, notes) = (Arc::clone(&plan.loaded), step.id.clone(), Arc::clone(notes));
@@ -326,7 +327,7 @@ fn shape(plan: &FlowPlan, step: &Step, notes: &Notes) -> Result<ReportShape, Sto
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
             notes.extend(replaced.into_iter().filter(|note| !note.is_empty()));
             notes.dedup();
-            // The gate's own words say more than the schema's enum does (E05).
+            // The message of the gate says more than the enum of the schema (E05).
             match flow.interpret(step, output) {
                 Err(error @ GateError::NotAllowed { .. }) => return Err(error.to_string()),
                 Ok(Interpreted { intent: Intent::Abort, .. }) => return Ok(Prepared::GivenUp),
@@ -362,14 +363,15 @@ pub(super) fn read_outcome(
     if let Some(failure) = outcome.failure {
         return Err((Box::new(result), failure.stop));
     }
-    // A step without schema puts out what its text holds, if anything: no schema names the keys of `key: value` lines.
+    // A step without schema gives the object that its text has, if any. Without a schema, lines `key: value` have no
+    // known keys.
     if work.step.output_schema.is_none()
         && let Ok(found) = extract(&result.text, &Value::Null)
     {
         (result.output, result.extraction) = (found.data, Some(found.strategy));
     }
     plan.definition().flow.normalise(work.step, &mut result.output);
-    // The session checked the schema already; what is left are the defaults of the seed's form.
+    // The session has checked the schema. Only the defaults of the oldest form are left.
     if let Some(fields) = work.step.output_schema.as_ref().and_then(|schema| schema.fields.as_ref()) {
         fields.fill_defaults(&mut result.output);
     }

@@ -1,4 +1,4 @@
-//! Where the programs that a definition names run: the worktree, with a small environment and a bound on time.
+//! Where the programs of a definition run: in the worktree, with a small environment and a time limit.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use super::interrupt::{GRACE, Interrupt, Interrupts};
 use crate::domain::check_output::CheckOutput;
 use crate::domain::executed::executed;
 use crate::domain::stop::Stop;
-use crate::sys::cage::{self, Caged};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{self, Ending, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
 use crate::sys::worktree_path::WorktreeRoot;
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +23,8 @@ const OUTPUT_CAP: usize = 1024 * 1024;
 /// Exit codes by which a shell says that it could not run a command.
 const COULD_NOT_RUN: [i32; 2] = [126, 127];
 
-/// What a run's programs cannot know: where its work comes from, and what becomes of it. Agents neither push nor merge
-/// here, and are still asked whether it is done.
+/// What the programs of a run cannot see: where the work comes from and what becomes of it. Agents neither push nor
+/// merge here, but checks ask whether that is done (D105).
 pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// Whether a command asks about the remote or the origin branch.
     fn concerns(&self, command: &str) -> bool;
@@ -32,7 +32,8 @@ pub trait Upstream: Send + Sync + std::fmt::Debug {
     /// A git directory that shows the repository as it will be once the work is pushed and merged. The error is a sentence.
     fn published(&self) -> BoxFuture<'_, Result<AbsPath, String>>;
 
-    /// Whether a file, named from the worktree's root, is another one than on the origin's commit. The error is a sentence.
+    /// Whether a file, named from the root of the worktree, differs from the one in the origin commit. The error is a
+    /// sentence.
     fn differs<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<bool, String>>;
 }
 
@@ -48,8 +49,8 @@ pub struct Workplace {
     /// Longest time of a check or a completion program.
     pub time_limit: Duration,
     /// What they run in; `None` = as they are.
-    pub caged: Option<Caged>,
-    /// Where the work comes from and goes to; `None` = nothing is known.
+    pub sandbox: Option<ProcessSandbox>,
+    /// Where the work comes from and where it goes; `None` = not known.
     pub upstream: Option<Arc<dyn Upstream>>,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Ran {
     pub output: CheckOutput,
     /// Why there is no exit code, in words.
     pub end: Option<String>,
-    /// It could not be run at all: nobody can repair that by working on the issue (E14).
+    /// It could not run at all. Work on the issue cannot repair that (E14).
     pub could_not_run: bool,
     /// From start to end.
     pub duration: Duration,
@@ -98,7 +99,7 @@ impl Workplace {
             .stdin(program.stdin)
             .timeout(program.time_limit)
             .output_cap(OUTPUT_CAP);
-        let spec = cage::wrap(self.caged.as_ref(), spec);
+        let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let cancel = CancellationToken::new();
         let exit = match interrupts.watch(Some(GRACE), process::run(spec, &cancel)).await {
             Ok(exit) => exit,
@@ -141,8 +142,8 @@ impl Workplace {
         })
     }
 
-    /// A file that a command would execute although the run changed it: it says what the agent wants it to. The error is a
-    /// sentence.
+    /// A file that a command would execute although the run changed it, so that it says what the agent wants. The error
+    /// is a sentence.
     pub(super) async fn changed_program(
         &self,
         program: &Path,
@@ -166,8 +167,8 @@ impl Workplace {
         Ok(None)
     }
 
-    /// Where a definition's program is: below the agent's folder where it lies there, else as it is named (a name of
-    /// `PATH`, or a path of the worktree).
+    /// The place of a definition's program: below the agent's folder if it is there, else as it is named (a name in
+    /// `PATH`, or a path in the worktree).
     pub(super) fn program(&self, named: &str) -> PathBuf {
         if let Some(own) = crate::definition::source::below(&self.agent_folder, named)
             && own.is_file()

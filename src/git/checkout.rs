@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use git2::{ErrorCode, ObjectType, Oid, Repository};
 
+use super::blob::bounded_blob;
 use super::error::GitError;
 use super::hardening::{self, Hardening};
 use super::program::{Call, GitProgram, Identity, failure};
-use super::worktree::bounded_blob;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
 
-/// How long the administrative steps of other processes are waited for.
+/// How long agentd waits for the administrative steps of other processes.
 const TURN_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A repository's main checkout. Cheap to clone.
@@ -52,7 +52,7 @@ pub struct RefConflict {
 }
 
 impl RefConflict {
-    /// The command that ends the conflict: the new name is no directory of anything and in none.
+    /// The command that ends the conflict. The new name is neither a directory of other names nor inside one.
     fn remedy(&self) -> String {
         let (old, new) = (&self.existing, format!("{}-branch", self.existing.replace('/', "-")));
         match &self.remote {
@@ -64,7 +64,7 @@ impl RefConflict {
     }
 }
 
-/// Removes the lock files that a killed git left beside an index and a HEAD. Whoever calls is alone there.
+/// Removes the lock files that a killed git left beside an index and a HEAD. The caller is alone there.
 pub(super) fn remove_stale_locks(git_dir: &AbsPath) -> Result<(), GitError> {
     for name in ["index.lock", "HEAD.lock"] {
         files::remove_file(git_dir.join(name).as_path())?;
@@ -118,7 +118,7 @@ impl Checkout {
         Self { excluded: patterns.into(), ..self }
     }
 
-    /// A clone that agentd manages: an empty repository with its remote, made where there is none.
+    /// A clone that agentd manages: an empty repository with its remote. It is made if it does not exist.
     pub async fn manage(git: GitProgram, dir: &AbsPath, remote: &str, url: &str) -> Result<Self, GitError> {
         if !dir.join(".git").join("agentd").as_path().exists() {
             files::create_private_dir(dir.as_path())?;
@@ -137,7 +137,7 @@ impl Checkout {
     /// Makes the files of a managed clone those of a commit.
     pub async fn stand_on(&self, commit: &CommitId) -> Result<(), GitError> {
         let _turn = self.turn().await?;
-        // Whoever has the turn is alone here: what lies there is of a git that was killed.
+        // The holder of the lock is alone here. What lies there was left by a git that was killed.
         remove_stale_locks(&self.common)?;
         let args = ["checkout", "--quiet", "--force", "--detach", commit.as_str()];
         self.call(args).await?.with_hooks(false).done().await
@@ -181,7 +181,8 @@ impl Checkout {
         self.hooks
     }
 
-    /// A call on the shared directory with the main checkout as files; for what touches neither index nor files.
+    /// A call on the shared directory with the files of the main checkout. It is for commands that change neither index
+    /// nor files.
     pub(super) async fn call<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -201,7 +202,7 @@ impl Checkout {
         Ok(call.config(hardening.overrides.iter().cloned()).fetches_missing(hardening.partial))
     }
 
-    /// What the repository's configuration may not do, read again whenever its files changed.
+    /// What the configuration of the repository may not do. It is read again when its files change.
     pub(super) async fn hardening(&self, git_dir: &AbsPath) -> Result<Arc<Hardening>, GitError> {
         let watched = [
             self.common.join("config"),
@@ -240,7 +241,7 @@ impl Checkout {
         task.await.map_err(|error| GitError::Lost(error.to_string()))?
     }
 
-    /// Waits for this repository's turn for an administrative step, across processes (D57).
+    /// Waits for the lock of this repository for an administrative step, across processes (D57).
     pub(super) async fn turn(&self) -> Result<Turn, GitError> {
         let path = self.common.join("agentd").join("worktrees.lock");
         let wait = move || Turn::wait(path.as_path(), TURN_PATIENCE).map(|turn| (turn, path));
@@ -286,7 +287,7 @@ impl Checkout {
         self.library(move |repository| commit_of_ref(repository, &full)).await
     }
 
-    /// The branch that the main checkout stands on; `None` when detached. Unborn branches have a name too.
+    /// The branch of the main checkout; `None` when HEAD is detached. A branch without commits has a name too.
     pub async fn current_branch(&self) -> Result<Option<String>, GitError> {
         self.library(|repository| {
             let head = repository.find_reference("HEAD")?;
@@ -330,8 +331,8 @@ impl Checkout {
         self.library(move |repository| contains(repository, &descendant, &ancestor)).await
     }
 
-    /// Which of these files of the checkout, named from its root, stand there with a content that the repository has, in any
-    /// commit: reading them tells nothing new to who may read the repository.
+    /// Which of these files, named from the root of the checkout, have a content that some commit of the repository
+    /// has. Whoever may read the repository learns nothing new from them.
     pub async fn known_files(&self, names: &'static [&'static str]) -> Result<Vec<AbsPath>, GitError> {
         let root = self.root().clone();
         self.library(move |repository| {
@@ -352,8 +353,8 @@ impl Checkout {
         self.library(move |repository| Ok(repository.find_commit(oid(&commit)?).is_ok())).await
     }
 
-    /// Moves a ref of agentd's own, or a branch that is checked out nowhere: to `to`, only if it is at `from` now
-    /// (`None`: does not exist). Durable.
+    /// Moves a ref of agentd's own, or a branch that is checked out nowhere, to `to`, if it is at `from` now (`None`:
+    /// it does not exist). Durable.
     pub async fn update_ref(
         &self,
         full: &str,
@@ -380,7 +381,8 @@ impl Checkout {
         .await
     }
 
-    /// Bytes of the files that the main checkout's index knows: about what a worktree takes. 0 where it cannot be told.
+    /// The bytes of the files in the index of the main checkout. A worktree takes about as many. 0 if that is not
+    /// known.
     pub async fn tracked_bytes(&self) -> u64 {
         let sum = self.library(|repository| {
             let index = repository.index()?;
@@ -452,7 +454,7 @@ pub(super) fn contains(repository: &Repository, tip: &CommitId, commit: &CommitI
     if tip == commit {
         return Ok(true);
     }
-    // What is not here is in no history; the library has no error of its own for it.
+    // A commit that is not here is in no history. The library has no special error for it.
     let here = repository.odb()?;
     Ok(here.exists(tip) && here.exists(commit) && repository.graph_descendant_of(tip, commit)?)
 }

@@ -34,8 +34,9 @@ impl CommitMessage {
 }
 
 impl Worktree {
-    /// Commits everything that is not ignored; `None` where nothing differs from HEAD. Signed if git's configuration
-    /// says so; hooks run only where the operator allowed them. Commits that the agent made itself stay as they are.
+    /// Commits everything that is not ignored; `None` if nothing differs from HEAD. The commit is signed if git's
+    /// configuration says so. Hooks run only if the operator allowed them. Commits that the agent made stay as they
+    /// are.
     pub async fn commit_all(
         &self,
         message: &CommitMessage,
@@ -54,7 +55,7 @@ impl Worktree {
         {
             return Ok(None);
         }
-        // The worktree's index becomes the recorded one, whatever was staged in it.
+        // The index of the worktree becomes the recorded one, whatever was staged in it.
         copy(&index, &self.git_dir().join("index")).await?;
         let mut args = vec!["commit", "--quiet", "--allow-empty-message", "--cleanup=whitespace", "--file=-"];
         let hooks = self.checkout().hooks();

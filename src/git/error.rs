@@ -176,7 +176,7 @@ pub enum GitError {
         /// Relative to the worktree.
         files: Vec<String>,
     },
-    /// HEAD of a worktree left the issue's branch for something that does not contain it.
+    /// HEAD of a worktree left the branch of the issue for a commit that does not contain it.
     #[error(
         "the worktree {path} stands on {on} instead of {branch}; bring the work back: git -C {path} switch {branch}"
     )]

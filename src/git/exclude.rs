@@ -1,13 +1,14 @@
-//! What is in no commit that agentd makes: files that nobody wrote, and those that the operator keeps out. Git is told of
-//! them as of ignored files, in agentd's own worktrees alone.
+//! Files that agentd never commits: those that nobody wrote, and those that the operator excludes (D100). Git treats
+//! them as ignored files, in agentd's worktrees only.
 
 use std::collections::BTreeSet;
 
 use git2::{Repository, TreeWalkMode, TreeWalkResult};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::oid;
 use super::error::GitError;
-use super::worktree::{LARGEST_FILE, Worktree};
+use super::worktree::Worktree;
 use crate::domain::exclude::{BUILT_IN, is_built_in_folder};
 use crate::domain::name::CommitId;
 use crate::sys::files;
@@ -15,15 +16,15 @@ use crate::sys::paths::AbsPath;
 
 /// The patterns, beside git's own files of the worktree.
 const FILE: &str = "agentd-exclude";
-/// Most bytes that are taken over of what the user's own configuration ignores.
+/// The most bytes that are copied from the user's own list of ignored files.
 const LONGEST_OWN: u64 = 1 << 20;
 /// The part of a mode that says what an entry is, and what it is for a file.
 const KIND: u32 = 0o170_000;
 const FILE_KIND: u32 = 0o100_000;
 
 impl Worktree {
-    /// The file with the patterns, written once; it has what the user's own configuration ignores, too, since git knows one
-    /// such file.
+    /// The file with the patterns, written once. It also has the patterns of the user's own configuration, because git
+    /// reads only one such file.
     pub(super) async fn exclude_file(&self) -> Result<AbsPath, GitError> {
         let make = async {
             let file = self.git_dir().join(FILE);
@@ -40,8 +41,8 @@ impl Worktree {
         self.excluded_by().get_or_try_init(|| make).await.cloned()
     }
 
-    /// The patterns alone: the built-in ones, folders of such names that are the repository's own after all, and the
-    /// operator's, who has the last word.
+    /// The patterns: the built-in ones, then exceptions for folders in which the repository has files, then the
+    /// operator's, which win.
     pub(super) async fn exclude_patterns(&self) -> Result<String, GitError> {
         let mut text = String::new();
         for pattern in BUILT_IN.iter().flat_map(|(_, patterns)| *patterns) {
@@ -69,7 +70,8 @@ impl Worktree {
         Ok(read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default())
     }
 
-    /// Which of these files are there and in no commit because of the patterns, and not because the repository ignores them.
+    /// Which of these files are left out of commits because of the patterns and not because the repository ignores
+    /// them.
     pub async fn kept_out(&self, paths: Vec<String>) -> Result<Vec<String>, GitError> {
         let root = self.path().clone();
         let plain = |path: &String| !path.starts_with('/') && path.split('/').all(|part| part != "..");
@@ -92,8 +94,8 @@ impl Worktree {
         Ok(ours.map(|one| one[3].to_owned()).collect())
     }
 
-    /// Takes out of an index what is in no commit and came into it earlier: before it was told to be kept out. What one of
-    /// the `known` commits has stays. Says whether anything went.
+    /// Removes from an index excluded files that came into it before they were excluded. What one of the `known`
+    /// commits has stays. Says whether anything was removed.
     pub(super) async fn drop_excluded(
         &self,
         index: &AbsPath,
@@ -120,8 +122,8 @@ impl Worktree {
         Ok(!new.is_empty())
     }
 
-    /// Takes into an index what the `known` commits have and the folders still do: git would pass over it where it is ignored as
-    /// well, and it would seem to be gone. Says whether there was any.
+    /// Adds to an index the files that the `known` commits have and that still exist. If they are ignored as well, git
+    /// would pass over them, and they would seem to be deleted. Says whether there were any.
     pub(super) async fn take_tracked(&self, index: &AbsPath, known: Vec<CommitId>) -> Result<bool, GitError> {
         let (place, root) = (index.clone(), self.path().clone());
         let missing = self.checkout().library(move |repository| {
@@ -165,13 +167,13 @@ impl Worktree {
     }
 }
 
-/// Whether nothing on the way to a file is a link: behind one it is not this file.
+/// Whether no folder on the way to a file is a link. Behind a link it would be another file.
 fn in_real_folders(root: &AbsPath, path: &str) -> bool {
     let folders = path.match_indices('/').map(|(at, _)| root.join(&path[..at]));
     folders.into_iter().all(|folder| folder.as_path().symlink_metadata().is_ok_and(|meta| meta.is_dir()))
 }
 
-/// What commits have, each as an index, which knows its paths by heart.
+/// The files of commits, each as an index, which finds paths fast.
 fn tracked(repository: &Repository, commits: &[CommitId]) -> Result<Vec<git2::Index>, GitError> {
     let all = commits.iter().map(|commit| {
         let mut index = git2::Index::new()?;

@@ -1,8 +1,8 @@
-//! Takes the teeth out of a repository's own configuration: what could run a program or redirect a transfer.
+//! Makes the configuration of a repository harmless: it runs no program and redirects no transfer.
 //!
-//! An agent that can write to the common git directory can set keys that git would run programs for. Only the
-//! operator's configuration (global) may name programs (D56): each dangerous key set by the repository is overridden
-//! with the operator's value, or with a harmless one.
+//! An agent that can write to the common git directory can set keys for which git runs programs. Only the operator's
+//! (global) configuration may name programs (D56). Each dangerous key of the repository is overridden with the
+//! operator's value or with a harmless one.
 
 use super::error::GitError;
 
@@ -11,20 +11,20 @@ use super::error::GitError;
 pub struct Hardening {
     /// Entries that override it.
     pub overrides: Vec<(String, String)>,
-    /// A key that redirects transfers and cannot be overridden: network calls are refused.
+    /// A key that redirects transfers and cannot be overridden. Network calls are then refused.
     pub redirect: Option<String>,
-    /// Filter drivers that the repository itself defines and that therefore do not run, by name.
+    /// The names of the filter drivers that the repository itself defines. They do not run.
     pub disarmed_filters: Vec<String>,
-    /// Whether a file includes others, so that a look at the files' times says nothing.
+    /// Whether a file includes others. Then the times of the files do not show a change.
     pub includes: bool,
-    /// Whether the repository is a partial clone: git fetches what it lacks when it is needed.
+    /// Whether the repository is a partial clone, for which git fetches missing objects when they are needed.
     pub partial: bool,
     /// What the operator's own configuration rewrites addresses to.
     pub rewritten_to: Vec<String>,
 }
 
-/// Keys that name a program and are set for every call, whether the repository sets them or not: it may do so between the
-/// look at its configuration and the call.
+/// Keys that name a program. They are set for every call, because the repository could set them after its configuration
+/// was read.
 const ALWAYS_SET: &[&str] =
     &["core.sshcommand", "core.alternaterefscommand", "gpg.program", "gpg.ssh.program", "gpg.x509.program"];
 
@@ -100,11 +100,11 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether it decides where a transfer goes, or what does it, and nothing on a command line is asked instead.
+    /// Whether it decides where a transfer goes, or what carries it out, and no command line overrides it.
     fn redirects(&self) -> bool {
         match (self.section, self.name) {
             ("url", "insteadof" | "pushinsteadof") => true,
-            // The first value counts, and the repository's comes before what is given on a call.
+            // The first value counts, and the value of the repository comes before the value of a call.
             ("core", "gitproxy") => true,
             // A remote whose name is an address speaks for that address.
             ("remote", "url" | "pushurl" | "vcs" | "uploadpack" | "receivepack" | "proxy") => {
@@ -114,7 +114,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The value that takes the danger out of the key; `None`: it is not dangerous.
+    /// The value that makes the key harmless. `None`: the key is not dangerous.
     fn harmless(&self) -> Option<&'static str> {
         Some(match (self.section, self.name) {
             ("core", "sshcommand") => "ssh",

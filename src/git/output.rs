@@ -1,4 +1,4 @@
-//! What git prints, read. Names in it are whoever's: files, branches and addresses are called as somebody liked.
+//! Reads what git prints. Names of files, branches and addresses in it can be anything.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ pub fn under_lfs(text: &str) -> BTreeSet<&str> {
     fields.chunks(3).filter(|one| path(one)).map(|one| one[0]).collect()
 }
 
-/// `ls-files --others -z`: repositories that stand around, and files.
+/// `ls-files --others -z`: repositories and files that are not tracked.
 pub fn others(text: &str) -> (Vec<String>, Vec<String>) {
     let (repositories, files): (Vec<&str>, Vec<&str>) =
         text.split('\0').filter(|path| !path.is_empty()).partition(|path| path.ends_with('/'));

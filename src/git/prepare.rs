@@ -1,21 +1,23 @@
-//! Preparing an issue's worktree: made, reused, reattached or repaired; nothing reused blindly, nothing deleted.
+//! Prepares the worktree of an issue: it is made, reused, reattached or repaired. Nothing is reused blindly, and
+//! nothing is deleted.
 
 use std::fs;
 
 use super::checkout::{Checkout, RefConflict};
 use super::error::GitError;
-use super::needs::Population;
-use super::place::{Entry, Head, Place, entries, is_empty_file, place, resolved};
+use super::merge_base_in::Forward;
 use super::remote::Remote;
-use super::take_in::Forward;
+use super::requirements::Population;
 use super::worktree::Worktree;
+use super::worktree_state::{Entry, Found, Head, entries, found_at, is_empty_file, resolved};
 use crate::domain::event::WorktreeState;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 use crate::sys::worktree_path::TEMPORARY_PREFIX;
 
-/// Stands in the administrative directory while files are being checked out: found later, the checkout is done again.
+/// This file is in the administrative directory while files are checked out. If it is found later, the checkout is
+/// repeated.
 const PREPARING: &str = "agentd-preparing";
 
 /// What a worktree is to be.
@@ -50,7 +52,7 @@ pub struct PreparedWorktree {
     pub state: WorktreeState,
     /// The commit it stands on.
     pub head: CommitId,
-    /// What people should know: what was repaired, set aside, left out.
+    /// Warnings for people: what was repaired, set aside or left out.
     pub warnings: Vec<String>,
 }
 
@@ -159,13 +161,14 @@ impl From<FileError> for WorktreeError {
 }
 
 impl WorktreeError {
-    /// Whether the place or the branch is taken, in contrast to git failing.
+    /// Whether the place or the branch is taken. Otherwise git failed.
     pub fn is_conflict(&self) -> bool {
         !matches!(self, Self::Git(_))
     }
 }
 
-struct Settled {
+/// A worktree that stands, with git's entry of it.
+struct Attached {
     git_dir: AbsPath,
     state: WorktreeState,
     warnings: Vec<String>,
@@ -175,15 +178,15 @@ struct Settled {
 enum Way {
     /// Nothing is there.
     Create,
-    /// It is there; with a reason where its links have to be written again.
+    /// It exists. Has a reason if its links have to be written again.
     Reuse(Entry, Option<&'static str>),
-    /// Its files are there, git's entry for them is not or is broken.
+    /// Its files exist, but git's entry for them is missing or broken.
     Rebuild,
 }
 
 impl Checkout {
-    /// Makes the worktree of a plan ready, or says what stands in the way. Whoever calls holds the issue's lease.
-    /// Administrative steps wait for their turn across processes; files are checked out outside of it (D57).
+    /// Prepares the worktree of a plan, or says what is in the way. The caller holds the lease of the issue.
+    /// Administrative steps wait for a lock across processes; files are checked out without it (D57).
     pub async fn prepare_worktree(&self, plan: &WorktreePlan) -> Result<PreparedWorktree, WorktreeError> {
         let path = plan.path();
         let remote_tip = match &plan.remote {
@@ -193,11 +196,11 @@ impl Checkout {
             }
             None => None,
         };
-        let settled = {
+        let attached = {
             let _turn = self.turn().await?;
-            self.settle(plan, &path, remote_tip.as_ref()).await?
+            self.attach(plan, &path, remote_tip.as_ref()).await?
         };
-        let Settled { git_dir, state, mut warnings } = settled;
+        let Attached { git_dir, state, mut warnings } = attached;
         let lfs = plan.population.lfs && self.has_lfs().await?;
         let worktree = Worktree::new(self, path, git_dir, plan.branch.clone(), lfs);
         worktree.clear_stale_locks()?;
@@ -210,8 +213,8 @@ impl Checkout {
         Ok(PreparedWorktree { worktree, state, head, warnings })
     }
 
-    /// Says what would stand in the way of [`Checkout::prepare_worktree`] with the branch at `remote_tip` on the remote,
-    /// and changes nothing. A commit that is not here is compared with nothing.
+    /// Says what would be in the way of [`Checkout::prepare_worktree`] with the branch at `remote_tip` on the remote.
+    /// It changes nothing. A commit that is not here is not compared.
     pub async fn check_worktree(
         &self,
         plan: &WorktreePlan,
@@ -230,20 +233,20 @@ impl Checkout {
         Ok(())
     }
 
-    /// The administrative step.
-    async fn settle(
+    /// The administrative step: adds the worktree, or takes the one that is there.
+    async fn attach(
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         files::remove_file(self.common_dir().join(format!("{}.lock", plan.branch.full())).as_path())?;
         let all = entries(self)?;
         let way = self.judge(plan, path, &all).await?;
         self.keep_out_of_git(&resolved(&plan.root))?;
         match way {
             Way::Create => {
-                self.retire_stale(path, &all)?;
+                self.set_stale_aside(path, &all)?;
                 self.create(plan, path, remote_tip).await
             }
             Way::Reuse(entry, repaired) => reuse(path, &entry, repaired),
@@ -283,7 +286,7 @@ impl Checkout {
         Ok(way)
     }
 
-    /// Directories that git looks into, or keeps its own things in, are no place for worktrees.
+    /// A worktree cannot be in a directory that git reads or writes itself.
     async fn check_root(&self, root: &AbsPath) -> Result<(), WorktreeError> {
         let refused = |what| Err(WorktreeError::RootInUse { root: root.to_string(), what });
         // The nearest thing that is there, whatever it is.
@@ -312,28 +315,28 @@ impl Checkout {
 
     /// The way that the place and git's entries of it leave.
     fn way(&self, path: &AbsPath, all: &[Entry]) -> Result<Way, WorktreeError> {
-        let place = place(self, path).map_err(|error| Self::file_error("look at", path, error))?;
+        let found = found_at(self, path).map_err(|error| Self::file_error("look at", path, error))?;
         let entry = all.iter().find(|entry| entry.path.as_ref() == Some(path));
         let occupied =
             |what: &str| Err(WorktreeError::Occupied { path: path.to_string(), what: what.to_owned() });
-        match (place, entry) {
-            (Place::Free, Some(Entry { locked: Some(reason), .. }))
+        match (found, entry) {
+            (Found::Free, Some(Entry { locked: Some(reason), .. }))
                 if entry.is_some_and(|entry| !entry.half_made()) =>
             {
                 Err(WorktreeError::Locked { path: path.to_string(), reason: reason.clone() })
             }
-            (Place::Free, _) => Ok(Way::Create),
-            (Place::NotADirectory, _) => occupied("not a directory"),
-            (Place::OtherRepository(of), _) => occupied(&format!("a worktree of another repository ({of})")),
-            (Place::Repository, _) => occupied("a repository of its own, or its .git is broken"),
-            (Place::Foreign, None) => occupied("a directory that agentd did not make"),
+            (Found::Free, _) => Ok(Way::Create),
+            (Found::NotADirectory, _) => occupied("not a directory"),
+            (Found::OtherRepository(of), _) => occupied(&format!("a worktree of another repository ({of})")),
+            (Found::Repository, _) => occupied("a repository of its own, or its .git is broken"),
+            (Found::Foreign, None) => occupied("a directory that agentd did not make"),
             // Someone removed the worktree's `.git` and nothing else.
-            (Place::Foreign, Some(entry)) => Ok(Way::Reuse(entry.clone(), Some("its .git file was missing"))),
-            (Place::Ours(target), Some(entry)) if resolved(&entry.dir) == target => match entry.head {
+            (Found::Foreign, Some(entry)) => Ok(Way::Reuse(entry.clone(), Some("its .git file was missing"))),
+            (Found::Ours(target), Some(entry)) if resolved(&entry.dir) == target => match entry.head {
                 Head::Broken => Ok(Way::Rebuild),
                 _ => Ok(Way::Reuse(entry.clone(), None)),
             },
-            (Place::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
+            (Found::Ours(target), _) => match all.iter().find(|entry| resolved(&entry.dir) == target) {
                 // The repository was moved: the entry still names the old place.
                 Some(moved) if moved.path.as_ref().is_none_or(|old| !old.as_path().exists()) => {
                     Ok(Way::Reuse(moved.clone(), Some("git's entry named another place")))
@@ -347,7 +350,7 @@ impl Checkout {
         }
     }
 
-    /// The last commit of a branch that is gone: the one that its worktree stood on, else what was pushed of it.
+    /// The last commit of a branch that was deleted: the one of its worktree, else the one that was pushed.
     async fn last_known(
         &self,
         plan: &WorktreePlan,
@@ -381,26 +384,27 @@ impl Checkout {
 
     /// Sets entries of git aside that stand for nothing any more: this place's own, one left by a killed
     /// `git worktree add` of it, and ones on vanished places.
-    fn retire_stale(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
+    fn set_stale_aside(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
         // A git that was killed between making its `.git` file and writing it: the empty file says nothing.
         if is_empty_file(&path.join(".git")) {
             files::remove_file(path.join(".git").as_path())?;
         }
         if let Some(entry) = all.iter().find(|entry| entry.path.as_ref() == Some(path)) {
-            self.retire(entry)?;
+            self.set_entry_aside(entry)?;
         }
         let name = path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // An add that was killed before it wrote where the worktree is to be. Adds of agentd take turns, so it is over.
+        // A `git worktree add` that was killed before it wrote the place. agentd makes worktrees under a lock, so that
+        // one is over.
         for entry in all.iter().filter(|entry| entry.path.is_none() && entry.half_made()) {
             let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
             if id.strip_prefix(name.as_str()).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())) {
-                self.retire(entry)?;
+                self.set_entry_aside(entry)?;
             }
         }
         Ok(())
     }
 
-    fn retire(&self, entry: &Entry) -> Result<(), WorktreeError> {
+    fn set_entry_aside(&self, entry: &Entry) -> Result<(), WorktreeError> {
         let aside = self.common_dir().join("agentd").join("retired-worktrees");
         files::create_dir(aside.as_path())?;
         let id = entry.dir.as_path().file_name().unwrap_or_default().to_string_lossy();
@@ -415,11 +419,11 @@ impl Checkout {
         plan: &WorktreePlan,
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         // Entries on the branch whose places are gone.
         for entry in entries(self)?.iter().filter(|entry| entry.is_on(&plan.branch)) {
             if entry.path.as_ref() != Some(path) {
-                self.retire(entry)?;
+                self.set_entry_aside(entry)?;
             }
         }
         let mut warnings = Vec::new();
@@ -464,10 +468,10 @@ impl Checkout {
         let made =
             made.ok_or_else(|| GitError::Missing { what: format!("git's entry of the worktree {place}") })?;
         files::write_private(made.dir.join(PREPARING).as_path(), b"")?;
-        Ok(Settled { git_dir: made.dir, state, warnings })
+        Ok(Attached { git_dir: made.dir, state, warnings })
     }
 
-    /// Brings a branch that is checked out nowhere forward to the remote's commit.
+    /// Moves a branch that is checked out nowhere forward to the commit of the remote.
     async fn forward(
         &self,
         plan: &WorktreePlan,
@@ -480,17 +484,17 @@ impl Checkout {
         Ok(self.update_ref(&plan.branch.full(), Some(local), remote).await?)
     }
 
-    /// Files are there but git's entry for them is not, or is broken: a new entry is made around the files as they
-    /// are, on the branch; with no branch to put them on, they are set aside.
+    /// The files exist, but git's entry for them is missing or broken. A new entry is made around the files, on the
+    /// branch. Without a branch they are set aside.
     async fn rebuild(
         &self,
         plan: &WorktreePlan,
         path: &AbsPath,
         remote_tip: Option<&CommitId>,
         all: &[Entry],
-    ) -> Result<Settled, WorktreeError> {
+    ) -> Result<Attached, WorktreeError> {
         for broken in all.iter().filter(|entry| entry.path.as_ref() == Some(path)) {
-            self.retire(broken)?;
+            self.set_entry_aside(broken)?;
         }
         if holds_only_link(path) {
             // A git that was killed before it checked anything out.
@@ -500,28 +504,28 @@ impl Checkout {
         let had_branch = self.local_branch(&plan.branch).await?.is_some();
         let aside = AbsPath::new(files::set_aside(path.as_path(), "aside")?)
             .map_err(|e| GitError::Lost(e.to_string()))?;
-        let mut settled = self.create(plan, path, remote_tip).await?;
+        let mut attached = self.create(plan, path, remote_tip).await?;
         if !had_branch {
-            settled.warnings.push(format!(
+            attached.warnings.push(format!(
                 "git knew neither the worktree {path} nor its branch; what was there is kept in {aside}"
             ));
-            return Ok(settled);
+            return Ok(attached);
         }
         // The new link moves to the old files, and they move back.
         files::rename(path.join(".git").as_path(), aside.join(".git").as_path())?;
         fs::remove_dir(path.as_path()).map_err(|error| Self::file_error("remove", path, error))?;
         files::rename(aside.as_path(), path.as_path())?;
-        files::remove_file(settled.git_dir.join(PREPARING).as_path())?;
-        settled.state = WorktreeState::Reused;
-        settled.warnings = vec![format!(
+        files::remove_file(attached.git_dir.join(PREPARING).as_path())?;
+        attached.state = WorktreeState::Reused;
+        attached.warnings = vec![format!(
             "git's entry of the worktree {path} was lost and was made again; its files are as they were"
         )];
-        Ok(settled)
+        Ok(attached)
     }
 }
 
 impl Worktree {
-    /// Checks the files out where that was not done, or not finished. Work that is there is never written over.
+    /// Checks the files out if that was not done or not finished. It never overwrites work.
     async fn finish_checkout(
         &self,
         plan: &WorktreePlan,
@@ -580,7 +584,7 @@ fn is_on_branch(plan: &WorktreePlan, path: &AbsPath, entry: &Entry) -> Result<()
 }
 
 /// Takes a worktree that is there and is what it should be.
-fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Settled, WorktreeError> {
+fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Attached, WorktreeError> {
     let mut warnings = Vec::new();
     if let Some(why) = repaired {
         let link = path.join(".git");
@@ -591,10 +595,10 @@ fn reuse(path: &AbsPath, entry: &Entry, repaired: Option<&str>) -> Result<Settle
     if entry.half_made() {
         files::remove_file(entry.dir.join("locked").as_path())?;
     }
-    Ok(Settled { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
+    Ok(Attached { git_dir: entry.dir.clone(), state: WorktreeState::Reused, warnings })
 }
 
-/// A name as git's exclude file means it: its special characters stand for themselves.
+/// A name for git's exclude file, with its special characters escaped.
 fn as_pattern(name: &str) -> String {
     name.chars()
         .flat_map(|c| matches!(c, '\\' | '*' | '?' | '[' | ']').then_some('\\').into_iter().chain([c]))
@@ -605,7 +609,7 @@ fn elsewhere(plan: &WorktreePlan, place: &AbsPath) -> WorktreeError {
     WorktreeError::CheckedOutElsewhere { branch: plan.branch.to_string(), path: place.to_string() }
 }
 
-/// Whether nothing is in a worktree's directory but the link to its repository.
+/// Whether the directory of a worktree has nothing but the link to its repository.
 fn holds_only_link(path: &AbsPath) -> bool {
     fs::read_dir(path.as_path()).is_ok_and(|all| all.flatten().all(|entry| entry.file_name() == ".git"))
 }

@@ -17,11 +17,11 @@ pub const MINIMUM_VERSION: &str = "2.31.0";
 
 const LOCAL_LIMIT: Duration = Duration::from_secs(600);
 const NETWORK_LIMIT: Duration = Duration::from_secs(900);
-/// Pauses before a remote that the network kept from answering is asked again. Nothing that agentd asks of one does harm
-/// twice: a push names the commit that it expects there.
+/// The pauses before a remote is asked again after a network error. Repeating is safe: a push names the commit that it
+/// expects on the remote.
 const PAUSES: &[Duration] = &[Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 
-/// What git needs of the user's environment: where programs, configuration, agents, keys and proxies are.
+/// What git needs from the user's environment: programs, configuration, agents, keys and proxies.
 const PASSED: &[&str] = &[
     "PATH",
     "HOME",
@@ -58,9 +58,9 @@ const ALWAYS: &[(&str, &str)] = &[
     ("core.editor", "false"),
     ("core.askPass", ""),
     ("protocol.allow", "never"),
-    // Looked up where git has no command and no program of that name: Git LFS where it is not installed.
+    // The error of git when a command does not exist, such as Git LFS when it is not installed.
     ("alias.lfs", ""),
-    // Nothing is asked of what stands in a submodule's folder: that is another repository, with a configuration of its own.
+    // git is never run in the folder of a submodule, because that is another repository with its own configuration.
     ("diff.ignoreSubmodules", "all"),
     ("diff.submodule", "short"),
     ("status.submoduleSummary", "false"),
@@ -98,7 +98,7 @@ impl Identity {
     }
 }
 
-/// The git program of this machine, and the part of the user's environment that it gets.
+/// The git program of this machine, with the part of the user's environment that it gets.
 #[derive(Debug, Clone)]
 pub struct GitProgram {
     program: PathBuf,
@@ -140,7 +140,7 @@ impl GitProgram {
         Ok(found)
     }
 
-    /// What a command that only reads prints, without the end of line; `None` where it fails or prints nothing.
+    /// The output of a command that only reads, without the end of line. `None` if it fails or prints nothing.
     pub async fn asked(&self, cwd: &AbsPath, args: &[&str]) -> Option<String> {
         let text = self.call(cwd, args).text().await.ok()?.trim_end().to_owned();
         (!text.is_empty()).then_some(text)
@@ -163,24 +163,24 @@ impl GitProgram {
     }
 }
 
-/// Ways of git to another repository that a call may take. What is not named here is closed, whatever any configuration,
-/// `.gitmodules` or redirection says; `ext` and other helpers always are.
+/// The protocols of git that a call may use. All others are off, whatever a configuration, `.gitmodules` or a
+/// redirection says. `ext` and other helpers are always off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Protocols(BTreeSet<&'static str>);
 
 impl Protocols {
-    /// Those that check whom they talk to, or are encrypted, and `git`.
+    /// The protocols that check the other side or are encrypted, and `git`.
     pub(super) fn usual() -> Self {
         Self(BTreeSet::from(["https", "ssh", "git"]))
     }
 
-    /// With the one that this address takes: `http` and local paths are open only to whom the operator named with them.
+    /// Adds the protocol of this address. `http` and local paths are on only for addresses that the operator named.
     pub(super) fn and_of(mut self, address: &str) -> Self {
         self.0.extend(Some(protocol_of(address)).filter(|protocol| *protocol != "ext"));
         self
     }
 
-    /// Without local paths: what a repository says of its submodules must not reach other files of this machine.
+    /// Without local paths, so that the submodules of a repository cannot reach other files of this machine.
     pub(super) fn remote_only(mut self) -> Self {
         self.0.remove("file");
         self
@@ -195,7 +195,7 @@ impl Protocols {
     }
 }
 
-/// The way that git takes to an address; `ext` stands for every helper, which nothing opens.
+/// The protocol of an address. `ext` means any helper; helpers are always off.
 pub(super) fn protocol_of(address: &str) -> &'static str {
     // `helper::address` runs git-remote-helper.
     let helper = address.split_once("::").is_some_and(|(name, _)| {
@@ -240,7 +240,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Names the repository and the files instead of letting git look for them: what a worktree's `.git` says is not
+    /// Names the repository and the files, so that git does not look for them. The `.git` file of a worktree is not
     /// trusted.
     pub(super) fn at(mut self, git_dir: &AbsPath, work_tree: Option<&AbsPath>) -> Self {
         self.env.push(("GIT_DIR", git_dir.as_path().into()));
@@ -282,7 +282,8 @@ impl Call {
         self
     }
 
-    /// Says that it talks to a remote: longer limit, and failures read as the remote's. `display` has no credentials.
+    /// Marks a call that talks to a remote: it has a longer limit, and failures are read as the remote's. `display` has
+    /// no credentials.
     pub(super) fn network(mut self, display: &str, protocols: Protocols) -> Self {
         self.remote = Some(display.to_owned());
         self.protocols = protocols;
@@ -290,8 +291,8 @@ impl Call {
         self
     }
 
-    /// Lets git fetch objects that a partial clone lacks. Only over a network: a remote that is a path would be a program
-    /// of the repository's choice.
+    /// Lets git fetch objects that a partial clone lacks. Only over a network, since a remote that is a path could be
+    /// any program.
     pub(super) fn fetches_missing(mut self, partial: bool) -> Self {
         if partial {
             self.lazy = true;
@@ -311,8 +312,8 @@ impl Call {
         words.find(|word| !word.starts_with('-')).unwrap_or_default()
     }
 
-    /// Runs it, a few times where it talks to a remote and the network fails; an exit code other than 0 is not an error
-    /// here.
+    /// Runs it. A call to a remote is repeated a few times when the network fails. An exit code other than 0 is not an
+    /// error here.
     pub(super) async fn exit(self) -> Result<Exit, GitError> {
         let what = self.what();
         let (remote, cancel) = (self.remote.clone(), self.git.cancel.clone());
@@ -387,7 +388,7 @@ impl Call {
     }
 }
 
-/// The error of a call that ended by itself with something else than 0.
+/// The error of a call that ended with an exit code other than 0.
 pub(super) fn failure(what: &str, exit: &Exit, remote: Option<&str>) -> GitError {
     let code = match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit {code}"),

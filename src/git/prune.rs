@@ -1,12 +1,12 @@
-//! Listing worktrees, and retiring those whose work is safely elsewhere; the rest is kept, with the reason.
+//! Lists worktrees and cleans up those whose work is safe elsewhere. The others are kept, each with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::checkout::Checkout;
 use super::error::GitError;
-use super::place::{Entry, Head, entries, resolved};
 use super::worktree::Worktree;
+use super::worktree_state::{Entry, Head, entries, resolved};
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -16,13 +16,14 @@ use crate::sys::paths::AbsPath;
 pub struct PrunePlan {
     /// Directory that holds the worktrees.
     pub root: AbsPath,
-    /// Commits of origin branches: what is in their history is merged.
+    /// Commits of origin branches. What is in their history is merged.
     pub merged_into: Vec<CommitId>,
-    /// Heads of pull requests that the tracker calls merged (squashed ones are in nobody's history).
+    /// Heads of pull requests that GitHub says are merged. Squashed ones are in no history.
     pub merged_heads: Vec<CommitId>,
-    /// Worktrees by name that may go if they are merged and clean: nobody begins to work in them meanwhile.
+    /// The names of worktrees that may be removed if they are merged and clean. Nobody starts to work in them
+    /// meanwhile.
     pub free: BTreeSet<String>,
-    /// Worktrees by name that must stay, with the reason (a live instance, retention).
+    /// The names of worktrees that must stay, with the reason (a live instance, retention).
     pub held: BTreeMap<String, String>,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -71,7 +72,7 @@ pub struct ListedWorktree {
     pub branch: Option<String>,
     /// Its commit.
     pub head: Option<CommitId>,
-    /// Files that differ from the commit; `None` where it cannot be told.
+    /// The number of files that differ from the commit; `None` if it is not known.
     pub changed: Option<usize>,
     /// Whether its directory is there.
     pub present: bool,
@@ -107,15 +108,15 @@ impl Checkout {
         Ok(found)
     }
 
-    /// The worktree of an issue that stands in `root/name`, if it is one of this repository, on a branch.
+    /// The worktree of an issue at `root/name`, if it belongs to this repository and is on a branch.
     pub fn find_worktree(&self, root: &AbsPath, name: &str) -> Result<Option<Worktree>, GitError> {
         let found =
             self.below(root)?.into_iter().find(|(known, _, path)| known == name && path.as_path().is_dir());
         Ok(found.and_then(|(_, entry, path)| self.existing(&entry, &path)))
     }
 
-    /// Removes worktrees and branches whose work is merged and nowhere in use, keeping each branch's last commit on a
-    /// ref. What is uncommitted, unmerged, held, locked or odd stays, and it says why.
+    /// Removes worktrees and branches whose work is merged and not in use. The last commit of each branch is kept on a
+    /// ref. What is uncommitted, unmerged, held, locked or unusual stays, with the reason.
     pub async fn prune(&self, plan: &PrunePlan) -> Result<Vec<Pruned>, GitError> {
         let mut report = Vec::new();
         for (name, entry, path) in self.below(&plan.root)? {
@@ -192,8 +193,8 @@ impl Checkout {
         let kept_as = format!("refs/agentd/retired/{branch}");
         self.set_ref(&kept_as, &tip).await?;
         let (place, worktree) = (path.to_string(), self.existing(entry, path));
-        // Without force git itself looks once more for changes; but it removes nothing that has submodules, which were
-        // looked at here.
+        // Without `--force` git checks for changes again. But it then removes nothing with submodules, which were
+        // checked here.
         let force = match &worktree {
             Some(worktree) => !worktree.submodules().await?.is_empty() && worktree.status().await?.is_empty(),
             None => false,
@@ -234,8 +235,8 @@ impl Checkout {
 }
 
 impl Worktree {
-    /// A repository in it that is not its own, ignored or not: it may have commits that are nowhere else. A submodule that is
-    /// as it was filled has none.
+    /// A foreign repository inside, ignored or not. It may have commits that are nowhere else. An unchanged submodule
+    /// has none.
     async fn nested_repository(&self) -> Result<Option<String>, GitError> {
         let mut untouched = Vec::new();
         for (path, commit) in self.submodules().await? {

@@ -1,4 +1,4 @@
-//! Pushing one branch, with a lease: never over commits that are not ours.
+//! Pushes one branch with a lease, and never over commits of others.
 
 use super::checkout::Checkout;
 use super::error::{GitError, last_lines};
@@ -14,12 +14,12 @@ pub enum PushOutcome {
     Pushed,
     /// It had it already.
     UpToDate,
-    /// The branch there is not where it was expected: someone else pushed, or deleted it.
+    /// The branch on the remote is not at the expected commit. Somebody else pushed or deleted it.
     Stale {
         /// Where it is now; `None`: it is gone.
         actual: Option<CommitId>,
     },
-    /// The remote's branch has commits that this one lacks, and they are not ours to drop.
+    /// The branch on the remote has commits of others that this one lacks.
     NotFastForward {
         /// The remote's commit.
         remote: CommitId,
@@ -49,8 +49,8 @@ impl std::fmt::Display for PushOutcome {
 }
 
 impl Checkout {
-    /// Brings `commit` to `branch` on the remote, if that branch is at `expected` (`None`: not there). Forward only;
-    /// back or sideways only where `expected` is what agentd itself pushed last. No hook runs.
+    /// Pushes `commit` to `branch` on the remote, if that branch is at `expected` (`None`: it does not exist). It only
+    /// moves forward, unless `expected` is what agentd itself pushed last. No hook runs.
     pub async fn push(
         &self,
         remote: &Remote,
@@ -93,7 +93,7 @@ impl Checkout {
                 let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
                 let summary = line.rsplit('\t').next().unwrap_or_default();
                 let detail = last_lines(&[&[summary], told.as_slice()].concat().join("\n"));
-                // A lock lost to someone else who pushes this moment is a matter of a lease, not of rules.
+                // A lock that another push holds at this moment is a conflict of the lease and not of the rules.
                 if line.contains("failed to update ref") || line.contains("cannot lock ref") {
                     let actual = self.remote_branch(remote, branch).await?;
                     if actual.as_ref() != expected {
@@ -115,7 +115,8 @@ impl Checkout {
         Ok(outcome)
     }
 
-    /// Whether the remote would take `commit` as a new branch. Nothing is pushed; rules about single branches are not asked.
+    /// Whether the remote would accept `commit` as a new branch. Nothing is pushed. Rules for single branches are not
+    /// checked.
     pub async fn try_push(
         &self,
         remote: &Remote,

@@ -1,4 +1,4 @@
-//! Remotes: which URL, which credentials, what they have, and bringing commits from them.
+//! Remotes: their URL, their credentials, what they have, and how commits are fetched from them.
 
 use base64::Engine as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -9,7 +9,7 @@ use super::output;
 use super::program::{Call, Protocols, failure};
 use crate::domain::name::{BranchName, CommitId};
 
-/// A ref that another process moves at this moment is where it should be at the next try.
+/// Another process moves the ref at this moment. The next try finds it where it should be.
 const MOST_TRIES: usize = 5;
 
 /// How to prove oneself to a remote (D28).
@@ -54,7 +54,7 @@ impl Remote {
         self.url.starts_with("https://") || self.url.starts_with("http://")
     }
 
-    /// The URL that the program gets: a token replaces credentials in the URL, which would win over it.
+    /// The URL for the program. A token replaces credentials in the URL, because those would win over it.
     pub(super) fn target(&self) -> String {
         match self.auth {
             RemoteAuth::Token(_) if self.is_http() => self.display(),
@@ -77,8 +77,8 @@ impl Remote {
         if BranchName::parse(&self.name).is_ok() { &self.name } else { "remote" }
     }
 
-    /// The token as a header for exactly this URL. Helpers are off then: they would answer a refused token with
-    /// somebody else's rights.
+    /// The token as a header for exactly this URL. Helpers are off, because they would answer a refused token with
+    /// other credentials.
     fn credentials(&self) -> Vec<(String, String)> {
         let RemoteAuth::Token(token) = &self.auth else { return Vec::new() };
         if !self.is_http() {
@@ -105,8 +105,8 @@ pub(super) fn without_credentials(url: &str) -> String {
 }
 
 impl Checkout {
-    /// A remote by name, with its URL as it is now and the credentials to use there. Keep it: an agent could change
-    /// the URL later.
+    /// A remote by name, with its present URL and its credentials. Keep this value, because an agent could change the
+    /// URL later.
     pub async fn remote(&self, name: &str, auth: RemoteAuth) -> Result<Remote, GitError> {
         match self.remote_url(name).await? {
             Some(url) => Ok(Remote::new(name, &url, auth)),
@@ -114,7 +114,7 @@ impl Checkout {
         }
     }
 
-    /// The commit that a branch on the remote had when it was last asked for, or pushed.
+    /// The commit of a branch on the remote, as of the last fetch or push.
     pub async fn last_seen(
         &self,
         remote: &Remote,
@@ -123,7 +123,7 @@ impl Checkout {
         self.reference(&remote.seen_ref(branch)).await
     }
 
-    /// A call that talks to a remote, with its credentials and nobody else's.
+    /// A call that talks to a remote with exactly its credentials.
     pub(super) async fn remote_call(&self, remote: &Remote, args: Vec<String>) -> Result<Call, GitError> {
         let hardening = self.hardening(self.common_dir()).await?;
         hardening.check_network()?;
@@ -132,7 +132,7 @@ impl Checkout {
         let mut call =
             self.call(args).await?.config(remote.credentials()).network(&remote.display(), protocols);
         if !remote.is_http() {
-            // A question on a terminal that nobody watches is a refusal.
+            // A question on a terminal that nobody watches counts as a refusal.
             call = call.env("GIT_SSH_VARIANT", "auto").env("SSH_ASKPASS_REQUIRE", "never");
         }
         Ok(call)
@@ -177,8 +177,8 @@ impl Checkout {
         Ok(output::heads(&text))
     }
 
-    /// Brings branches of the remote here and gives their commits, in order; `None` for one that it does not have.
-    /// Neither the user's branches nor remote-tracking ones nor `FETCH_HEAD` are touched.
+    /// Fetches branches of the remote and gives their commits, in order; `None` for one that does not exist. The user's
+    /// branches, remote-tracking branches and `FETCH_HEAD` do not change.
     pub async fn fetch(
         &self,
         remote: &Remote,
@@ -198,7 +198,7 @@ impl Checkout {
             args.extend(there.iter().map(|branch| format!("+{}:{}", branch.full(), remote.seen_ref(branch))));
             self.fetch_beside_others(remote, args).await?;
         }
-        // What was fetched counts, should the remote have moved between the two questions.
+        // If the remote changed between the two calls, what was fetched counts.
         let mut commits = Vec::new();
         for branch in branches {
             commits.push(match of(&branch.full()) {

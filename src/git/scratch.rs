@@ -1,4 +1,4 @@
-//! A scratch repository that borrows another's objects: for looking at what would happen, without touching anything.
+//! A scratch repository that borrows the objects of another one, to see what would happen without changing anything.
 
 use super::checkout::Checkout;
 use super::error::GitError;
@@ -7,8 +7,8 @@ use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
 impl Checkout {
-    /// Makes an empty main checkout in `dir`, which exists, with these refs (full names) and no remote. Objects of this
-    /// repository can be read there; nothing that happens there is seen here.
+    /// Makes an empty main checkout in the existing folder `dir`, with these refs (full names) and no remote. It can
+    /// read the objects of this repository. Nothing that happens there changes this repository.
     pub async fn scratch(&self, dir: &AbsPath, refs: &[(String, CommitId)]) -> Result<Self, GitError> {
         self.program().call(dir, ["init", "--quiet", "--initial-branch=agentd-scratch", "."]).done().await?;
         let borrowed = format!("{}\n", self.common_dir().join("objects"));

@@ -1,45 +1,30 @@
-//! The present state of a worktree as a tree, kept on refs that are never pushed, and brought back.
+//! Keeps the present state of a worktree as a tree on refs that are never pushed, and restores it.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
+use super::blob::LARGEST_FILE;
 use super::checkout::remove_stale_locks;
 use super::error::GitError;
 use super::output;
 use super::program::Identity;
 use super::submodules::commit_in;
-use super::worktree::{ChangeKind, LARGEST_FILE, Worktree};
+use super::worktree::{ChangeKind, Worktree};
 use crate::domain::name::CommitId;
 use crate::sys::files::{self, FileError};
 use crate::sys::paths::AbsPath;
 
-/// Agentd's own index of a worktree, so that the user's and the agent's is neither read nor changed.
+/// agentd's own index of a worktree. The index of the user and the agent is neither read nor changed.
 const INDEX: &str = "agentd-index";
 
 /// The mode of a submodule's entry.
 const SUBMODULE: u32 = 0o160_000;
 
-/// The last snapshot of a worktree: what its index said, and the tree that was written of it.
-#[derive(Debug, Default)]
-pub(super) struct Snapshots(Mutex<Option<([u8; 32], String)>>);
-
-impl Snapshots {
-    fn tree_of(&self, said: &[u8; 32]) -> Option<String> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|(known, _)| known == said).map(|(_, tree)| tree.clone())
-    }
-
-    fn keep(&self, said: [u8; 32], tree: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((said, tree.to_owned()));
-    }
-}
-
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
-    /// Where the state before is kept; `None` when it was the wanted one already.
+    /// Where the former state is kept; `None` when it was already the wanted state.
     pub rescued: Option<CommitId>,
 }
 
@@ -75,13 +60,13 @@ struct Listed {
 }
 
 impl Worktree {
-    /// The tree of the present state: every file that is not ignored, tracked or not. Neither index nor HEAD is
-    /// touched; flags that hide files in the worktree's own index have no effect here.
+    /// The tree of the present state: every file that is not ignored, tracked or not. Index and HEAD do not change.
+    /// Flags that hide files in the worktree's own index have no effect.
     pub async fn tree(&self) -> Result<String, GitError> {
         Ok(self.record().await?.0)
     }
 
-    /// The same, but HEAD's tree where all that differs from it are new files beside it.
+    /// The same, but the tree of HEAD if the only differences are new files.
     pub async fn tree_of_known(&self) -> Result<String, GitError> {
         let changed = self.status().await?;
         match self.head().await? {
@@ -95,7 +80,7 @@ impl Worktree {
     /// The tree, and the index that describes it.
     pub(super) async fn record(&self) -> Result<(String, AbsPath), GitError> {
         let own = self.git_dir().join(INDEX);
-        // Each record works on a copy, so that several at once do not meet; the last one done is kept for its times.
+        // Each call works on a copy, so that several can run at once. The last copy is kept for its file times.
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
         let recorded = self.record_in(&own, &work).await;
         match recorded {
@@ -123,8 +108,8 @@ impl Worktree {
         }
         let Listed { links, embedded, files } = self.listed(work).await?;
         let left_out = self.not_taken(files).await?;
-        // What is a repository itself is left to itself: git would run a program in it, with its configuration. A file that
-        // agentd would not read is not taken in, either, nor one whose name would make git take none at all.
+        // A nested repository is left out, because git would run a program in it with its configuration. A file that
+        // agentd would not read is left out too, and so is one whose name would make git refuse all files.
         let others = links.iter().map(|(path, _)| path.as_str()).chain(embedded.iter().map(String::as_str));
         let others = others.chain(left_out.iter().map(|(path, _)| path.as_str()));
         let excluded: String = others.map(|path| format!(":(exclude,top,literal){path}\0")).collect();
@@ -134,10 +119,10 @@ impl Worktree {
         }
         self.call(add).await?.index(work).stdin(excluded).done().await?;
         self.follow_submodules(work, links).await?;
-        // Most calls of a tool change nothing: an index that says the same has the same tree.
+        // Most tool calls change nothing. An equal index has the same tree.
         let known: Vec<CommitId> = self.head().await?.into_iter().chain(self.merge_head()).collect();
         let mut said = digest(work, &known).await?;
-        if let Some(tree) = self.snapshots().tree_of(&said) {
+        if let Some(tree) = self.last_snapshot().tree_of(&said) {
             return Ok(tree);
         }
         let dropped = self.drop_excluded(work, known.clone()).await?;
@@ -145,11 +130,11 @@ impl Worktree {
             said = digest(work, &known).await?;
         }
         let tree = self.call(["write-tree"]).await?.index(work).text().await?.trim().to_owned();
-        self.snapshots().keep(said, &tree);
+        self.last_snapshot().keep(said, &tree);
         Ok(tree)
     }
 
-    /// What the index and the folders have: submodules, other repositories, files.
+    /// What is in the index and in the folders: submodules, other repositories, files.
     async fn listed(&self, index: &AbsPath) -> Result<Listed, GitError> {
         let own = index.clone();
         let staged = tokio::task::spawn_blocking(move || staged(&own)).await;
@@ -162,7 +147,7 @@ impl Worktree {
         Ok(listed)
     }
 
-    /// Those files that no tree gets: larger than what agentd reads of one (what Git LFS takes is small in git), or with a
+    /// Files that no tree gets: those larger than agentd reads (a file under Git LFS is small in git), and those with a
     /// name that git refuses.
     async fn not_taken(&self, files: Vec<String>) -> Result<Vec<(String, NotTaken)>, GitError> {
         let root = self.path().clone();
@@ -188,7 +173,7 @@ impl Worktree {
         Ok(found)
     }
 
-    /// Changed files that cannot be taken in; no snapshot and no commit has them.
+    /// Changed files that cannot be added. No snapshot and no commit has them.
     pub async fn left_out(&self) -> Result<Vec<(String, NotTaken)>, GitError> {
         let (_, index) = self.record().await?;
         let listed = self.listed(&index).await?;
@@ -196,7 +181,7 @@ impl Worktree {
         if found.is_empty() {
             return Ok(found);
         }
-        // One that is as it was committed, is nobody's matter here.
+        // A submodule that is as it was committed does not matter here.
         let mut ask = vec!["ls-files", "--modified", "--others", "-z", "--"];
         ask.extend(found.iter().map(|(path, _)| path.as_str()));
         let changed = self.call(ask).await?.env("GIT_LITERAL_PATHSPECS", "1").index(&index).text().await?;
@@ -245,8 +230,8 @@ impl Worktree {
         self.call(["update-index", "-z", "--index-info"]).await?.index(index).stdin(lines).done().await
     }
 
-    /// Commits the present state on a ref that is never pushed, with HEAD as parent, and what is being merged in as a second
-    /// one. The branch does not move.
+    /// Commits the present state on a ref that is never pushed. HEAD is its parent; a commit that is being merged is
+    /// its second parent. The branch does not move.
     pub async fn checkpoint(&self, reference: &str, message: &str) -> Result<CommitId, GitError> {
         let tree = self.tree().await?;
         let commit = self.commit_of(&tree, message, None).await?;
@@ -254,8 +239,8 @@ impl Worktree {
         Ok(commit)
     }
 
-    /// Takes new files out of the worktree; what it was with them is kept on `reference`, above what that kept before. Gives the
-    /// commit that keeps it.
+    /// Removes new files from the worktree. The state with them is kept on `reference`, above what that kept before.
+    /// Gives the commit that keeps it.
     pub async fn set_aside(&self, paths: &[String], reference: &str) -> Result<CommitId, GitError> {
         let (present, index) = self.record().await?;
         let work = self.git_dir().join(format!("{INDEX}-{}", uuid::Uuid::new_v4().simple()));
@@ -266,8 +251,7 @@ impl Worktree {
         self.become_tree((&present, &index), &wanted, reference).await
     }
 
-    /// Makes the files those of HEAD again, whatever came to be meanwhile. What they were is kept on `reference`; `None`: they
-    /// were as HEAD has them.
+    /// Makes the files those of HEAD again. Their former state is kept on `reference`. `None`: they were equal to HEAD.
     pub async fn put_back(&self, reference: &str) -> Result<Option<CommitId>, GitError> {
         let (present, index) = self.record().await?;
         let Some(head) = self.head().await? else { return Ok(None) };
@@ -287,7 +271,7 @@ impl Worktree {
         let former = self.checkout().reference(reference).await?;
         let saved = self.commit_of(present, "agentd: what is no part of the work\n", former).await?;
         self.checkout().set_ref(reference, &saved).await?;
-        // The index knows every present file, so that what the wanted tree lacks is removed.
+        // The index has every present file, so that files that the wanted tree lacks are removed.
         self.call(["read-tree", "--reset", "-u", wanted]).await?.index(index).done().await?;
         Ok(saved)
     }
@@ -338,9 +322,9 @@ impl Worktree {
             self.checkout().set_ref(&full, target).await?;
             self.call(["symbolic-ref", "HEAD", full.as_str()]).await?.done().await?;
         }
-        // The index knows every present file, so that what the wanted tree lacks is removed.
+        // The index has every present file, so that files that the wanted tree lacks are removed.
         if let Some(other) = &merging {
-            // Which lines both sides changed, git knows by merging alone: again, from a clean state.
+            // git finds the lines that both sides changed only by merging again from a clean state.
             self.call(["read-tree", "--reset", "-u", "HEAD"]).await?.index(&index).done().await?;
             self.call(["reset", "--mixed", "--quiet"]).await?.done().await?;
             self.merge(other, &Identity::agentd()).await?;
@@ -355,7 +339,7 @@ impl Worktree {
         Ok(Restored { rescued })
     }
 
-    /// The commit that a checkpoint was made on, and the one that was being merged in then.
+    /// The commit that a checkpoint was made on, and the commit that was being merged at that time.
     async fn parents_of(&self, commit: &CommitId) -> Result<[Option<CommitId>; 2], GitError> {
         let commit = commit.clone();
         self.checkout()
@@ -389,8 +373,8 @@ impl Worktree {
         Ok(())
     }
 
-    /// Removes the lock files that a killed git left in this worktree's own administrative directory, and old indexes
-    /// of agentd's. Whoever calls holds the issue's lease, and no process of a run lives.
+    /// Removes lock files that a killed git left in the administrative directory of this worktree, and old indexes of
+    /// agentd. The caller holds the lease of the issue, and no process of a run is alive.
     pub(super) fn clear_stale_locks(&self) -> Result<(), GitError> {
         remove_stale_locks(self.git_dir())?;
         for entry in std::fs::read_dir(self.git_dir().as_path()).into_iter().flatten().flatten() {
@@ -406,13 +390,13 @@ fn file_name(path: &AbsPath) -> String {
     path.as_path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether git would take a file, or a link, of that name, with `core.protectHFS` and `core.protectNTFS` as every call has
-/// them: one refusal, and `git add` takes in nothing.
+/// Whether git accepts a file or link of that name with `core.protectHFS` and `core.protectNTFS`, which every call
+/// sets. After one refusal `git add` adds nothing.
 fn may_be_named(path: &str, link: bool) -> bool {
     // What HFS+ does not see in a name.
     let unseen = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let seen: String = path.chars().filter(|c| !unseen(c)).collect::<String>().to_ascii_lowercase();
-    // NTFS divides at both slashes, and sees neither a stream's name nor dots and spaces at the end.
+    // NTFS separates at both slashes. It ignores the name of a stream, and dots and spaces at the end.
     let refused = |part: &str| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches([' ', '.']);
         let modules = part == ".gitmodules" || part.starts_with("gitmod~") || part.starts_with("gi7eba~");
@@ -436,7 +420,7 @@ fn staged(index: &AbsPath) -> Result<Listed, GitError> {
     Ok(listed)
 }
 
-/// The hash of all that an index says, and of the commits that it is seen against.
+/// The hash of the whole index and of the commits that it is compared with.
 async fn digest(index: &AbsPath, known: &[CommitId]) -> Result<[u8; 32], GitError> {
     let (index, known) = (index.clone(), known.to_vec());
     let work = move || match std::fs::read(index.as_path()) {
@@ -449,8 +433,8 @@ async fn digest(index: &AbsPath, known: &[CommitId]) -> Result<[u8; 32], GitErro
     tokio::task::spawn_blocking(work).await.map_err(|error| GitError::Lost(error.to_string()))?
 }
 
-/// Copies an index; false where there is none. Its time comes along: git tells by it which files may have changed in
-/// the very moment it was written.
+/// Copies an index with its file time; false if there is none. From that time git sees which files may have changed
+/// while it was written.
 pub(super) async fn copy(from: &AbsPath, to: &AbsPath) -> Result<bool, GitError> {
     let (from, to) = (from.clone(), to.clone());
     let work = move || match files::copy_with_time(from.as_path(), to.as_path()) {

@@ -1,4 +1,4 @@
-//! Submodules: which addresses they may have, and where one stands, read without asking the repository in its folder.
+//! Submodules: which addresses they may have, and at which commit one is, read without running git in its folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ const LONGEST_HEAD: u64 = 4096;
 /// Longest list of a repository's refs.
 const LONGEST_REFS: u64 = 4 << 20;
 
-/// Why an address is not one for a submodule; `base` = the address of the remote that relative ones are relative to.
+/// Why an address is not allowed for a submodule. `base` = the address of the remote, for relative addresses.
 pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
     let url = url.trim();
     if url.starts_with("./") || url.starts_with("../") || url == "." || url == ".." {
@@ -34,8 +34,8 @@ pub(super) fn refused(url: &str, base: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// The commit that a repository's HEAD says, followed once, from plain files alone: nothing of its configuration is read, no
-/// link is followed, and git is not asked.
+/// The commit of a repository's HEAD, from plain files only. Its configuration is not read, no link is followed, and
+/// git is not run.
 pub(super) fn plain_head(git_dir: &AbsPath) -> Option<CommitId> {
     let read = |path: &str, longest: u64| {
         let path = git_dir.join(path);
@@ -59,7 +59,7 @@ pub(super) fn plain_head(git_dir: &AbsPath) -> Option<CommitId> {
     CommitId::parse(&found?).ok()
 }
 
-/// The commit that the repository in a submodule's folder stands on.
+/// The commit of the repository in a submodule's folder.
 pub fn commit_in(folder: &AbsPath) -> Option<CommitId> {
     let link = folder.join(".git");
     let meta = link.as_path().symlink_metadata().ok()?;
@@ -85,7 +85,7 @@ impl Checkout {
         self.remote_url(name).await
     }
 
-    /// What a `.gitmodules` file of the repository (its blob) says of addresses that no submodule may have, in words.
+    /// The addresses in a `.gitmodules` file (its blob) that no submodule may have, in words.
     pub async fn refused_submodules(&self, blob: &str) -> Result<Vec<String>, GitError> {
         let exit = self.call(["config", "--blob", blob, "--list", "-z"]).await?.exit().await?;
         if !exit.success() {
@@ -127,8 +127,8 @@ impl Worktree {
         Ok(names.into_iter().map(|name| (format!("submodule.{name}.ignore"), "all".to_owned())).collect())
     }
 
-    /// Registers submodules under the lock (it writes the shared configuration), then fetches them outside it. Only over a
-    /// network: a path could bring any file of this machine onto the branch.
+    /// Registers submodules under the lock, because that writes the shared configuration, and then fetches them without
+    /// it. Only over a network, since a path could bring any file of this machine onto the branch.
     pub(super) async fn fill_submodules(&self, remote: Option<&Remote>) -> Result<(), GitError> {
         let file = self.path().join(".gitmodules").to_string();
         let list = ["config", "--file", file.as_str(), "--no-includes", "--list", "-z"];

@@ -1,4 +1,4 @@
-//! `git_status` and `git_diff`: what a session may ask about its own changes.
+//! `git_status` and `git_diff`, with which a session looks at its own changes.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ const DIFF_CAP: usize = 4 * 1024 * 1024;
 /// Room for the first line, which says what the page is.
 const HEADER_BYTES: usize = 600;
 
-/// The two tools over a worktree; `origin` is the commit that the work started from, `page_lines` the most lines
-/// of a page of a diff (D77).
+/// The two tools for a worktree. `origin` is the commit that the work started from. `page_lines` is the most lines of a
+/// page of a diff (D77).
 pub fn worktree_tools(worktree: &Worktree, origin: &CommitId, page_lines: u32) -> Vec<Arc<dyn Tool>> {
     let tool = |kind, name: &str, description: String, parameters| {
         let spec = ToolSpec { name: name.to_owned(), description, parameters };
@@ -177,7 +177,7 @@ fn inside(worktree: &Worktree, named: &str) -> Result<String, ToolError> {
     }
 }
 
-/// Git's errors name absolute places; the model hears the kind alone, people read the journal.
+/// Errors of git have absolute paths. The model reads only the kind of the error; people read the journal.
 fn for_model(error: GitError) -> ToolError {
     tracing::warn!(%error, "git failed for a tool");
     ToolError::for_model("git could not look at the worktree")

@@ -1,5 +1,5 @@
-//! Work in a worktree that no commit of it would carry: edits inside of submodules, and files whose content belongs to Git LFS
-//! where its program is not there to take it.
+//! Work in a worktree that its commit would not have: edits inside of submodules, and files under Git LFS when its
+//! program is missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ const LARGEST_POINTER: u64 = 1024;
 const DEEPEST: usize = 8;
 
 impl Worktree {
-    /// Submodules with files that were changed or are new, with their number. Their own repositories are looked at where git
-    /// keeps them, which no agent writes to; what stands in the folder as `.git` is not followed.
+    /// Submodules with changed or new files, and how many. Their repositories are read at the place where git keeps
+    /// them, which no agent writes to. The `.git` in the folder is not followed.
     pub async fn edited_submodules(&self) -> Result<Vec<(String, usize)>, GitError> {
         let all = self.submodules().await?;
         if all.is_empty() {
@@ -45,8 +45,8 @@ impl Worktree {
         Ok(output::submodule_entries(&staged))
     }
 
-    /// Whether a submodule has nothing that is nowhere else: it is empty, or it stands on this commit, unedited, and every
-    /// branch of it is on its remote.
+    /// Whether nothing would be lost with a submodule: it is empty, or it is at this commit without edits and every
+    /// branch is on its remote.
     pub(super) async fn is_untouched(&self, path: &str, commit: &str) -> Result<bool, GitError> {
         let (folder, modules) = (self.path().join(path), self.git_dir().join("modules"));
         let commit = commit.to_owned();
@@ -65,7 +65,7 @@ impl Worktree {
         tokio::task::spawn_blocking(look).await.map_err(|error| GitError::Lost(error.to_string()))
     }
 
-    /// Those of the paths that the attributes put under Git LFS and that are whole files, where nothing takes their content.
+    /// The paths under Git LFS whose files are whole, because no program took over their content.
     pub async fn whole_under_lfs(&self, paths: &[&str]) -> Result<BTreeSet<String>, GitError> {
         if self.lfs() || paths.is_empty() {
             return Ok(BTreeSet::new());
@@ -110,7 +110,7 @@ fn repository_of(modules: &Path, folder: &Path) -> Option<Repository> {
     })
 }
 
-/// How many files differ from what the repository has. What tools leave behind is no edit.
+/// How many files differ from the repository. What tools leave behind does not count.
 fn edited(repository: &Repository) -> Option<usize> {
     let mut options = StatusOptions::new();
     options.include_untracked(true).recurse_untracked_dirs(true).exclude_submodules(true);
@@ -122,7 +122,8 @@ fn edited(repository: &Repository) -> Option<usize> {
     Some(statuses.iter().filter(|one| one.path().is_ok_and(|path| counts(path, one.status()))).count())
 }
 
-/// Whether HEAD is at this commit, nothing is stashed, and every branch is contained in one of the remote's or in it.
+/// Whether HEAD is at this commit, nothing is stashed, and every branch is contained in a branch of the remote or in
+/// this commit.
 fn holds_nothing_new(repository: &Repository, commit: &str) -> Result<bool, git2::Error> {
     let recorded = Oid::from_str(commit)?;
     if repository.head()?.peel_to_commit()?.id() != recorded

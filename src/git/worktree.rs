@@ -1,4 +1,4 @@
-//! An issue's worktree: where it stands and what was changed in it.
+//! The worktree of an issue: its place, its commit, and what was changed in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,19 +8,17 @@ use tokio::sync::OnceCell;
 
 use git2::{Delta, DiffFormat, DiffOptions, Oid, Repository, Tree};
 
+use super::blob::{LARGEST_FILE, bounded_blob};
 use super::checkout::{Checkout, commit_id, commit_of_ref, contains, oid};
 use std::sync::Arc;
 
-use super::compared::compared;
 use super::error::GitError;
+use super::last_snapshot::LastSnapshot;
 use super::program::Call;
-use super::snapshot::Snapshots;
+use super::tree_diff::tree_diff;
 use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
-
-/// Largest file that is read, compared or taken into a commit, in bytes: nobody knows how large one is that others wrote.
-pub const LARGEST_FILE: u64 = 64 << 20;
 
 /// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
 #[derive(Debug, Clone)]
@@ -30,7 +28,7 @@ pub struct Worktree {
     git_dir: AbsPath,
     branch: BranchName,
     lfs: bool,
-    snapshots: Arc<Snapshots>,
+    last_snapshot: Arc<LastSnapshot>,
     excluded_by: Arc<OnceCell<AbsPath>>,
 }
 
@@ -127,7 +125,7 @@ impl Worktree {
             git_dir,
             branch,
             lfs,
-            snapshots: Arc::default(),
+            last_snapshot: Arc::default(),
             excluded_by: Arc::default(),
         }
     }
@@ -159,11 +157,11 @@ impl Worktree {
     }
 
     /// What the last snapshot was.
-    pub(super) fn snapshots(&self) -> &Snapshots {
-        &self.snapshots
+    pub(super) fn last_snapshot(&self) -> &LastSnapshot {
+        &self.last_snapshot
     }
 
-    /// The file with the patterns of what is in no commit, once it is written.
+    /// The file with the patterns of excluded files, once it is written.
     pub(super) fn excluded_by(&self) -> &OnceCell<AbsPath> {
         &self.excluded_by
     }
@@ -188,7 +186,7 @@ impl Worktree {
         Ok(self.call(["check-ignore", "--quiet", "--", path]).await?.exit().await?.success())
     }
 
-    /// Keeps a path out of every commit made here, for this repository alone; tracked files are not touched by it.
+    /// Keeps a path out of every commit that is made here, in this repository only. It has no effect on tracked files.
     pub async fn keep_out(&self, path: &str) -> Result<(), GitError> {
         let _turn = self.checkout.turn().await?;
         let exclude = self.checkout.common_dir().join("info").join("exclude");
@@ -203,7 +201,7 @@ impl Worktree {
         Ok(text.trim_end().to_owned())
     }
 
-    /// The commit it stands on; `None` before the branch's first commit.
+    /// Its commit; `None` before the first commit of the branch.
     pub async fn head(&self) -> Result<Option<CommitId>, GitError> {
         let text = self.head_text()?;
         match text.strip_prefix("ref: ") {
@@ -212,7 +210,7 @@ impl Worktree {
         }
     }
 
-    /// What differs from the last commit, untracked files included, ignored ones not.
+    /// What differs from the last commit, with untracked files and without ignored ones.
     pub async fn status(&self) -> Result<Vec<Change>, GitError> {
         match self.head().await? {
             Some(head) => self.changes(&head).await,
@@ -248,7 +246,7 @@ impl Worktree {
                 if let Some(path) = &path {
                     options.pathspec(path).disable_pathspec_match(true);
                 }
-                let diff = compared(repository, old.as_ref(), Some(&new), &mut options)?;
+                let diff = tree_diff(repository, old.as_ref(), Some(&new), &mut options)?;
                 patch_text(&diff, cap)
             })
             .await
@@ -280,9 +278,9 @@ impl Worktree {
             .await
     }
 
-    /// Makes sure that HEAD is on the issue's branch, so that a commit lands there. Commits made elsewhere (detached,
-    /// on a branch of the agent's own) come along if they continue the branch; otherwise it is an error and nothing
-    /// changes. True: HEAD was brought back.
+    /// Makes sure that HEAD is on the branch of the issue. Commits that were made elsewhere (detached, or on another
+    /// branch) are taken over if they continue the branch. Otherwise it is an error and nothing changes. True: HEAD was
+    /// moved back.
     pub async fn return_to_branch(&self) -> Result<bool, GitError> {
         let full = self.branch.full();
         let on = self.head_text()?;
@@ -320,7 +318,7 @@ fn tree_of<'r>(repository: &'r Repository, commit: Option<&CommitId>) -> Result<
 fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> Result<Vec<Change>, GitError> {
     let old = tree_of(repository, base)?;
     let new = repository.find_tree(Oid::from_str(present)?)?;
-    let mut diff = compared(repository, old.as_ref(), Some(&new), &mut bounded())?;
+    let mut diff = tree_diff(repository, old.as_ref(), Some(&new), &mut bounded())?;
     let mut similar = git2::DiffFindOptions::new();
     // To find what is alike, whole files are read.
     similar.exact_match_only(has_large(repository, &diff)?);
@@ -350,7 +348,7 @@ fn changes(repository: &Repository, base: Option<&CommitId>, present: &str) -> R
     Ok(found)
 }
 
-/// A comparison that does not open what is too large: such files are shown as binary.
+/// A comparison that does not open files that are too large. They are shown as binary.
 fn bounded() -> DiffOptions {
     let mut options = DiffOptions::new();
     options.max_size(i64::try_from(LARGEST_FILE).unwrap_or(i64::MAX));
@@ -366,22 +364,8 @@ fn has_large(repository: &Repository, diff: &git2::Diff<'_>) -> Result<bool, Git
     Ok(diff.deltas().any(|delta| large(delta.old_file()) || large(delta.new_file())))
 }
 
-/// The bytes of a blob, its length asked first; `None` where it is none, or is not there.
-pub(super) fn bounded_blob(
-    repository: &Repository,
-    id: Oid,
-    path: &str,
-) -> Result<Option<Vec<u8>>, GitError> {
-    let Ok((length, git2::ObjectType::Blob)) = repository.odb()?.read_header(id) else { return Ok(None) };
-    if length as u64 > LARGEST_FILE {
-        let (path, bytes) = (path.to_owned(), length as u64);
-        return Err(GitError::TooLarge { path, bytes, limit: LARGEST_FILE });
-    }
-    Ok(repository.find_blob(id).ok().map(|blob| blob.content().to_vec()))
-}
-
 impl Checkout {
-    /// A file of a tree made by [`Worktree::tree`], or of any tree: its bytes, blob id included.
+    /// A file of a tree: its bytes and its blob id.
     pub async fn tree_blob(&self, tree: &str, path: &str) -> Result<Option<(String, Vec<u8>)>, GitError> {
         let (tree, path) = (Oid::from_str(tree)?, PathBuf::from(path));
         self.library(move |repository| {
@@ -408,7 +392,7 @@ impl Checkout {
         let (base, head) = (base.clone(), head.clone());
         self.library(move |repository| {
             let (old, new) = (tree_of(repository, Some(&base))?, tree_of(repository, Some(&head))?);
-            let diff = compared(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
+            let diff = tree_diff(repository, old.as_ref(), new.as_ref(), &mut bounded())?;
             patch_text(&diff, cap)
         })
         .await

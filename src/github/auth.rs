@@ -1,4 +1,5 @@
-//! Who asks: a token, or a GitHub App whose installation token is minted once and renewed before it ends.
+//! The credentials for GitHub: a token, or a GitHub App whose installation token is minted once and renewed before it
+//! expires.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ impl Auth {
         match credentials {
             Credentials::Token(token) => {
                 let text = token.expose_secret().trim();
-                // A stray newline from a file is common; anything else that cannot stand in a header is a mistake.
+                // A newline from a file is common. Anything else that a header cannot have is a mistake.
                 if text.is_empty()
                     || text.chars().any(|c| c.is_whitespace() || c.is_control() || !c.is_ascii())
                 {
@@ -120,7 +121,8 @@ impl Auth {
         }
     }
 
-    /// Forgets `refused` if it is the minted token, so that the next request mints another. False = nothing to renew.
+    /// Forgets `refused` if it is the minted token, so that the next request mints another one. False = nothing to
+    /// renew.
     pub async fn forget(&self, refused: &SecretString) -> bool {
         let Self::App { minted, .. } = self else { return false };
         let mut held = minted.lock().await;

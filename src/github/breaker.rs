@@ -1,4 +1,5 @@
-//! One shared breaker for GitHub's primary and secondary limits: who asks while a limit holds waits, or is told until when.
+//! The shared breaker for GitHub's primary and secondary limits. While a limit holds, a caller waits or is told until
+//! when.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const SECONDARY: Duration = Duration::from_secs(60);
 /// Longest pause that a doubling reaches.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// Longest pause that is taken at its word: GitHub's own limits end within the hour, and what stands in between may say anything.
+/// The longest pause that is accepted. GitHub's own limits end within the hour; a proxy in between could name any time.
 const BELIEVED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a limited request has to do.
@@ -106,8 +107,9 @@ impl Breaker {
         [primary, secondary].into_iter().flatten().max_by_key(|pause| pause.wait)
     }
 
-    /// Takes in an answer's status and headers, come at `now`. True = the answer is a refusal by a limit (`message` is GitHub's, for those
-    /// that say so in words only), so the request had no effect and may be sent again after [`Breaker::pause`].
+    /// Reads the status and headers of an answer that came at `now`. True = a limit refused the request (`message` is
+    /// GitHub's text, for limits that are told in words only). The request had no effect and may be sent again after
+    /// [`Breaker::pause`].
     pub fn note(
         &self,
         resource: &str,
@@ -197,8 +199,7 @@ impl Breaker {
     }
 }
 
-/// Takes in answers that come one after the other, and gives what is known then; for those who try it with what GitHub does
-/// not send.
+/// Reads several answers and gives what is known afterwards. For tests with answers that GitHub does not send.
 #[doc(hidden)]
 pub fn read_limits<'a>(answers: impl IntoIterator<Item = (u16, &'a HeaderMap, &'a str)>) -> Snapshot {
     let (breaker, now) = (Breaker::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! The client: every request to GitHub goes through here, and so through one breaker, one clock of back-off, one token.
+//! The client. Every request to GitHub goes through it, and so through one breaker, one back-off and one token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -112,7 +112,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Makes a client; no request is sent. Has to be called inside a tokio runtime.
+    /// Makes a client and sends no request. Call it inside a tokio runtime.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let endpoint = Endpoint::new(&settings.api_url, settings.graphql_url.as_deref())?;
         let auth = Auth::new(settings.credentials)?;
@@ -153,8 +153,8 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
     }
 
-    /// Learns places of this machine: from now on every text that is written tells them in other words.
-    pub fn keep_to_itself(&self, places: &HostPaths) {
+    /// Takes paths of this machine. From now on every text that is written replaces them.
+    pub fn conceal_paths(&self, places: &HostPaths) {
         self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).learn(places);
     }
 
@@ -242,8 +242,8 @@ impl Client {
         self.run(ask, Some(jwt)).await
     }
 
-    /// Sends a request: waits for limits within the patience, repeats what may be repeated, follows redirects on the
-    /// same host, renews an App's token once; what is not success or 304 is an error.
+    /// Sends a request. It waits for limits as long as allowed, repeats what may be repeated, follows redirects on the
+    /// same host, and renews an App's token once. Everything but success and 304 is an error.
     pub(super) async fn send(&self, ask: Ask) -> Result<Reply, Error> {
         self.run(ask, None).await
     }

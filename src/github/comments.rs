@@ -1,4 +1,4 @@
-//! Comments with a marker: one of each kind per issue, found again by its first line and edited in place.
+//! Comments with a marker: one of each kind for each issue. It is found by its first line and edited in place.
 
 use std::collections::BTreeMap;
 
@@ -74,8 +74,8 @@ fn on_pull(url: &str) -> Option<bool> {
     }
 }
 
-/// What was found of our own comments on an issue, so that the next look reads only what changed since: strangers may
-/// write as many comments as they like.
+/// The known comments of agentd on an issue, so that the next look reads only what changed since. Strangers may write
+/// any number of comments.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnComments {
     /// Everything up to this time was read; `None` = nothing was.
@@ -128,7 +128,7 @@ impl Client {
         let mut comments: Vec<Comment> =
             reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from).collect();
         let (mut tag, mut next) = (reply.etag(), self.next_page(&reply, &url)?);
-        // A full page of one and the same second is all that this `since` would ever show, and stays as it is.
+        // If a full page has a single second, this `since` never shows more. It stays as it is.
         for _ in 1..MOST_PAGES {
             let stuck = comments.iter().all(|one| one.updated_at.is_none_or(|at| at <= from));
             if stuck && comments.len() >= 100 {
@@ -143,8 +143,8 @@ impl Client {
         Ok(Fetched::Fresh(comments, tag))
     }
 
-    /// Our own comment whose text begins with `marker` (an HTML comment); the oldest, should there be several. A marker
-    /// copied by somebody else is not ours.
+    /// agentd's own comment whose text begins with `marker` (an HTML comment); the oldest if there are several. A
+    /// marker that somebody else copied does not count.
     pub async fn find_comment(
         &self,
         repo: &RepoName,
@@ -162,7 +162,7 @@ impl Client {
                 *id = comment.id.min(*id);
             }
             let newest = comments.iter().filter_map(|comment| comment.updated_at).max();
-            // GitHub's times are whole seconds, and whether the second itself counts is not said.
+            // GitHub's times are whole seconds, and it is not documented whether the second itself counts.
             known.since = newest.map(|at| at - TimeDelta::seconds(2)).max(known.since);
             let Some(id) = known.ids.get(marker).copied() else {
                 self.keep_own(key, known).await;
@@ -176,7 +176,7 @@ impl Client {
                 self.keep_own(key, known).await;
                 return Ok(Some(found));
             }
-            // It was deleted, or somebody took its marker out: what else there is has to be looked for.
+            // It was deleted, or somebody removed its marker. So the others are searched.
             known = OwnComments::default();
         }
         Ok(None)
@@ -201,7 +201,7 @@ impl Client {
         }
     }
 
-    /// Those of our own that begin with a marker. What an account wrote that is gone since is nobody's, and not ours.
+    /// agentd's own comments that begin with a marker. A comment of a deleted account belongs to nobody.
     async fn own_marked(&self, comments: &[Comment]) -> Result<Vec<Comment>, Error> {
         let marked = comments.iter().filter(|comment| comment.body.trim_start().starts_with(MARKED));
         let marked: Vec<Comment> = marked.cloned().collect();
@@ -218,9 +218,9 @@ impl Client {
         Ok(marked.into_iter().filter(ours).collect())
     }
 
-    /// Brings our comment with `marker` to `text`, whose first line is the marker's: writes it where there is none, edits
-    /// it where it differs. A write that may have happened is looked for before it is tried again.
-    pub async fn settle_comment(
+    /// Ensures that agentd's comment with `marker` has this `text`, whose first line is the marker. It is written if it
+    /// is missing and edited if it differs. After a write that may have happened, agentd looks before it tries again.
+    pub async fn ensure_comment(
         &self,
         repo: &RepoName,
         number: u64,

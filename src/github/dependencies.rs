@@ -15,8 +15,9 @@ pub struct Dependency {
 }
 
 impl Client {
-    /// The open issues that `of` waits for. Costs nothing where the issue's own JSON says that there are none, or that this
-    /// GitHub has neither dependencies nor sub-issues. What is declared but cannot be read is an error: fail closed (I64).
+    /// The open issues that `of` waits for. It costs nothing if the issue's own JSON has none, or if this GitHub has
+    /// neither dependencies nor sub-issues. A declared dependency that cannot be read is an error, so that the issue
+    /// does not start (I64).
     pub async fn waits_for(&self, of: &IssueSnapshot) -> Result<Vec<Dependency>, Error> {
         let (repo, key) = (&of.issue.repo, &of.issue.key);
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with GitHub: one sentence for people with a remedy, and apart from it the technical detail.
+//! What can go wrong with GitHub: one sentence for people with a remedy, and separately the technical detail.
 
 use std::fmt;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub enum ErrorKind {
         /// The status.
         status: u16,
     },
-    /// A page in GitHub's place, such as a proxy's: 200 with a body that is no JSON.
+    /// A page in GitHub's place, such as a proxy's: 200 with a body that is not JSON.
     Foreign,
     /// An answer that cannot be understood.
     Malformed,
@@ -95,7 +95,7 @@ impl Error {
         Self::new(ErrorKind::Malformed, doing, detail.to_string())
     }
 
-    /// Status, GitHub's own message and the like: for logs, never for people; without secrets.
+    /// Status, GitHub's own message and similar details, without secrets. They are for logs and never for people.
     pub fn technical(&self) -> &str {
         &self.detail
     }
@@ -116,7 +116,7 @@ impl Error {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::Gone)
     }
 
-    /// Whether a write may have happened although it failed: look before writing again.
+    /// Whether a write may have happened although it failed. Then look before writing again.
     pub(super) fn is_ambiguous(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable { .. } | ErrorKind::Malformed)
     }

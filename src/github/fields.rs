@@ -1,4 +1,4 @@
-//! Issue fields: the value of a text or single select field, from the issue or asked for.
+//! Issue fields: the value of a text or single select field, from the issue's JSON or by a request.
 
 use super::client::Client;
 use super::error::{Error, ErrorKind};
@@ -7,15 +7,16 @@ use super::listing_format::{FieldValue, IssueSnapshot};
 use super::rest_wire::FieldValueWire;
 
 impl Client {
-    /// The value of an issue field; `None` = unset, blank, or this GitHub has no issue fields. Taken from the snapshot
-    /// where the issue's own JSON had the values, else asked for. The field is known by name or slug, in any case.
+    /// The value of an issue field; `None` = unset, blank, or this GitHub has no issue fields. It comes from the
+    /// snapshot if the issue's own JSON had the values, else from a request. The field is found by name or slug, in any
+    /// case.
     pub async fn issue_field(&self, of: &IssueSnapshot, name: &str) -> Result<Option<String>, Error> {
         let (repo, key) = (&of.issue.repo, &of.issue.key);
         let doing = format!("reading the issue field \"{name}\" of issue {key} of {repo}");
         pick(&self.issue_fields(of).await?, name, &doing)
     }
 
-    /// The values of all fields of an issue, taken from the snapshot where it has them, else asked for.
+    /// The values of all fields of an issue, from the snapshot if it has them, else from a request.
     pub async fn issue_fields(&self, of: &IssueSnapshot) -> Result<Vec<FieldValue>, Error> {
         if let Some(values) = &of.fields {
             return Ok(values.clone());

@@ -1,4 +1,4 @@
-//! Labels: made when they are needed, put on and taken off as often as one likes.
+//! Labels: made when they are needed, added and removed. Repeating is safe.
 
 use http::Method;
 use serde_json::json;
@@ -26,8 +26,8 @@ pub struct LabelSpec<'a> {
 }
 
 impl Client {
-    /// Makes a label where there is none; one that is there keeps its look. What was there once is not looked for again:
-    /// GitHub itself makes a label that is put on an issue.
+    /// Makes a label if it does not exist; an existing one keeps its look. A label that was found once is not looked up
+    /// again, because GitHub itself makes a label that is put on an issue.
     pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
         let name = (repo.clone(), label.name.to_lowercase());
         if self.seen_labels().lock().await.contains(&name) {
@@ -115,8 +115,8 @@ pub fn label_specs(labels: &LabelsTable) -> [LabelSpec<'_>; 7] {
     ]
 }
 
-/// What has to come off and go on so that an issue with `current` labels says `state`. The trigger comes off first of all:
-/// should the rest fail, the issue is not started again by mistake.
+/// Which labels must be removed and added so that an issue with `current` labels shows `state`. The trigger is removed
+/// first, so that the issue is not started again if the rest fails.
 fn change<'a>(
     labels: &'a LabelsTable,
     current: &[String],
@@ -139,8 +139,8 @@ fn change<'a>(
 }
 
 impl Client {
-    /// Makes an issue's labels say `state`, knowing those it has; no request where they already do.
-    pub async fn settle_labels(
+    /// Makes the labels of an issue show `state`, given those it has. Sends no request if they already do.
+    pub async fn ensure_labels(
         &self,
         repo: &RepoName,
         number: u64,
@@ -153,7 +153,8 @@ impl Client {
             self.remove_label(repo, number, name).await?;
         }
         if let Some(name) = on {
-            // For its look alone: GitHub makes a label that is put on an issue, too, and who may label may not always make.
+            // Only for its look. GitHub also makes a label that is put on an issue, and who may label may not be
+            // allowed to make one.
             if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name)
                 && let Err(error) = self.ensure_label(repo, spec).await
                 && !(error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }))

@@ -48,8 +48,8 @@ impl Client {
         cache: &mut PageCache,
     ) -> Result<Listing, Error> {
         let doing = format!("listing the issues of {repo}");
-        // A label put on makes an issue the last changed one, so page 1 always shows it. By creation, an old issue could
-        // come in at the end of a full last page, whose tag would not change.
+        // Sorted by change. A new label makes an issue the last changed one, so page 1 shows it. Sorted by creation, an
+        // old issue could come in after a full last page, whose tag would not change.
         let mut query = "state=open&sort=updated&direction=desc&per_page=100".to_owned();
         if !filter.labels.is_empty() {
             let labels: Vec<String> = filter.labels.iter().map(|label| encode(label)).collect();
@@ -69,7 +69,7 @@ impl Client {
             url = page.next.clone().filter(|next| !fresh.pages.contains_key(next));
             fresh.pages.insert(at, page);
         }
-        // Pages of this list that are no more must not be kept for ever; those of other lists stay.
+        // Pages that this list no longer has are removed; those of other lists stay.
         cache.forget(&first);
         cache.pages.extend(fresh.pages);
         Ok(listing)
@@ -101,7 +101,7 @@ impl Client {
                     tracing::warn!(%repo, issue = wire.number, "left out of the list: no state");
                 }
                 Ok(wire) => issues.push(snapshot(repo, IssueWire { body: String::new(), ..wire })),
-                // S22: one bad record may be left out of a list, but not silently.
+                // One bad record may be left out of a list, but not silently (S22).
                 Err(error) => tracing::warn!(%repo, %error, "left out of the list: cannot be understood"),
             }
         }

@@ -1,4 +1,4 @@
-//! What is kept of issues between polls, so that an unchanged page (304) still has its content, after a restart too.
+//! What is kept of issues between polls, so that an unchanged page (304) still has its content, also after a restart.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! GitHub: reads that cost nothing while nothing changes, and effects that are safe to repeat (interface §7).
+//! GitHub: reads that cost nothing while nothing changes, and effects that are safe to repeat.
 
 mod auth;
 mod breaker;

@@ -1,4 +1,4 @@
-//! People and Apps: who we are, who someone is to a repository.
+//! People and Apps: whose token this is, and what somebody may do in a repository.
 
 use super::client::Client;
 use super::error::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use super::rest_wire::{AppWire, PermissionWire, UserWire};
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 
-/// Permissions that are kept with their tags at most, so that strangers cannot fill the memory.
+/// The most permissions that are kept with their tags, so that strangers cannot fill the memory.
 const MOST_KEPT: usize = 1_000;
 
 /// An account.
@@ -23,8 +23,8 @@ pub struct Actor {
     pub bot: bool,
 }
 
-/// How somebody who wrote something stands to the repository, as the text itself says it: enough to know whom to ask about
-/// first, never enough to be let in. People whose membership is hidden are strangers by it.
+/// How an author is related to the repository, according to the text that they wrote. It decides whom to look up first
+/// and never admits anybody. People with a hidden membership look like strangers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Association {
     /// Owner, member or collaborator.
@@ -71,7 +71,7 @@ impl Client {
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(ActorPermission::None),
             Err(error) => return Err(error),
         };
-        // Asked each time, because rights are taken away; unchanged it costs nothing.
+        // Asked each time, because rights can be withdrawn. An unchanged answer costs nothing.
         if let (true, Some((_, permission))) = (reply.unchanged(), known) {
             return Ok(permission);
         }

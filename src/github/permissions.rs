@@ -1,4 +1,4 @@
-//! What the credentials may do, found out by the very requests that need it; nothing is changed by them.
+//! What the credentials may do. The requests that need a right are tried; they change nothing.
 
 use http::Method;
 use serde_json::json;
@@ -34,8 +34,8 @@ impl Right {
 }
 
 impl Client {
-    /// Makes a request that needs the right. Those that write are incomplete on purpose: GitHub looks at the right first and
-    /// refuses the content then, so that nothing comes of them.
+    /// Makes a request that needs the right. Writing requests are incomplete on purpose: GitHub checks the right first
+    /// and then refuses the content, so that they have no effect.
     pub async fn try_right(&self, repo: &RepoName, right: Right, base: &BranchName) -> Result<(), Error> {
         let url = |path: &str| self.url(&format!("/repos/{repo}/{path}"));
         let needs = right.permission();

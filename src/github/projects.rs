@@ -30,8 +30,8 @@ impl Client {
         self.project_fields(repo, &[number], field).await?.remove(&number).unwrap_or(Ok(None))
     }
 
-    /// The same for many issues with one query for each fifty. An issue's own failure stands in its place; a failure of
-    /// the whole query is the call's. Nothing asked = no request.
+    /// The same for many issues with one query for each fifty. The failure of one issue is in its place; a failure of
+    /// the whole query is the error of the call. Without issues there is no request.
     pub async fn project_fields(
         &self,
         repo: &RepoName,

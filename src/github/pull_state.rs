@@ -1,4 +1,4 @@
-//! What people and machines say of a pull request, read so that another look at an unchanged one costs nothing.
+//! Reviews, checks and state of a pull request. Reading an unchanged one again costs nothing.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct FailedCheck {
     pub summary: String,
 }
 
-/// How a pull request stands, kept from look to look with the tags that make an unchanged one free.
+/// The state of a pull request, kept with the tags that make reading an unchanged one free.
 #[derive(Debug, Clone, Default)]
 pub struct PullState {
     head: String,
@@ -51,7 +51,7 @@ struct Tagged<T> {
 }
 
 impl PullState {
-    /// Reviews that ask for changes and that their author has not taken back since.
+    /// Reviews that ask for changes and that their author has not withdrawn.
     pub fn change_requests(&self) -> impl Iterator<Item = &Review> {
         self.reviews.value.values()
     }
@@ -68,7 +68,7 @@ impl PullState {
 }
 
 impl Client {
-    /// Reads how a pull request stands. True = something differs from the last look.
+    /// Reads the state of a pull request. True = something has changed.
     pub async fn look_at_pull(
         &self,
         repo: &RepoName,

@@ -1,4 +1,4 @@
-//! Pull requests: one per head branch, found or made, and brought to what they should be.
+//! Pull requests: one for each head branch, found or made, and then updated.
 
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ pub struct Pull {
     pub draft: bool,
     /// Head branch.
     pub head: String,
-    /// Whether the head is in this very repository; a fork, a deleted one too, is another.
+    /// Whether the head is in this repository. A fork is another one, also if it was deleted.
     pub here: bool,
     /// Commit of the head.
     pub head_sha: String,
@@ -106,8 +106,8 @@ impl Client {
         Ok(wires.into_iter().map(|wire| pull(repo, wire)).filter(|pull| pull.is_of(head)).collect())
     }
 
-    /// The open pull request of a branch; against its base if there are several, else the newest. Without any, the one
-    /// that was merged with this very commit: nothing is left to ask for.
+    /// The open pull request of a branch; if there are several, the one against its base, else the newest. If none is
+    /// open, the one that was merged with this commit, since nothing is left to ask for.
     async fn find_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<Option<Pull>, Error> {
         let mut found = self.pulls_of(repo, &spec.head, "all").await?;
         found.retain(|pull| pull.open || pull.merged && pull.head_sha == spec.commit.as_str());
@@ -128,17 +128,17 @@ impl Client {
         Ok(Fetched::Fresh(pulls, reply.etag()))
     }
 
-    /// Heads of the branch's pull requests that were merged, however they were: squashed ones are in nobody's history.
+    /// The heads of the branch's merged pull requests, however they were merged. Squashed ones are in no history.
     pub async fn merged_heads(&self, repo: &RepoName, head: &BranchName) -> Result<Vec<CommitId>, Error> {
         let closed = self.pulls_of(repo, head, "closed").await?;
         let merged = closed.into_iter().filter(|pull| pull.merged);
         Ok(merged.filter_map(|pull| CommitId::parse(&pull.head_sha).ok()).collect())
     }
 
-    /// Finds or makes the pull request of `spec.head`, and brings title, body, base and draft to what they should be; one
-    /// that was merged as it is stays so. `NoCommits` = the base has it all without a pull request. A repository that
-    /// knows no drafts gets it ready instead.
-    pub async fn settle_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
+    /// Finds or makes the pull request of `spec.head`, and updates title, body, base and draft. One that is merged
+    /// stays as it is. `NoCommits` = the base has all commits without a pull request. In a repository without drafts it
+    /// is ready instead.
+    pub async fn ensure_pull(&self, repo: &RepoName, spec: &PullSpec) -> Result<(Pull, Change), Error> {
         let (title, body) = (self.public(&spec.title), self.public(&spec.body));
         let spec = &PullSpec { title, body, ..spec.clone() };
         let mut uncertain: Option<Error> = None;
@@ -221,7 +221,7 @@ impl Client {
         Ok((current, change))
     }
 
-    /// Makes a pull request a draft, or ready for review. False = the repository knows no drafts.
+    /// Makes a pull request a draft, or ready for review. False = the repository has no drafts.
     pub async fn set_draft(&self, repo: &RepoName, of: &Pull, draft: bool) -> Result<bool, Error> {
         let word = if draft { "a draft" } else { "ready" };
         let doing = format!("making pull request {} of {repo} {word}", of.number);
@@ -242,14 +242,14 @@ impl Client {
 }
 
 impl Pull {
-    /// Whether it is of this branch of this very repository: GitHub ignores a head filter that it does not understand.
+    /// Whether it is from this branch of this repository. GitHub ignores a head filter that it does not understand.
     fn is_of(&self, head: &BranchName) -> bool {
         self.here && self.head == head.as_str()
     }
 }
 
-/// Whether a head is in this repository. GitHub says `null` where the fork it came from was deleted: that is nowhere, and
-/// never here, whatever the branch and its owner are called.
+/// Whether a head is in this repository. GitHub says `null` if its fork was deleted. That is never here, whatever the
+/// names of the branch and its owner are.
 fn is_here(head: &SideWire, repo: &RepoName) -> bool {
     head.repo.as_ref().is_some_and(|at| at.full_name.eq_ignore_ascii_case(&repo.to_string()))
 }

@@ -1,4 +1,4 @@
-//! One request and its answer, before anything is known about issues or pull requests.
+//! One request and its answer, without knowledge of issues or pull requests.
 
 use http::{HeaderMap, Method, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -107,7 +107,7 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// GitHub's message and errors, for logs and for telling refusals apart.
+    /// GitHub's message and errors, for logs and to distinguish refusals.
     pub fn message(&self) -> String {
         let Ok(body) = serde_json::from_str::<Value>(&self.body) else { return self.body.clone() };
         let mut text = body["message"].as_str().unwrap_or_default().to_owned();

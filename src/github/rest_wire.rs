@@ -1,4 +1,5 @@
-//! GitHub's JSON as far as agentd reads it; everything may be absent, because a changed field must not stop a poll.
+//! The parts of GitHub's JSON that agentd reads. Everything may be absent, because a changed field must not stop a
+//! poll.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer};

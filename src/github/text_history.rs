@@ -1,4 +1,4 @@
-//! What an issue said when: its title and body now, who changed them, and what stood there before.
+//! The history of an issue's text: title and body now, who changed them, and what they were before.
 
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
@@ -93,14 +93,14 @@ impl Client {
             }
         }
         let mut history = history.ok_or_else(|| Error::malformed(&doing, "no page"))?;
-        // GitHub gives the newest edit first; of two in the same second the later one stays behind.
+        // GitHub gives the newest edit first. Of two edits in one second the later one comes second.
         history.edits.reverse();
         history.edits.sort_by_key(|edit| edit.at);
         history.renames.sort_by_key(|rename| rename.at);
         Ok(history)
     }
 
-    /// The text of a revision; `None` = it was taken out of the history, or is not shown to us.
+    /// The text of a revision; `None` = it was removed from the history, or this token cannot see it.
     pub async fn text_of_edit(&self, id: &str) -> Result<Option<String>, Error> {
         let doing = "reading an earlier text of an issue";
         let answer = self.graphql(Query::read(EDIT, json!({"id": id}), doing, NEEDS)).await?;

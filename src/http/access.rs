@@ -1,4 +1,4 @@
-//! Who may ask, and under which name: the names of the front, other sites' pages, the token, and a browser's login.
+//! Access to the HTTP front: its own host names, pages of other sites, the token, and the login of a browser.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::sys::clock::Clock;
 const LOGIN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Largest login that is read, in bytes.
 const LARGEST_LOGIN: usize = 4096;
-/// By which a browser says that another site asks.
+/// The header with which a browser says that another site makes the request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the front may be called, and the token that it wants.
@@ -42,7 +42,7 @@ impl Access {
         Self { address, hosts, token, clock: Clock::system() }
     }
 
-    /// Whether a request is for the front by its own name. A page that has its own name lead here is not (DNS rebinding).
+    /// Whether a request uses one of the front's own names. A page whose own name leads here does not (DNS rebinding).
     fn is_own(&self, request: &Request) -> bool {
         let mut said = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (said.next(), said.next()) else { return false };
@@ -71,8 +71,8 @@ impl Access {
         match bare.parse::<IpAddr>() {
             Err(_) => host == "localhost" && own_port,
             Ok(ip) if ip.is_loopback() => own_port,
-            // An address leads nowhere else than to itself; which ones are the machine's own, and which ports of a
-            // container's host lead here, is not known here.
+            // An address can only mean itself. It is not known which addresses are the machine's own, or which ports of
+            // a container's host lead here.
             Ok(_) if self.address.ip().is_unspecified() => true,
             Ok(ip) => ip == self.address.ip() && own_port,
         }
@@ -119,7 +119,7 @@ impl Access {
             return page::login(StatusCode::UNAUTHORIZED, true);
         };
         let secure = text(headers, HeaderName::from_static("x-forwarded-proto")) == Some("https");
-        // Not a redirect: a browser that another site led here would leave the new cookie out once more.
+        // Not a redirect, because a browser that comes from another site would leave the new cookie out again.
         let mut response = page::logged_in();
         let cookie = self.cookie(token, secure).and_then(|cookie| HeaderValue::from_str(&cookie).ok());
         if let Some(cookie) = cookie {
@@ -129,7 +129,7 @@ impl Access {
     }
 }
 
-/// What holds for a login until a time, of the token alone: it ends when the token is another.
+/// The value of a login until a certain time. It is made from the token, so it ends when the token changes.
 fn seal(token: &SecretString, until: i64) -> Option<Hmac<Sha256>> {
     mac(token.expose_secret().as_bytes(), format!("agentd login until {until}").as_bytes())
 }

@@ -29,8 +29,8 @@ fn not_yet() -> Response {
     failure(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the daemon has not looked yet; ask again")
 }
 
-/// `GET /health`: 200 while the daemon works; `degraded` while a repository cannot be polled. Who does not have the token
-/// hears that it is there, and nothing of it.
+/// `GET /health`: 200 while the daemon works; `degraded` while a repository cannot be polled. Without the token the
+/// answer only says that the daemon exists.
 pub async fn health(State(shared): Of, headers: HeaderMap) -> Response {
     if !shared.access.admits(&headers) {
         return Json(json!({ "status": "ok" })).into_response();
@@ -131,7 +131,7 @@ async fn kept(
     }
 }
 
-/// A file, sent as it is read: a journal may be long, and many may ask for it.
+/// A file, sent while it is read, because a journal may be long and many clients may ask for it.
 async fn file(path: &std::path::Path) -> Option<Body> {
     let file = tokio::fs::File::open(path).await.ok()?;
     Some(Body::from_stream(ReaderStream::with_capacity(file, AT_ONCE)))

@@ -1,4 +1,4 @@
-//! Bodies of requests: refused by what they say of their length, by their length, or because they do not come.
+//! Bodies of requests. A body is refused when it announces too much, is too long, or does not come.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Hands on a body piece by piece; one that says that it is too long is not begun.
+/// Passes on a body piece by piece. A body that announces too much is not read at all.
 pub(super) async fn each(mut body: Body, most: usize, mut take: impl FnMut(&[u8])) -> Result<(), Refused> {
     if body.size_hint().lower() > most as u64 {
         return Err(Refused::TooLarge(most));

@@ -22,7 +22,7 @@ use crate::service::{
     ConversationError, Conversations, ErrorClass, LONGEST_MESSAGE, Service, Unanswered, converse,
 };
 
-/// What is read of a body: far more than fits, so that who sends too much is told so and not cut off.
+/// How much of a body is read: far more than fits, so that a client that sends too much gets an answer.
 const LARGEST_BODY: usize = 4 * 1024 * 1024;
 /// How long requests under way may take when the daemon ends.
 const GRACE: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ type Of = State<Arc<Shared>>;
 /// The service for those who have a token.
 pub struct Chat {
     service: Arc<Service>,
-    /// Who a token is, by its hash: comparing hashes tells nothing about the token.
+    /// The user of a token, by its hash. Comparing hashes shows nothing about the token.
     users: BTreeMap<String, Principal>,
     /// Requests under way; they end in their conversation even if the client is gone.
     under_way: TaskTracker,
@@ -49,7 +49,7 @@ impl Chat {
         Self { service: Arc::new(service), users, under_way: TaskTracker::new() }
     }
 
-    /// Takes nothing new, lets requests under way end, then ends them, and closes the service.
+    /// Accepts nothing new, lets running requests end for a while, then ends them and closes the service.
     pub async fn close(&self) {
         self.under_way.close();
         self.service.ask_to_stop();
@@ -60,7 +60,8 @@ impl Chat {
         self.service.close().await;
     }
 
-    /// Takes nothing new and closes the service when what is under way has ended: another one is in its place.
+    /// Accepts nothing new and closes the service when running requests have ended. Another service has taken its
+    /// place.
     pub async fn retire(&self) {
         self.under_way.close();
         self.under_way.wait().await;

@@ -1,4 +1,4 @@
-//! Connections of the front: how many there may be, in all and from one address, and how long each may keep us waiting.
+//! Connections of the HTTP front: how many there may be, in all and from one address, and how long each may wait.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +30,7 @@ const MOST: usize = 1024;
 const MOST_OF_ONE: usize = 128;
 /// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What is sent to whom there is no room for.
+/// What is sent to a client when there are too many connections.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 15\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -101,7 +101,7 @@ impl Room {
         Self { most, taken: Mutex::default() }
     }
 
-    /// This machine's own may have most of it: a proxy before agentd is one address for everybody.
+    /// This machine may have most of them, because a proxy before agentd is one address for everybody.
     fn most_of(&self, from: IpAddr) -> usize {
         if from.is_loopback() { self.most - self.most / 4 } else { (self.most / 4).min(MOST_OF_ONE) }
     }
@@ -134,7 +134,7 @@ impl Drop for Place {
     }
 }
 
-/// Addresses that one party has at will count as one: of IPv6 a network of 64 bits.
+/// Addresses that one client can choose freely count as one: of IPv6 a network of 64 bits.
 fn one_party(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {

@@ -1,4 +1,4 @@
-//! The runs that are kept, read once when they have ended: what they came to and what they cost.
+//! The index of runs: results and costs, read once when a run has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::domain::run::RunId;
-use crate::lifecycle::report;
+use crate::record::run_facts;
 use crate::store::run_dir::{RunDir, StateDir};
 
 /// Days of the cost's list.
@@ -126,7 +126,7 @@ fn brief(dir: &RunDir) -> Option<Value> {
 }
 
 fn begun(dir: &RunDir) -> Option<Value> {
-    let lease = report::facts_of(dir).ok()?.lease?;
+    let lease = run_facts::read(dir).ok()?.lease?;
     Some(json!({ "issue": lease.issue.key, "instance": lease.instance, "title": lease.issue.title }))
 }
 

@@ -45,7 +45,7 @@ pub fn logged_in() -> Response {
     of_the_moment(StatusCode::OK, include_str!("../../templates/web/logged_in.html").to_owned())
 }
 
-/// A page that nobody keeps. It says to the daemon itself where it is from: a form that does not is another site's.
+/// A page that is not cached. Its form tells the daemon where it is from; a form without that belongs to another site.
 fn of_the_moment(status: StatusCode, text: String) -> Response {
     let mut response = file("text/html; charset=utf-8", "");
     let headers = response.headers_mut();

@@ -1,4 +1,4 @@
-//! The server: where it listens, who may ask, and which path leads where.
+//! The server: its address, its access rules, and its paths.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::daemon::status_format::Status;
 use crate::daemon::{Bell, Progress};
 use crate::store::run_dir::StateDir;
 
-/// What answers of the front are, if they do not say otherwise: for no other site, and never a page.
+/// Default headers of answers: no other site may use them, and they are never pages.
 const GUARDS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -32,7 +32,7 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// What the front shows and may touch: nothing of the daemon but its bell.
+/// What the front shows and may change: it can only give the daemon a hint.
 #[derive(Clone)]
 pub struct Front {
     /// What the daemon says of itself.
@@ -158,8 +158,7 @@ async fn guarded(mut response: Response) -> Response {
     response
 }
 
-/// Errors that are made before anybody here hears of the request (a path that cannot be read, a body that is too large)
-/// come in the same envelope.
+/// Errors from before a handler runs (a path that cannot be read, a body that is too large) have the same form.
 async fn enveloped(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);

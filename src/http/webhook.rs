@@ -1,4 +1,4 @@
-//! `POST /webhooks/github`: an accelerator only. What a delivery says is not believed; it makes the daemon look.
+//! `POST /webhooks/github`: a delivery only makes the daemon look earlier. Its content is not used.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,8 +58,8 @@ impl Deliveries {
     }
 }
 
-/// Checks the signature over the body as it comes, keeping a bounded part of it, then rings the bell once for each delivery,
-/// for the repository that it names.
+/// Checks the signature over the body as it comes and keeps a limited part of it. Then gives the daemon one hint for
+/// each delivery, for the repository that it names.
 pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
     let Some(secret) = &shared.front.webhook_secret else {
         return failure(StatusCode::NOT_FOUND, "not_configured", "set daemon.webhook_secret to use webhooks");

@@ -1,19 +1,20 @@
-//! A person's approval of what a run proposed: found by its hash, granted once, for a while. Nothing is executed (P-037).
+//! A person's approval of a run's proposal. It is found by its hash, granted once, and expires. Nothing is executed
+//! (P-037).
 
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::lease::mapping_of;
-use super::report::facts_of;
-use super::site::Site;
-use super::telling;
 use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::worktree_of;
 use crate::domain::run::Principal;
 use crate::domain::trace::SuspendedProposal;
+use crate::record::run_facts;
+use crate::record::summary_text;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::store::approvals::Approvals;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::files::FileError;
@@ -99,7 +100,7 @@ pub fn grant(
     now: DateTime<Utc>,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
     let asked = approval.proposal.trim().to_ascii_lowercase();
-    let pending = telling::pending(facts);
+    let pending = summary_text::pending(facts);
     let waiting = || {
         pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
     };
@@ -133,18 +134,18 @@ pub fn grant(
     Ok((grant, proposal.clone()))
 }
 
-/// The same for the newest run of an issue, as somebody asks who knows the issue only.
+/// The same for the newest run of an issue, for somebody who knows only the issue.
 pub async fn grant_of_issue(
     key: &IssueKey,
     approval: NewApproval,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let lease_file = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
-    let (state, repo, now) = (site.state.clone(), site.repo.clone(), site.clock.now());
+    let lease_file = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
     let work = tokio::task::spawn_blocking(move || {
         let last = lock::peek(&lease_file).and_then(|content| content.record).as_ref().and_then(mapping_of);
         let dir = state.run(&repo, last.ok_or(NotApproved::NoRun)?.run_id);
-        let facts = facts_of(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
+        let facts = run_facts::read(&dir).map_err(|error| NotApproved::Unreadable(error.to_string()))?;
         grant(&state, &dir, &facts, &approval, now)
     });
     work.await.unwrap_or_else(|panic| Err(NotApproved::Unreadable(panic.to_string())))

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::refusal::Refusal;
 use super::request::RunRequest;
-use super::site::Site;
 use crate::config::duration::Span;
 use crate::config::source_format::Source;
 use crate::domain::budget::{BudgetKind, BudgetWishes, Budgets};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
+use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
 use crate::github::{FieldValue, IssueSnapshot};
+use crate::repository::context::RepositoryContext;
 
 /// Whose issues may raise a budget.
 const MAY_RAISE: ActorPermission = ActorPermission::Maintain;
@@ -29,11 +29,12 @@ pub struct Effective {
 }
 
 impl Effective {
-    fn of(site: &Site) -> Self {
+    fn of(context: &RepositoryContext) -> Self {
         let kinds = BudgetKind::ALL.into_iter();
-        let source = |kind: BudgetKind| site.config.source(&format!("budgets.{}", kind.as_str())).to_string();
+        let source =
+            |kind: BudgetKind| context.config.source(&format!("budgets.{}", kind.as_str())).to_string();
         Self {
-            budgets: site.config.budgets.clone(),
+            budgets: context.config.budgets.clone(),
             sources: kinds.map(|kind| (kind.as_str(), source(kind))).collect(),
             warnings: Vec::new(),
         }
@@ -48,36 +49,36 @@ impl Effective {
     }
 }
 
-/// Puts the caps together. A definition from a managed clone, and an issue whose author is no maintainer, may only lower
-/// them; flags are the operator's last word.
+/// Combines the caps. A definition from a managed clone, and an issue whose author is not a maintainer, may only lower
+/// them. Flags are the operator's and win.
 pub async fn effective(
     request: &RunRequest,
     definition: &BudgetWishes,
     snapshot: Option<&IssueSnapshot>,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<Effective, Refusal> {
-    let mut effective = Effective::of(site);
-    if let Some(recorded) = site.replay.as_ref().and_then(|recording| recording.budgets()) {
+    let mut effective = Effective::of(context);
+    if let Some(recorded) = context.replay.as_ref().and_then(|recorded_run| recorded_run.budgets()) {
         effective.budgets = recorded.clone();
         return Ok(effective);
     }
     let by_flag = |kind: BudgetKind| {
-        matches!(site.config.source(&format!("budgets.{}", kind.as_str())), Source::Flag { .. })
+        matches!(context.config.source(&format!("budgets.{}", kind.as_str())), Source::Flag { .. })
     };
     let mut definition = definition.clone();
     definition
-        .keep(|wishes, kind| !(by_flag(kind) || site.managed && wishes.raises(&effective.budgets, kind)));
+        .keep(|wishes, kind| !(by_flag(kind) || context.managed && wishes.raises(&effective.budgets, kind)));
     effective.take(&definition, "the agent's definition");
     let Some(snapshot) = snapshot else { return Ok(effective) };
     let mut issue = wishes_of(snapshot.fields.as_deref().unwrap_or_default())?;
     issue.keep(|_, kind| !by_flag(kind));
     let raising: Vec<BudgetKind> =
         BudgetKind::ALL.into_iter().filter(|kind| issue.raises(&effective.budgets, *kind)).collect();
-    if !raising.is_empty() && !author_may_raise(request, snapshot, site).await? {
+    if !raising.is_empty() && !author_may_raise(request, snapshot, context).await? {
         for kind in raising {
             effective.warnings.push(Warning {
                 code: "budget_not_raised".to_owned(),
-                at: site.clock.now_ms(),
+                at: context.clock.now_ms(),
                 text: format!(
                     "The issue's field \"{}\" asks for more than {}; an issue may only lower a budget unless its author \
                      has the permission \"{}\"",
@@ -97,16 +98,16 @@ pub async fn effective(
 async fn author_may_raise(
     request: &RunRequest,
     snapshot: &IssueSnapshot,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<bool, Refusal> {
-    let (Some(github), Some(author)) = (&site.github, &snapshot.issue.author) else { return Ok(false) };
+    let (Some(github), Some(author)) = (&context.github, &snapshot.issue.author) else { return Ok(false) };
     // Who asked is often who wrote it, and what they may is known already.
     if request.principal.login.as_ref() == Some(author)
         && let Some(known) = request.permission
     {
         return Ok(known >= MAY_RAISE);
     }
-    Ok(github.permission(&site.repo, author).await? >= MAY_RAISE)
+    Ok(github.permission(&context.repo, author).await? >= MAY_RAISE)
 }
 
 /// What the fields `max_steps`, `max_wall_time` and `max_cost` of an issue say.

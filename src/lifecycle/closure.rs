@@ -1,15 +1,16 @@
-//! What the agent's closure does to the issue: its labels, and its state where no pull request will close it.
+//! What the agent's closure does to the issue: its labels, and its state if no pull request will close it.
 
 use super::run::Run;
-use super::site::Site;
 use crate::domain::completion::Completion;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::flow::{Closure, StepKind};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::JournalError;
+use crate::repository::context::RepositoryContext;
 
-/// The closure of a run that ended well in a closing step; `None` = the agent may not touch the issue, or nothing closed.
+/// The closure of a run that succeeded with a closing step. `None` = the agent may not change the issue, or nothing
+/// closed.
 pub fn of(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<Closure> {
     let definition = &run.plan.loaded.definition;
     let last = facts.visits.last()?;
@@ -25,14 +26,14 @@ pub fn closes_by_merge(run: &Run<'_>, facts: &RunFacts) -> bool {
     definition.closes_issues() && definition.closure(output).action.closes()
 }
 
-/// Whether the issue is closed without a pull request: nothing was changed, and closing is what was asked for. An agent
-/// that was to change something and has not leaves the issue open unless its closing step says otherwise (D12), or its
-/// verdict is the issue's state.
+/// Whether the issue is closed without a pull request: nothing was changed, and closing was asked for. An agent that
+/// should have changed something leaves the issue open, unless its closing step says otherwise (D12) or its verdict is
+/// the state of the issue.
 fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
     let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
     let works = run.plan.loaded.definition.flow.steps.iter().any(|step| step.kind == Some(StepKind::Work));
     let asked = closure.asked.is_some_and(|asked| asked.closes());
-    // An agent that goes on until its issue is closed has ended because the closing was planned.
+    // An agent that works until its issue is closed has ended because the closing was planned.
     let owed = run.plan.loaded.definition.completion == Completion::ExternalState;
     !changed && closure.action.closes() && (!works || asked || owed)
 }
@@ -40,25 +41,25 @@ fn closes_now(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> bool {
 /// Does it. `Err` inside: GitHub did not take it, so the run is no clean success (E22); trying again finds what is there.
 pub async fn settle(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     facts: &RunFacts,
     closure: &Closure,
 ) -> Result<Result<(), Stop>, JournalError> {
-    let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return Ok(Ok(())) };
+    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return Ok(Ok(())) };
     if !closure.refused_labels.is_empty() {
         let names = closure.refused_labels.join(", ");
-        run.warn(
+        run.journal.warn(
             "closure_label_refused",
             format!("The agent asked for labels that its definition does not name: {names}."),
         );
     }
     if let Some(word) = &closure.unknown_action {
-        run.warn(
+        run.journal.warn(
             "closure_unknown",
             format!("The agent asked for the closure \"{word}\", which is none; the issue is only labelled."),
         );
     } else if let Some(asked) = closure.asked.filter(|asked| *asked != closure.action) {
-        run.warn(
+        run.journal.warn(
             "closure_clamped",
             format!(
                 "The agent asked for \"{}\"; its definition allows \"{}\".",
@@ -68,32 +69,32 @@ pub async fn settle(
         );
     }
     if !(closure.add_labels.is_empty() && closure.remove_labels.is_empty()) {
-        run.plan_effect(Effect::ClosureLabels).await?;
+        run.journal.plan_effect(Effect::ClosureLabels).await?;
         let add: Vec<&str> = closure.add_labels.iter().map(String::as_str).collect();
-        let mut settled = github.add_labels(&site.repo, number, &add).await;
+        let mut settled = github.add_labels(&context.repo, number, &add).await;
         for name in &closure.remove_labels {
             if settled.is_ok() {
-                settled = github.remove_label(&site.repo, number, name).await;
+                settled = github.remove_label(&context.repo, number, name).await;
             }
         }
         if let Err(error) = settled {
             return failed(run, Effect::ClosureLabels, &error.to_string());
         }
         let told = format!("+[{}] -[{}]", closure.add_labels.join(", "), closure.remove_labels.join(", "));
-        run.effect_done(Effect::ClosureLabels, &told)?;
+        run.journal.effect_done(Effect::ClosureLabels, &told)?;
     }
     if closes_now(run, facts, closure) {
-        run.plan_effect(Effect::Close).await?;
-        if let Err(error) = github.close_issue(&site.repo, number).await {
+        run.journal.plan_effect(Effect::Close).await?;
+        if let Err(error) = github.close_issue(&context.repo, number).await {
             return failed(run, Effect::Close, &error.to_string());
         }
-        run.effect_done(Effect::Close, "closed")?;
+        run.journal.effect_done(Effect::Close, "closed")?;
     }
     Ok(Ok(()))
 }
 
 fn failed(run: &Run<'_>, effect: Effect, message: &str) -> Result<Result<(), Stop>, JournalError> {
-    run.effect_failed(effect, message)?;
+    run.journal.effect_failed(effect, message)?;
     Ok(Err(Stop::new(
         StopDetail::GithubError,
         format!("The work is done, but the issue could not be settled ({}): {message}.", effect.as_str()),

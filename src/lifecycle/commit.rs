@@ -1,13 +1,11 @@
-//! Keeping the work: one commit of what the flow left in the worktree.
+//! Keeps the work: one commit of what the flow left in the worktree.
 
 use std::collections::BTreeSet;
 
 use super::closure;
 use super::new_files::{self, Words};
-use super::publish::without_secrets;
 use super::review;
 use super::run::Run;
-use super::site::Site;
 use crate::domain::event::{Change, Event, FileChange};
 use crate::domain::outgoing::{commit_text, plain_line};
 use crate::domain::stop::{Stop, StopDetail};
@@ -15,28 +13,35 @@ use crate::engine::journal::JournalError;
 use crate::git::commit::CommitMessage;
 use crate::git::error::GitError;
 use crate::git::worktree::Worktree;
+use crate::repository::context::RepositoryContext;
 
 /// Longest subject line of a commit, in characters.
 const LONGEST_SUBJECT: usize = 72;
 
 /// Commits what the flow left (D13, D66) and says what the branch changes. `Err` inside: git refused; nothing is lost.
-pub async fn commit(run: &Run<'_>, site: &Site, summary: &str) -> Result<Result<Change, Stop>, JournalError> {
+pub async fn commit(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    summary: &str,
+) -> Result<Result<Change, Stop>, JournalError> {
     let Some(worktree) = run.worktree() else { return Ok(Ok(Change::default())) };
-    let words = Words::of(run, site).await;
-    let made = match new_files::sort(run, site, (worktree, &words)).await {
+    let words = Words::of(run, context).await;
+    let made = match new_files::sort(run, context, (worktree, &words)).await {
         Ok(made) => made,
         Err(error) => return Ok(Err(not_committed(worktree, &error))),
     };
-    match review::of_worktree(run, site, (worktree, &words)).await {
+    match review::of_worktree(run, context, (worktree, &words)).await {
         Ok(None) => {}
         Ok(Some(refused)) => return Ok(Err(refused)),
         Err(error) => return Ok(Err(not_committed(worktree, &error))),
     }
-    match committed(run, site, (worktree, &made), summary).await {
+    match committed(run, context, (worktree, &made), summary).await {
         Ok(event) => {
-            let Event::Committed { change, .. } = &event else { return Err(run.defect("not a commit")) };
+            let Event::Committed { change, .. } = &event else {
+                return Err(run.journal.defect("not a commit"));
+            };
             let change = change.clone();
-            run.record(event)?;
+            run.journal.record(event)?;
             Ok(Ok(change))
         }
         Err(error) => Ok(Err(not_committed(worktree, &error))),
@@ -50,14 +55,14 @@ fn not_committed(worktree: &Worktree, error: &GitError) -> Stop {
 
 async fn committed(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, made): (&Worktree, &BTreeSet<String>),
     summary: &str,
 ) -> Result<Event, GitError> {
-    let commit = worktree.commit_all(&message(run, site, summary), &site.identity().await?).await?;
+    let commit = worktree.commit_all(&message(run, context, summary), &context.identity().await?).await?;
     let base = &run.lease.mapping.origin.commit;
     let head = worktree.head().await?.unwrap_or_else(|| base.clone());
-    let tree = site.checkout.tree_of_commit(&head).await?;
+    let tree = context.checkout.tree_of_commit(&head).await?;
     let files = worktree.changes(base).await?;
     let commits = worktree.commits(base).await?.len();
     let files = files
@@ -73,23 +78,23 @@ async fn committed(
     Ok(Event::Committed { head, tree, made: commit.is_some(), change })
 }
 
-fn message(run: &Run<'_>, site: &Site, summary: &str) -> CommitMessage {
+fn message(run: &Run<'_>, context: &RepositoryContext, summary: &str) -> CommitMessage {
     let issue = &run.plan.issue;
-    let places = site.host_paths();
+    let places = context.host_paths();
     let told = |text: &str| places.told(text).into_owned();
-    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.facts()));
+    let own = run.tracked_issue().filter(|_| closure::closes_by_merge(run, &run.journal.facts()));
     let suffix = run.tracked_issue().map(|number| format!(" (#{number})")).unwrap_or_default();
     let room = LONGEST_SUBJECT.saturating_sub(suffix.chars().count());
-    // GitHub reads messages as it reads comments; a merged one closes, notifies and skips checks (D36).
-    let subject = commit_text(&plain_line(&told(&without_secrets(run, &issue.title)), room), None);
+    // GitHub reads commit messages like comments. A merged one closes issues, notifies people and skips checks (D36).
+    let subject = commit_text(&plain_line(&told(&run.without_secrets(&issue.title)), room), None);
     let mut trailers = vec![("Agentd-Run".to_owned(), run.lease.run_id.to_string())];
-    trailers.extend(site.config.commit.trailers.iter().filter_map(|line| {
+    trailers.extend(context.config.commit.trailers.iter().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         Some((key.trim().to_owned(), value.trim().to_owned()))
     }));
     CommitMessage {
         subject: format!("{subject}{suffix}"),
-        body: wrapped(&told(&without_secrets(run, &commit_text(summary, own)))),
+        body: wrapped(&told(&run.without_secrets(&commit_text(summary, own)))),
         trailers,
     }
 }

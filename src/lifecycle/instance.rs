@@ -6,18 +6,13 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use serde_json::Value;
 
-use super::agent_backend;
-use super::enclosure::{self, Enclosure};
-use super::equipment;
-use super::evidence;
-use super::guidance;
+use super::budget_extension;
+use super::judge;
 use super::plan::Plan;
-use super::recovery::{self, Predecessor};
+use super::recovery::Predecessor;
 use super::run::Run;
-use super::site::Site;
 use super::task::{self, LONGEST_TITLE};
 use super::toolbox::Toolbox;
-use super::upstream::Upstream;
 use crate::config::source_format::Source;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
@@ -41,6 +36,12 @@ use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
 use crate::git::worktree::Worktree;
 use crate::prompt::template::Values;
+use crate::record::run_facts;
+use crate::repository::context::RepositoryContext;
+use crate::repository::resources;
+use crate::sandbox::agent_backend;
+use crate::sandbox::run_sandbox::{self, Needs, RunSandbox};
+use crate::sandbox::upstream::Upstream;
 use crate::store::approvals::Approvals;
 use crate::sys::worktree_path::WorktreeRoot;
 
@@ -57,10 +58,13 @@ pub struct Instance {
 }
 
 /// Puts the run together. `Err` inside: the run ends here.
-pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>, JournalError> {
+pub async fn start(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+) -> Result<Result<Instance, Stop>, JournalError> {
     let plan = run.plan;
     let Some(worktree) = run.worktree() else {
-        return Err(run.defect("the worktree's room was left without one"));
+        return Err(run.journal.defect("the worktree's room was left without one"));
     };
     let root = match WorktreeRoot::open(worktree.path()) {
         Ok(root) => root,
@@ -71,69 +75,79 @@ pub async fn start(run: &Run<'_>, site: &Site) -> Result<Result<Instance, Stop>,
             )));
         }
     };
-    let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(site));
-    let Begun { inherited, finished, prior_failures } = begin(run, site).await?;
-    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(guidance::caps(run)?);
-    let enclosure = match enclose(run, site, worktree).await? {
-        Ok(enclosure) => enclosure,
+    let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(context));
+    let Begun { inherited, finished, prior_failures } = begin(run, context).await?;
+    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run)?);
+    let sandbox = match open_sandbox(run, context, worktree).await? {
+        Ok(sandbox) => sandbox,
         Err(stop) => return Ok(Err(stop)),
     };
-    let agents = match agent_backend::backends(run, site, worktree, &enclosure) {
+    let agents = match agent_backend::backends(agent_backend::Workplace {
+        executors: &plan.executors,
+        run_id: run.lease.run_id,
+        journal: &run.journal,
+        context,
+        worktree,
+        sandbox: &sandbox,
+    }) {
         Ok(agents) => agents,
         Err(stop) => return Ok(Err(stop)),
     };
-    let toolbox = match Toolbox::open(run, site, &root).await {
+    let toolbox = match Toolbox::open(run, context, &root).await {
         Ok(toolbox) => toolbox,
         Err(stop) => return Ok(Err(stop)),
     };
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let (model, tools) = match &site.replay {
-        Some(recording) => (recording.model(providers), recording.tools(&toolbox.tools)),
+    let (model, tools) = match &context.replay {
+        Some(recorded_run) => (recorded_run.model(providers), recorded_run.tools(&toolbox.tools)),
         None => (providers, toolbox.tools.clone()),
     };
     let world = FlowWorld(SessionWorld {
         model,
-        journal: Arc::clone(run.journal()) as Arc<dyn Journal>,
+        journal: Arc::clone(run.journal.file()) as Arc<dyn Journal>,
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(meter),
-        day_cap: equipment::day_cap(&site.config, &site.state),
+        day_cap: resources::day_cap(&context.config, &context.state),
         stop: run.stop(),
         clock: run.clock,
-        queues: Arc::new(equipment::queues(&site.config)),
+        queues: Arc::new(resources::queues(&context.config)),
         schemas: ArgumentSchemas::default(),
         tool_catalogs: ToolCatalogs::default(),
-        backoff: backoff(run, site),
+        backoff: backoff(run, context),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
-        claims: Some(evidence::in_turn(run, site, worktree)),
-        redaction: site.redaction_program().map(Arc::new),
-        fault_snapshots: site.config.record.fault_snapshots,
-        longest_inline: site.config.longest_inline(),
+        claims: Some(judge::in_turn(run, context, worktree)),
+        redaction: context.redaction_program().map(Arc::new),
+        fault_snapshots: context.config.record.fault_snapshots,
+        longest_inline: context.config.longest_inline(),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
-        values: with_facts(run, site),
-        task: task::text(run, site, &prior_failures),
+        values: with_facts(run, context),
+        task: task::text(run, context, &prior_failures),
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
         tools,
-        verify_commands: site.config.verify.commands.clone(),
-        include_prompt_text: site.config.record.include_prompt_text,
+        verify_commands: context.config.verify.commands.clone(),
+        include_prompt_text: context.config.record.include_prompt_text,
         scope: Scope {
             principal: PolicyPrincipal::new(&plan.request.principal, plan.request.permission),
-            repo: site.repo.to_string(),
+            repo: context.repo.to_string(),
             issue: plan.issue.key.clone(),
             branch: run.lease.mapping.branch.to_string(),
-            worktree: plan.worktree_shown(site),
+            worktree: plan.worktree_shown(context),
         },
         workplace: Workplace {
             root,
             agent_folder: plan.loaded.folder.clone(),
-            environment: site.child_environment(),
-            time_limit: site.config.verify.timeout.0,
-            caged: run.caged().cloned(),
-            upstream: Some(Arc::new(Upstream { base: enclosure::base(run, site), enclosure })),
+            environment: context.child_environment(),
+            time_limit: context.config.verify.timeout.0,
+            sandbox: run.caged().cloned(),
+            upstream: Some(Arc::new(Upstream {
+                base: run_sandbox::base(&run.lease.mapping.origin, context),
+                sandbox,
+            })),
         },
         agents,
         run_id: run.lease.run_id,
@@ -152,59 +166,65 @@ pub struct Begun {
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
-pub async fn begin(run: &Run<'_>, site: &Site) -> Result<Begun, JournalError> {
+pub async fn begin(run: &Run<'_>, context: &RepositoryContext) -> Result<Begun, JournalError> {
     let plan = run.plan;
     let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
-    let prior_failures = prior_failures(run, site).await;
-    run.record(Event::RunStarted(Box::new(RunStarted {
+    let prior_failures = prior_failures(run, context).await;
+    run.journal.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
         policy_versions: plan.policy.versions(),
-        config_sha256: config_hash(site),
+        config_sha256: config_hash(context),
         budgets: plan.budgets.clone(),
         inherited,
         metadata: plan.request.metadata.clone(),
-        longest_inline: site.config.longest_inline(),
-        asked: asked(plan, site),
+        longest_inline: context.config.longest_inline(),
+        asked: asked(plan, context),
         prior_failures: prior_failures.clone(),
     })))?;
     let finished =
         run.lease.predecessor.as_ref().map(|before| before.facts.visits.clone()).unwrap_or_default();
     for visit in &finished {
-        run.record(Event::VisitImported(Box::new(visit.clone())))?;
+        run.journal.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
     Ok(Begun { inherited, finished, prior_failures })
 }
 
 /// A replay waits for nobody.
-fn backoff(run: &Run<'_>, site: &Site) -> Backoff {
+fn backoff(run: &Run<'_>, context: &RepositoryContext) -> Backoff {
     let session = &run.plan.session;
-    match &site.replay {
+    match &context.replay {
         Some(_) => Backoff { first: Duration::ZERO, cap: Duration::ZERO },
         None => Backoff { first: session.retry_backoff, cap: session.retry_backoff_max },
     }
 }
 
-/// The place of the run's programs, with a record of what holds them.
-async fn enclose(
+/// The sandbox of the run's programs, with a record of what holds them.
+async fn open_sandbox(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     worktree: &Worktree,
-) -> Result<Result<Arc<Enclosure>, Stop>, JournalError> {
-    let enclosure = match Enclosure::open(run, site, worktree).await {
-        Ok(enclosure) => Arc::new(enclosure),
+) -> Result<Result<Arc<RunSandbox>, Stop>, JournalError> {
+    let needs = Needs {
+        definition: &run.plan.loaded.definition,
+        programs: run.plan.executors.programs(),
+        origin: &run.lease.mapping.origin,
+        worktree,
+    };
+    let sandbox = match RunSandbox::open(needs, &run.journal, context).await {
+        Ok(sandbox) => Arc::new(sandbox),
         Err(stop) => return Ok(Err(stop)),
     };
-    run.record(Event::SandboxChosen(
-        enclosure.facts(&run.plan.loaded.definition, run.plan.executors.programs()),
+    run.journal.record(Event::SandboxChosen(
+        sandbox.facts(&run.plan.loaded.definition, run.plan.executors.programs()),
     ))?;
-    run.has_enclosure(Arc::clone(&enclosure));
-    Ok(Ok(enclosure))
+    run.has_sandbox(Arc::clone(&sandbox));
+    Ok(Ok(sandbox))
 }
 
 /// What no configuration knows of the request.
-fn asked(plan: &Plan, site: &Site) -> Asked {
-    let flags = site.config.explain().into_iter().filter(|row| matches!(row.source, Source::Flag { .. }));
+fn asked(plan: &Plan, context: &RepositoryContext) -> Asked {
+    let flags = context.config.explain().into_iter().filter(|row| matches!(row.source, Source::Flag { .. }));
     Asked {
         agent: plan.request.agent.clone(),
         publish: plan.request.publish.map(|publish| publish.as_str().to_owned()),
@@ -215,8 +235,8 @@ fn asked(plan: &Plan, site: &Site) -> Asked {
 }
 
 /// Grants wait in the state directory until their proposal is made again.
-fn approvals(site: &Site) -> ApprovalBook {
-    let (book, clock) = (Approvals::new(&site.state, &site.repo), site.clock.clone());
+fn approvals(context: &RepositoryContext) -> ApprovalBook {
+    let (book, clock) = (Approvals::new(&context.state, &context.repo), context.clock.clone());
     let returned = book.clone();
     ApprovalBook {
         take: Arc::new(move |proposal_hash, principal| {
@@ -242,13 +262,13 @@ fn approvals(site: &Site) -> ApprovalBook {
     }
 }
 
-/// What the issue's last run left and had been told itself. What cannot be read is not told.
-async fn prior_failures(run: &Run<'_>, site: &Site) -> Vec<FailureRecord> {
+/// The failures of the issue's last run, and those that it had been told of. What cannot be read is left out.
+async fn prior_failures(run: &Run<'_>, context: &RepositoryContext) -> Vec<FailureRecord> {
     let Some(last) = &run.plan.lease_record else { return Vec::new() };
-    let dir = site.state.run(&site.repo, last.run_id);
+    let dir = context.state.run(&context.repo, last.run_id);
     let read = tokio::task::spawn_blocking(move || {
         let result: RunOutput = serde_json::from_slice(&std::fs::read(dir.result()).ok()?).ok()?;
-        let facts = recovery::facts(&dir).ok()?;
+        let facts = run_facts::read(&dir).ok()?;
         // A success has dealt with what came before it.
         let before = facts.started.filter(|_| !result.success).map(|started| started.prior_failures);
         Some(failures::told(&result.failures, &before.unwrap_or_default()))
@@ -257,14 +277,14 @@ async fn prior_failures(run: &Run<'_>, site: &Site) -> Vec<FailureRecord> {
 }
 
 /// The facts of the issue, under their published names (D68).
-fn with_facts(run: &Run<'_>, site: &Site) -> Values {
+fn with_facts(run: &Run<'_>, context: &RepositoryContext) -> Values {
     let issue = &run.plan.issue;
     let mut values = run.plan.values.clone();
     values.set("issue", issue.key.to_string());
     values.set("issue_number", issue.key.to_string());
     values.set("issue_title", incoming_line(&issue.title, LONGEST_TITLE).text);
     values.set("issue_url", issue.url.clone().unwrap_or_default());
-    values.set("repository", site.repo.to_string());
+    values.set("repository", context.repo.to_string());
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
     // A step that takes text takes the issue's, fenced like everywhere (S-050).
@@ -272,9 +292,9 @@ fn with_facts(run: &Run<'_>, site: &Site) -> Values {
     values
 }
 
-/// Over every effective value with its source; placeholders stay placeholders, so no secret is in it.
-fn config_hash(site: &Site) -> String {
+/// Hash over every effective value with its source. Placeholders stay placeholders, so no secret is in it.
+fn config_hash(context: &RepositoryContext) -> String {
     let values: Vec<Value> =
-        site.config.explain().into_iter().map(|line| serde_json::json!([line.key, line.value])).collect();
+        context.config.explain().into_iter().map(|line| serde_json::json!([line.key, line.value])).collect();
     canonical_sha256(&values).unwrap_or_default()
 }

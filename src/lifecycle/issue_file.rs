@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use super::refusal::Refusal;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::{Issue, IssueKey};
 use crate::domain::name::RepoName;
 use crate::domain::outgoing::plain_line;
+use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 
 /// Longest file that is read as an issue, in bytes; GitHub's own limit for a body.
 const LONGEST: u64 = 65_536;
 
-/// Reads the file: its first heading is the title, the rest the body; a stem `N` or `issue-N` is the number, any other
-/// file gets a word made from its content.
+/// Reads the file. Its first heading is the title, the rest the body. A stem `N` or `issue-N` gives the number; any
+/// other file gets a word made from its content.
 pub fn read(path: &Path, repo: &RepoName) -> Result<Issue, Refusal> {
     let shown = path.display();
     let refused = |message: String| Refusal::new(StopDetail::InvalidInput, message);

@@ -1,29 +1,29 @@
-//! Which text of an issue counts: the one that stood there when somebody who may asked for the run.
+//! Which text of an issue counts: the one at the time when somebody with permission asked for the run.
 //!
-//! Whoever puts the label on has read the issue as it was. Its author may change it afterwards, and may be anybody. So
-//! title and body count as they stood then; a later change counts only if it is by somebody who may ask for runs
-//! themselves, and with it everything that they left standing. What stood there and cannot be known any more is refused.
+//! Whoever added the label has read the issue as it was then. Its author, who may be anybody, can change it afterwards.
+//! So title and body count as they were at that time. A later change counts only if its author may ask for runs too;
+//! then the whole text after it counts. If the earlier text cannot be known any more, the run is refused.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::refusal::Refusal;
 use super::request::Asked;
-use super::site::Site;
-use super::telling::counted;
 use crate::domain::event::{AskedHow, TextChange, TextRevision};
 use crate::domain::issue::Issue;
+use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Edit, Rename, TextHistory};
+use crate::record::summary_text::counted;
+use crate::repository::context::RepositoryContext;
 
-/// Brings title and body to the revision that counts, and says which it is. Without somebody who asked on the tracker the
-/// operator asks now, and the text of now counts.
+/// Sets title and body to the revision that counts, and says which one it is. If nobody asked on GitHub, the operator
+/// asks now and the present text counts.
 pub async fn settle(
     issue: &mut Issue,
     asked: Option<&Asked>,
     github: &Client,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<TextRevision, Refusal> {
     let Some(asked) = asked else {
         let operator = AskedHow::Operator;
@@ -37,8 +37,8 @@ pub async fn settle(
         });
     };
     let number = issue.key.number().unwrap_or_default();
-    let history = github.text_history(&site.repo, number).await?;
-    let mut people = People { github, site, known: BTreeMap::new() };
+    let history = github.text_history(&context.repo, number).await?;
+    let mut people = People { github, context, known: BTreeMap::new() };
     if !history.whole {
         return Err(unknown(issue, asked, "it was changed too often for its history to be read"));
     }
@@ -80,7 +80,7 @@ pub fn left_out(text: &TextRevision) -> Option<String> {
 /// Who may ask for runs.
 struct People<'a> {
     github: &'a Client,
-    site: &'a Site,
+    context: &'a RepositoryContext,
     known: BTreeMap<String, bool>,
 }
 
@@ -90,14 +90,14 @@ impl People<'_> {
         if let Some(may) = self.known.get(login) {
             return Ok(*may);
         }
-        let permission = self.github.permission(&self.site.repo, login).await?;
-        let may = permission >= self.site.config.github.min_permission;
+        let permission = self.github.permission(&self.context.repo, login).await?;
+        let may = permission >= self.context.config.github.min_permission;
         self.known.insert(login.clone(), may);
         Ok(may)
     }
 }
 
-/// The body that counts and the edit that it comes from. `None` = it cannot be known.
+/// The body that counts, and the edit that it comes from. `None` = it is not known.
 async fn body(
     history: &TextHistory,
     at: DateTime<Utc>,
@@ -108,7 +108,7 @@ async fn body(
         // Edited, and nothing is left of what there was.
         return Ok((!history.edited).then(|| (history.body.clone(), None)));
     }
-    // GitHub's times are whole seconds: an edit in the very second may have come after.
+    // GitHub's times are whole seconds. An edit in the same second may have come later.
     let opened_with = |edit: &Edit| edit.at <= history.created_at;
     let stood = edits.iter().rposition(|edit| edit.at < at || opened_with(edit));
     let mut counts = stood;

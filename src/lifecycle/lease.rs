@@ -4,26 +4,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::Value;
 use uuid::Uuid;
 
-use super::equipment::blocking;
-use super::mapping_format::{MAPPING_SCHEMA, MappingRecord};
 use super::origin::Resolved;
 use super::plan::Plan;
 use super::recovery::{self, Predecessor};
-use super::refusal::Refusal;
-use super::run::RUN_MARK;
 use super::shown_lease;
-use super::site::Site;
 use crate::domain::event::{Event, LeaseTaken};
 use crate::domain::issue::Issue;
 use crate::domain::issue::{IssueKey, ObjectiveSource};
 use crate::domain::mapping::{InstanceId, branch_of, worktree_of};
+use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::journal::Journal as _;
 use crate::engine::session_trace::WITHHELD;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::{MAPPING_SCHEMA, MappingRecord, mapping_of};
+use crate::repository::resources::{RUN_MARK, blocking};
 use crate::store::journal_file::FileJournal;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{self, Lock, LockError};
@@ -46,7 +44,7 @@ pub struct Lease {
     pub journal: Arc<FileJournal>,
     /// The killed run that this one continues, or puts an end to.
     pub predecessor: Option<Predecessor>,
-    /// Set where the predecessors were killed once too often (D37): this run visits no step, it keeps what they left.
+    /// Set if the predecessors were killed too often (D37). This run visits no step and keeps what they left.
     pub given_up: Option<Stop>,
     lock: Mutex<Lock>,
 }
@@ -59,23 +57,24 @@ impl Lease {
         }
     }
 
-    /// Says in its file that nobody goes on with these runs by himself: the next one that a person asks for begins anew.
+    /// Notes in the file that these runs are not continued automatically. The next run that a person asks for begins
+    /// anew.
     pub fn give_up(&self) {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         given_up(&mut lock, &self.mapping);
     }
 
-    /// Holds it for so long from now, for those who cannot see whether this process lives.
-    pub async fn hold(&self, plan: &Plan, site: &Site, wall: Duration) {
+    /// Extends the lease from now on, for hosts that cannot see whether this process lives.
+    pub async fn hold(&self, plan: &Plan, context: &RepositoryContext, wall: Duration) {
         let holder = {
             let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = lock.renew(expiry(site.clock.now(), wall)) {
+            if let Err(error) = lock.renew(expiry(context.clock.now(), wall)) {
                 tracing::warn!(%error, "the lease could not be made longer");
             }
             lock.holder().cloned()
         };
         if let Some(holder) = holder {
-            shown_lease::renew(plan, site, &holder).await;
+            shown_lease::renew(plan, context, &holder).await;
         }
     }
 }
@@ -85,9 +84,9 @@ fn expiry(now: DateTime<Utc>, wall: Duration) -> DateTime<Utc> {
 }
 
 /// Refuses an issue that somebody works on, before anything is made.
-pub async fn check(plan: &Plan, site: &Site) -> Result<(), Refusal> {
-    let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
-    let (host, now) = (site.host.clone(), site.clock.now());
+pub async fn check(plan: &Plan, context: &RepositoryContext) -> Result<(), Refusal> {
+    let path = context.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
+    let (host, now) = (context.host.clone(), context.clock.now());
     match blocking(move || lock::holder(&path, &host, now)).await? {
         Some(holder) => Err(busy(LockError::Busy(Some(Box::new(holder))), plan)),
         None => Ok(()),
@@ -95,12 +94,12 @@ pub async fn check(plan: &Plan, site: &Site) -> Result<(), Refusal> {
 }
 
 /// Takes the lease, finalises a dead holder's run, opens the journal and writes its first event.
-pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease, Refusal> {
-    let now = site.clock.now();
+pub async fn take(plan: &Plan, resolved: &Resolved, context: &RepositoryContext) -> Result<Lease, Refusal> {
+    let now = context.clock.now();
     let instance = next_instance(plan, now);
-    let path = site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
-    let holder = Holder::here(&site.host, instance.as_str(), now, expiry(now, plan.budgets.max_wall_time));
-    let host = site.host.clone();
+    let path = context.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().to_owned();
+    let holder = Holder::here(&context.host, instance.as_str(), now, expiry(now, plan.budgets.max_wall_time));
+    let host = context.host.clone();
     let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
     let mut lock = match locked {
         Ok(Ok(lock)) => lock,
@@ -114,14 +113,14 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     let resumed = plan.request.resume;
     let daemon = plan.request.source != ObjectiveSource::Cli;
     let predecessor = match (resumed, &last) {
-        (Some(run_id), last) => Some(resumable(site, run_id, last.as_ref()).await?),
-        (None, Some(last)) if !last.given_up => recovery::predecessor(site, last.run_id, daemon).await,
+        (Some(run_id), last) => Some(resumable(context, run_id, last.as_ref()).await?),
+        (None, Some(last)) if !last.given_up => recovery::predecessor(context, last.run_id, daemon).await,
         (None, _) => None,
     };
     if let Some(before) = &predecessor {
         end_strays(last.as_ref().map_or(before.run_id, |last| last.run_id)).await;
     }
-    // Only a run that was killed counts: one that a shutdown or a person stopped, or that ended by itself, came to its end.
+    // Only a killed run counts. A run that was stopped by a shutdown or a person, or that ended by itself, has ended.
     let killed = predecessor.as_ref().is_some_and(|before| before.killed);
     let again = last.as_ref().is_some_and(|last| last.successors < MOST_SUCCESSORS);
     let continues = predecessor.is_some() && (resumed.is_some() || !killed || again);
@@ -143,15 +142,15 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
         given_up: false,
     };
     let predecessor = predecessor.filter(|_| continues || given_up.is_some());
-    // The last word before there is a run: whoever is refused after it would seem to work on.
-    if let Some(refusal) = held_elsewhere(plan, site, &lock).await {
+    // Written last before there is a run. Otherwise a refused start would look like a working one.
+    if let Some(refusal) = held_elsewhere(plan, context, &lock).await {
         if let Err(error) = lock.release() {
             tracing::warn!(%error, "the lease was let go without saying so in its file");
         }
         return Err(refusal);
     }
-    let journal = open_journal(plan, site, &mapping, predecessor.as_ref()).await?;
-    // The journal first: were the file first, a crash between would lose the way to the predecessor.
+    let journal = open_journal(plan, context, &mapping, predecessor.as_ref()).await?;
+    // The journal is written first. If the file were first, a crash in between would lose the way to the predecessor.
     let record = serde_json::to_value(&mapping).unwrap_or_default();
     lock.set_record(record).map_err(|error| {
         Refusal::new(StopDetail::OutputWriteFailed, format!("The lease could not be written: {error}."))
@@ -159,15 +158,15 @@ pub async fn take(plan: &Plan, resolved: &Resolved, site: &Site) -> Result<Lease
     Ok(Lease { run_id, instance, mapping, journal, predecessor, given_up, lock: Mutex::new(lock) })
 }
 
-/// The lock is ours; whether another clone of the repository has the issue, its status comment says (D75).
-async fn held_elsewhere(plan: &Plan, site: &Site, lock: &Lock) -> Option<Refusal> {
-    match shown_lease::show(plan, site, lock.holder()?).await {
+/// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
+async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, lock: &Lock) -> Option<Refusal> {
+    match shown_lease::show(plan, context, lock.holder()?).await {
         Ok(other) => other.map(|holder| busy(LockError::Busy(Some(Box::new(holder))), plan)),
         Err(error) => Some(error.into()),
     }
 }
 
-/// What a killed run left running would write into the worktree that is ours now.
+/// Processes of a killed run would write into the worktree that this run has now.
 async fn end_strays(run_id: RunId) {
     let ended =
         tokio::task::spawn_blocking(move || process::kill_strays(RUN_MARK, &run_id.to_string())).await;
@@ -176,8 +175,12 @@ async fn end_strays(run_id: RunId) {
     }
 }
 
-/// The run that a person wants to go on with. The lease is held, so nobody else writes about this issue.
-async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> Result<Predecessor, Refusal> {
+/// The run that a person wants to continue. The lease is held, so nobody else writes about this issue.
+async fn resumable(
+    context: &RepositoryContext,
+    run_id: RunId,
+    last: Option<&MappingRecord>,
+) -> Result<Predecessor, Refusal> {
     let invalid = |message: String| Refusal::new(StopDetail::InvalidInput, message);
     if let Some(last) = last
         && last.run_id != run_id
@@ -185,7 +188,7 @@ async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> 
         return Err(invalid(format!("Run {run_id} is not the newest of its issue: {} is.", last.run_id))
             .hint(format!("agentd runs resume {}", last.run_id)));
     }
-    match recovery::resumed(site, run_id).await {
+    match recovery::resumed(context, run_id).await {
         Ok(Some(predecessor)) => Ok(predecessor),
         Ok(None) => {
             Err(invalid(format!("Run {run_id} reached its objective: there is nothing to go on with."))
@@ -195,25 +198,25 @@ async fn resumable(site: &Site, run_id: RunId, last: Option<&MappingRecord>) -> 
     }
 }
 
-/// Finalises the run that a kill or a shutdown cut off, of an issue that is not to be worked on any more (D37): closed,
-/// or its label taken off while nobody was there. False = there is none, or somebody holds the lease.
-pub async fn abandon(key: &IssueKey, site: &Site) -> bool {
-    let now = site.clock.now();
-    let path = site.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
+/// Finishes a run that was cut off by a kill or a shutdown when its issue is not to be worked on any more (D37): it was
+/// closed, or its label was removed meanwhile. False = there is no such run, or somebody holds the lease.
+pub async fn abandon(key: &IssueKey, context: &RepositoryContext) -> bool {
+    let now = context.clock.now();
+    let path = context.checkout.lease_file(&worktree_of(key)).as_path().to_owned();
     let instance = InstanceId::new(key, now);
-    let holder = Holder::here(&site.host, instance.as_str(), now, now + TimeDelta::minutes(GRACE_MINUTES));
-    let host = site.host.clone();
+    let holder = Holder::here(&context.host, instance.as_str(), now, now + TimeDelta::minutes(GRACE_MINUTES));
+    let host = context.host.clone();
     let locked = tokio::task::spawn_blocking(move || Lock::try_acquire(&path, holder, &host, now)).await;
     let Ok(Ok(mut lock)) = locked else { return false };
     let Some(last) = lock.record().and_then(mapping_of).filter(|last| !last.given_up) else { return false };
-    if recovery::predecessor(site, last.run_id, true).await.is_none() {
+    if recovery::predecessor(context, last.run_id, true).await.is_none() {
         return false;
     }
     given_up(&mut lock, &last);
     true
 }
 
-/// Nobody goes on with the run of `last` by himself: the next one that a person asks for begins anew (D37, D61).
+/// The run of `last` is not continued automatically. The next run that a person asks for begins anew (D37, D61).
 fn given_up(lock: &mut Lock, last: &MappingRecord) {
     let record = MappingRecord { given_up: true, ..last.clone() };
     if let Err(error) = lock.set_record(serde_json::to_value(&record).unwrap_or_default()) {
@@ -230,18 +233,13 @@ fn killed_too_often(last: &MappingRecord) -> Stop {
     Stop::new(StopDetail::Interrupted, message)
 }
 
-/// What a lease file's record says; `None` for one of a newer agentd.
-pub fn mapping_of(record: &Value) -> Option<MappingRecord> {
-    serde_json::from_value(record.clone()).ok()
-}
-
 async fn open_journal(
     plan: &Plan,
-    site: &Site,
+    context: &RepositoryContext,
     mapping: &MappingRecord,
     predecessor: Option<&Predecessor>,
 ) -> Result<Arc<FileJournal>, Refusal> {
-    let dir = site.state.run(&site.repo, mapping.run_id);
+    let dir = context.state.run(&context.repo, mapping.run_id);
     let failed = |message: String| {
         Refusal::new(
             StopDetail::OutputWriteFailed,
@@ -249,9 +247,9 @@ async fn open_journal(
         )
         .hint("free some disk space, or name another state directory with --state-dir")
     };
-    let journal = FileJournal::open(dir, site.clock.clone(), Arc::clone(&plan.redactor))
+    let journal = FileJournal::open(dir, context.clock.clone(), Arc::clone(&plan.redactor))
         .map_err(|error| failed(error.to_string()))?;
-    let (issue, context_withheld) = recorded_issue(plan, site).await;
+    let (issue, context_withheld) = recorded_issue(plan, context).await;
     let first = Event::LeaseTaken(Box::new(LeaseTaken {
         run_id: mapping.run_id,
         instance: mapping.instance.clone(),
@@ -263,9 +261,14 @@ async fn open_journal(
         principal: plan.request.principal.clone(),
         origin: mapping.origin.clone(),
         branch: mapping.branch.clone(),
-        worktree: plan.worktree_shown(site),
-        lease_file: site.checkout.lease_file(&worktree_of(&plan.issue.key)).as_path().display().to_string(),
-        checkout: site.checkout.root().as_path().display().to_string(),
+        worktree: plan.worktree_shown(context),
+        lease_file: context
+            .checkout
+            .lease_file(&worktree_of(&plan.issue.key))
+            .as_path()
+            .display()
+            .to_string(),
+        checkout: context.checkout.root().as_path().display().to_string(),
         previous_run: predecessor.map(|predecessor| predecessor.run_id),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     }));
@@ -281,10 +284,11 @@ async fn open_journal(
     Ok(Arc::new(journal))
 }
 
-/// The issue as records keep it: through the redaction program, where there is one; dropped where that fails (P-032).
-async fn recorded_issue(plan: &Plan, site: &Site) -> (Issue, bool) {
+/// The issue in the form of records: passed through the redaction program, if there is one, and dropped if that fails
+/// (P-032).
+async fn recorded_issue(plan: &Plan, context: &RepositoryContext) -> (Issue, bool) {
     let mut issue = plan.issue.clone();
-    let Some(program) = site.redaction_program() else { return (issue, false) };
+    let Some(program) = context.redaction_program() else { return (issue, false) };
     let (title, body) = (program.redact(&issue.title).await, program.redact(&issue.body).await);
     let withheld = title.is_none() || body.is_none();
     issue.title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| WITHHELD.to_owned());

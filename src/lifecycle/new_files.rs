@@ -1,17 +1,12 @@
-//! New files and who made them. What the agent wrote is its work; what only commands made is committed and said to be that,
-//! and where it is binary or large, only if the report names it. The rest is kept on a ref, apart from the work.
+//! New files and who made them. What the agent wrote is its work. What only commands made is committed and named as
+//! such; a binary or large file only if the report names it. The rest is kept on a ref, apart from the work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::page::amount_of_bytes;
-use super::recovery;
-use super::report;
 use super::run::Run;
-use super::site::Site;
-use super::telling::{counted, plain};
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::event::Event;
 use crate::domain::exclude::names;
@@ -19,6 +14,11 @@ use crate::domain::report::FinalReport;
 use crate::domain::trace::Item;
 use crate::git::error::GitError;
 use crate::git::worktree::{ChangeKind, Worktree};
+use crate::record::rendering::amount_of_bytes;
+use crate::record::report;
+use crate::record::run_facts;
+use crate::record::summary_text::{counted, plain};
+use crate::repository::context::RepositoryContext;
 use crate::sys::files;
 
 /// Tools that only look, and the one whose files are those of a command.
@@ -36,9 +36,14 @@ pub struct Words {
 }
 
 impl Words {
-    /// Reads what was called and reported, in this run and in those that it goes on with.
-    pub async fn of(run: &Run<'_>, site: &Site) -> Self {
-        let facts = recovery::with_predecessors(site, Arc::unwrap_or_clone(run.facts())).await;
+    /// Reads the calls and reports of this run and of the runs that it continues.
+    pub async fn of(run: &Run<'_>, context: &RepositoryContext) -> Self {
+        let facts = run_facts::with_predecessors(
+            &context.state,
+            &context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await;
         let mut words = Self { written: BTreeSet::new(), reported: Vec::new(), opaque: false };
         for (_, event) in &facts.other {
             match event {
@@ -49,7 +54,7 @@ impl Words {
                 _ => {}
             }
         }
-        report::long_report(&facts, run.journal().dir()).iter().for_each(|report| words.report(report));
+        report::long_report(&facts, run.journal.dir()).iter().for_each(|report| words.report(report));
         words.reported.extend(facts.visits.iter().map(|visit| visit.summary.clone()));
         words
     }
@@ -104,15 +109,15 @@ fn texts(value: &Value, take: &mut impl FnMut(&str)) {
     }
 }
 
-/// The ref that keeps what is no part of an issue's work, above what it kept before.
+/// The ref that keeps what is not part of an issue's work, above what it kept before.
 pub fn kept_on(worktree: &Worktree) -> String {
     format!("refs/agentd/left/{}", worktree.branch())
 }
 
-/// Puts aside what only commands made and nobody may want, and gives the new files that only commands made and that stay.
+/// Sets aside unwanted files that only commands made, and gives the new files that only commands made and that stay.
 pub async fn sort(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<BTreeSet<String>, GitError> {
     let (mut made, mut left) = (BTreeSet::new(), Vec::new());
@@ -122,7 +127,7 @@ pub async fn sort(
         }
         let file = worktree.path().join(&change.path);
         let bytes = file.as_path().symlink_metadata().map_or(0, |meta| meta.len());
-        let special = change.binary || bytes > site.config.commit.max_file;
+        let special = change.binary || bytes > context.config.commit.max_file;
         if special && !words.report_names(&change.path) {
             left.push((change.path, bytes));
         } else if !words.opaque {
@@ -144,8 +149,8 @@ pub async fn sort(
     Ok(made)
 }
 
-/// Makes the worktree what was committed again after the verify commands ran in it: nothing of theirs becomes a part of the
-/// work later. It is kept, since a person may have worked there meanwhile.
+/// Restores the worktree to the commit after the verify commands ran, so that nothing of theirs becomes part of the
+/// work later. Their state is kept, because a person may have worked there meanwhile.
 pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError> {
     move_large(run, worktree, |_| false).await?;
     let changed = worktree.status().await?;
@@ -157,7 +162,7 @@ pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError
         changed.iter().take(LONGEST_LIST).map(|change| format!("`{}`", plain(&change.path))).collect();
     let more = changed.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    run.warn(
+    run.journal.warn(
         "left_by_verify",
         format!(
             "the verify commands left or changed {}, which are no part of the work: {}{more}; the worktree is as it was \
@@ -169,8 +174,8 @@ pub async fn put_back(run: &Run<'_>, worktree: &Worktree) -> Result<(), GitError
     Ok(())
 }
 
-/// What is too large for a snapshot goes into a folder beside git's own files of the worktree, where it is no longer in the
-/// way; where that cannot be, it stays, and nothing is committed.
+/// A file that is too large for a snapshot is moved into a folder beside git's own files of the worktree. If that
+/// fails, it stays and nothing is committed.
 async fn move_large(
     run: &Run<'_>,
     worktree: &Worktree,
@@ -207,7 +212,7 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
     let more = left.len().saturating_sub(LONGEST_LIST);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (those, them) = if left.len() == 1 { ("it is", "it") } else { ("they are", "them") };
-    run.warn(
+    run.journal.warn(
         "left_out",
         format!(
             "{} that no tool of the agent wrote and the report does not name, binary or over `commit.max_file`, not \
@@ -218,7 +223,7 @@ fn tell(run: &Run<'_>, left: &[(String, u64)], kept: &str) {
     );
 }
 
-/// What the agent wrote itself and the built-in list or the operator keeps out is not lost without a word.
+/// If a file that the agent wrote is excluded by the built-in list or the operator, people are told.
 async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<(), GitError> {
     let root = worktree.path().to_string();
     let inside = |text: &String| {
@@ -231,7 +236,7 @@ async fn not_taken(run: &Run<'_>, worktree: &Worktree, words: &Words) -> Result<
     if !kept_out.is_empty() {
         let shown: Vec<String> =
             kept_out.iter().take(LONGEST_LIST).map(|path| format!("`{}`", plain(path))).collect();
-        run.warn(
+        run.journal.warn(
             "kept_out",
             format!(
                 "{} that the agent wrote not committed, since the built-in list or `commit.exclude` keeps such files out: {}; \

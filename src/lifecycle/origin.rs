@@ -1,47 +1,47 @@
 //! Room 1, origin: the branch that the work starts from and returns to. No link set is an error, never a default.
 
-use super::mapping_format::MappingRecord;
 use super::plan::Plan;
-use super::refusal::Refusal;
-use super::site::Site;
 use crate::config::Source;
 use crate::domain::mapping::worktree_of;
 use crate::domain::name::{BranchName, CommitId};
 use crate::domain::origin::{Origin, OriginSource};
+use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
 use crate::github::{self, Client, ErrorKind, Filter, PageCache};
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::MappingRecord;
 
 /// The origin, and what is to be said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// Frozen from here on.
     pub origin: Origin,
-    /// `origin_changed`, where a field changed after the mapping was made (D35); `origin_moved`, where its work is merged.
+    /// `origin_changed` if a field changed after the mapping was made (D35); `origin_moved` if its work is merged.
     pub warnings: Vec<Warning>,
 }
 
-/// Asks the chain (interface §4), then the remote for the branch's commit. An issue that is mapped keeps its origin:
-/// a changed field is reported, a different `--origin` refused (D75). Its commit moves with the remote's where the run is
-/// to catch up, and where nothing of the issue's branch is left to merge: then the work starts from what is there now.
-pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
-    let (asked, unreadable) = ask_chain(plan, site).await?;
+/// Asks the chain, then the remote for the branch's commit. An issue that is mapped keeps its origin: a changed field
+/// is reported, a different `--origin` refused (D75). Its commit follows the remote if the run is to catch up, or if
+/// nothing of the issue's branch is left to merge; then the work starts from the present commit.
+pub async fn resolve(plan: &Plan, context: &RepositoryContext) -> Result<Resolved, Refusal> {
+    let (asked, unreadable) = ask_chain(plan, context).await?;
     let warned = |mut resolved: Resolved| {
         resolved.warnings.extend(unreadable.clone());
         resolved
     };
     if let Some(mapped) = &plan.mapped {
-        let mut kept = keep(mapped.origin.clone(), asked, site)?;
+        let mut kept = keep(mapped.origin.clone(), asked, context)?;
         // A run that a person goes on with has its commit already.
         if plan.request.resume.is_none()
-            && let Some(now) = site.origin_tip(&kept.origin.branch, !plan.request.dry_run).await?
+            && let Some(now) = context.origin_tip(&kept.origin.branch, !plan.request.dry_run).await?
             && now != kept.origin.commit
-            && (plan.request.catches_up || is_merged(plan, mapped, &now, site).await?)
+            && (plan.request.catches_up || is_merged(plan, mapped, &now, context).await?)
         {
             if !plan.request.catches_up {
                 kept.warnings.push(Warning {
                     code: "origin_moved".to_owned(),
-                    at: site.clock.now_ms(),
+                    at: context.clock.now_ms(),
                     text: format!(
                         "the work of earlier runs is merged; this one starts from {} as it is now, {}",
                         kept.origin.branch,
@@ -55,120 +55,127 @@ pub async fn resolve(plan: &Plan, site: &Site) -> Result<Resolved, Refusal> {
         return Ok(warned(kept));
     }
     let Some((text, source)) = asked else {
-        let refusal = unresolved(plan, site);
+        let refusal = unresolved(plan, context);
         return Err(unreadable.iter().fold(refusal, |refusal, warning| refusal.hint(warning.text.clone())));
     };
     let branch = BranchName::parse(&text).map_err(|error| {
         Refusal::new(
             StopDetail::OriginMissing,
-            format!("The origin branch from {} cannot be used: {error}.", link(source, site)),
+            format!("The origin branch from {} cannot be used: {error}.", link(source, context)),
         )
         .hint("name an existing branch")
     })?;
-    let commit = site.origin_tip(&branch, !plan.request.dry_run).await?.ok_or_else(|| {
+    let commit = context.origin_tip(&branch, !plan.request.dry_run).await?.ok_or_else(|| {
         Refusal::new(
             StopDetail::OriginMissing,
             format!(
                 "The origin branch \"{branch}\", named by {}, does not exist {}.",
-                link(source, site),
-                site.origin_place()
+                link(source, context),
+                context.origin_place()
             ),
         )
-        .hint(format!("create it, or change {}", link(source, site)))
+        .hint(format!("create it, or change {}", link(source, context)))
     })?;
     Ok(warned(Resolved { origin: Origin { branch, source, commit }, warnings: Vec::new() }))
 }
 
-/// Whether the issue's branch has commits of its own, all of them in its origin now or in a merged pull request, and nothing
-/// uncommitted waits in its worktree.
+/// Whether the issue's branch has commits, all of them are in its origin or in a merged pull request, and its worktree
+/// has nothing uncommitted.
 async fn is_merged(
     plan: &Plan,
     mapped: &MappingRecord,
     origin: &CommitId,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<bool, Refusal> {
     let branch = &mapped.branch;
-    let Some(head) = site.branch_commit(branch).await? else { return Ok(false) };
+    let Some(head) = context.branch_commit(branch).await? else { return Ok(false) };
     if head == mapped.origin.commit {
         return Ok(false);
     }
     let folder = worktree_of(&plan.issue.key);
-    if let Some(worktree) = site.checkout.find_worktree(&site.worktree_root(), &folder)?
+    if let Some(worktree) = context.checkout.find_worktree(&context.worktree_root(), &folder)?
         && !worktree.is_clean().await?
     {
         return Ok(false);
     }
-    if site.checkout.is_ancestor(&head, origin).await? {
+    if context.checkout.is_ancestor(&head, origin).await? {
         return Ok(true);
     }
-    let Some(github) = &site.github else { return Ok(false) };
-    Ok(github.merged_heads(&site.repo, branch).await?.contains(&head))
+    let Some(github) = &context.github else { return Ok(false) };
+    Ok(github.merged_heads(&context.repo, branch).await?.contains(&head))
 }
 
 /// A link's text and which one it is.
 type Link = (String, OriginSource);
 
-/// First link that is set wins; blank is unset. With it a warning, where the project field could not be asked for.
-async fn ask_chain(plan: &Plan, site: &Site) -> Result<(Option<Link>, Option<Warning>), Refusal> {
+/// The first link that is set wins; blank counts as unset. Also gives a warning if the project field could not be read.
+async fn ask_chain(
+    plan: &Plan,
+    context: &RepositoryContext,
+) -> Result<(Option<Link>, Option<Warning>), Refusal> {
     let set = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let mut unreadable = None;
     if let Some(text) = set(plan.request.origin.as_deref()) {
         return Ok((Some((text, OriginSource::Explicit)), None));
     }
-    if let (Some(github), Some(snapshot)) = (&site.github, &plan.snapshot) {
-        let field = github.issue_field(snapshot, &site.config.github.issue_field).await?;
+    if let (Some(github), Some(snapshot)) = (&context.github, &plan.snapshot) {
+        let field = github.issue_field(snapshot, &context.config.github.issue_field).await?;
         if let Some(text) = set(field.as_deref()) {
             return Ok((Some((text, OriginSource::IssueField)), None));
         }
         if let Some(number) = snapshot.issue.key.number() {
-            let (field, warning) = project_field(site, github, number).await?;
+            let (field, warning) = project_field(context, github, number).await?;
             unreadable = warning;
             if let Some(text) = set(field.as_deref()) {
                 return Ok((Some((text, OriginSource::ProjectField)), unreadable));
             }
         }
     }
-    let configured = set(site.repository.origin_branch.as_deref());
+    let configured = set(context.repository.origin_branch.as_deref());
     Ok((configured.map(|text| (text, OriginSource::Config)), unreadable))
 }
 
-/// The warning of [`project_field`], found out before any run with an open issue of the repository; `None` where it can be
-/// read, or nobody knows.
-pub async fn project_unreadable(site: &Site, github: &Client) -> Option<Warning> {
+/// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
+/// be read or this is not known.
+pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
     let all = Filter { labels: Vec::new() };
-    let listing = github.list_open(&site.repo, &all, &mut PageCache::default()).await.ok()?;
+    let listing = github.list_open(&context.repo, &all, &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
-    project_field(site, github, number).await.ok()?.1
+    project_field(context, github, number).await.ok()?.1
 }
 
-/// The project field's value. Where nobody asked for that field, credentials that cannot read projects are no obstacle: it
-/// counts as unset, with a warning. Where the operator named it, it may name a branch, so that is an error.
+/// The value of the project field. If nobody configured the field, credentials that cannot read projects do not matter:
+/// it counts as unset, with a warning. If the operator named it, it may name a branch, so this is an error (D99).
 pub async fn project_field(
-    site: &Site,
+    context: &RepositoryContext,
     github: &Client,
     number: u64,
 ) -> Result<(Option<String>, Option<Warning>), github::Error> {
-    let name = &site.config.github.project_field;
+    let name = &context.config.github.project_field;
     if name.trim().is_empty() {
         return Ok((None, None));
     }
-    let wanted = site.config.source("github.project_field") != Source::Default;
-    match github.project_field(&site.repo, number, name).await {
-        // A GitHub without GraphQL has no projects. Any other failure is one: the field may name a branch.
+    let wanted = context.config.source("github.project_field") != Source::Default;
+    match github.project_field(&context.repo, number, name).await {
+        // A GitHub without GraphQL has no projects. Any other failure is an error, because the field may name a branch.
         Err(error) if error.is_absent() => Ok((None, None)),
         Err(github::Error { kind: ErrorKind::Forbidden { needs }, .. }) if !wanted => {
             let text = format!(
                 "the project field \"{name}\" could not be read: the credentials lack the permission \"{needs}\"; it counts as \
                  not set. Grant the permission, or set project_field = \"\" under [github] so that it is never asked for"
             );
-            let warning = Warning { code: "project_unreadable".to_owned(), at: site.clock.now_ms(), text };
+            let warning = Warning { code: "project_unreadable".to_owned(), at: context.clock.now_ms(), text };
             Ok((None, Some(warning)))
         }
         field => Ok((field?, None)),
     }
 }
 
-fn keep(frozen: Origin, asked: Option<(String, OriginSource)>, site: &Site) -> Result<Resolved, Refusal> {
+fn keep(
+    frozen: Origin,
+    asked: Option<(String, OriginSource)>,
+    context: &RepositoryContext,
+) -> Result<Resolved, Refusal> {
     let mut warnings = Vec::new();
     if let Some((text, source)) = asked {
         let now = BranchName::parse(&text).map_or_else(|_| text.clone(), |branch| branch.to_string());
@@ -186,10 +193,10 @@ fn keep(frozen: Origin, asked: Option<(String, OriginSource)>, site: &Site) -> R
             }
             warnings.push(Warning {
                 code: "origin_changed".to_owned(),
-                at: site.clock.now_ms(),
+                at: context.clock.now_ms(),
                 text: format!(
                     "{} says \"{now}\" now; the mapping keeps \"{}\", its origin since it was made",
-                    link(source, site),
+                    link(source, context),
                     frozen.branch
                 ),
             });
@@ -198,7 +205,7 @@ fn keep(frozen: Origin, asked: Option<(String, OriginSource)>, site: &Site) -> R
     Ok(Resolved { origin: frozen, warnings })
 }
 
-fn unresolved(plan: &Plan, site: &Site) -> Refusal {
+fn unresolved(plan: &Plan, context: &RepositoryContext) -> Refusal {
     let refusal = Refusal::new(
         StopDetail::OriginUnresolved,
         "No origin branch is set: neither --origin, nor the issue field, nor the project field, nor origin_branch.",
@@ -208,7 +215,7 @@ fn unresolved(plan: &Plan, site: &Site) -> Refusal {
     if plan.snapshot.is_some() {
         refusal.hint(format!(
             "or for the issue: its field \"{}\", or \"{}\" of its project",
-            site.config.github.issue_field, site.config.github.project_field
+            context.config.github.issue_field, context.config.github.project_field
         ))
     } else {
         refusal
@@ -216,11 +223,13 @@ fn unresolved(plan: &Plan, site: &Site) -> Refusal {
 }
 
 /// A link of the chain, as people know it.
-fn link(source: OriginSource, site: &Site) -> String {
+fn link(source: OriginSource, context: &RepositoryContext) -> String {
     match source {
         OriginSource::Explicit => "--origin".to_owned(),
-        OriginSource::IssueField => format!("the issue field \"{}\"", site.config.github.issue_field),
-        OriginSource::ProjectField => format!("the project field \"{}\"", site.config.github.project_field),
+        OriginSource::IssueField => format!("the issue field \"{}\"", context.config.github.issue_field),
+        OriginSource::ProjectField => {
+            format!("the project field \"{}\"", context.config.github.project_field)
+        }
         OriginSource::Config => "origin_branch".to_owned(),
     }
 }

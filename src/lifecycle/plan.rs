@@ -1,21 +1,12 @@
-//! Before the rooms: everything that can be refused is refused here, while nothing has been made.
+//! The plan: everything that can be refused is refused here, before anything is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::budgets::{self, Effective};
-use super::enclosure;
-use super::equipment::{self, blocking};
 use super::issue_file;
 use super::issue_text;
-use super::lease::mapping_of;
-use super::managed;
-use super::mapping_format::MappingRecord;
-use super::refusal::Refusal;
 use super::request::{IssueRef, RunRequest};
-use super::seal;
-use super::site::Site;
-use super::way_out;
 use crate::config::config_file::Publish;
 use crate::config::sandbox_file::SandboxMode;
 use crate::config::settings::Session;
@@ -31,6 +22,7 @@ use crate::domain::policy::{
     Decision, FALLBACK_PUBLIC_REASON, PolicyInput, PolicyPrincipal, ProposalContext, Proposed,
 };
 use crate::domain::redaction::{KnownSecret, Redactor};
+use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::step_executors::StepExecutors;
 use crate::domain::stop::StopDetail;
@@ -38,6 +30,13 @@ use crate::engine::policy::Policy;
 use crate::github::IssueSnapshot;
 use crate::llm::Providers;
 use crate::prompt::template::Values;
+use crate::record::seal;
+use crate::repository::context::RepositoryContext;
+use crate::repository::managed;
+use crate::repository::mapping_format::{MappingRecord, mapping_of};
+use crate::repository::resources::{self, blocking};
+use crate::sandbox::egress_proxy;
+use crate::sandbox::run_sandbox;
 use crate::sys::lock;
 use crate::sys::paths::AbsPath;
 
@@ -81,58 +80,60 @@ pub struct Plan {
 
 impl Plan {
     /// The worktree's path for people and records: relative to the main checkout where it is below it.
-    pub fn worktree_shown(&self, site: &Site) -> String {
-        let path = site.worktree_root().join(worktree_of(&self.issue.key));
+    pub fn worktree_shown(&self, context: &RepositoryContext) -> String {
+        let path = context.worktree_root().join(worktree_of(&self.issue.key));
         let path = path.as_path();
-        path.strip_prefix(site.checkout.root().as_path()).unwrap_or(path).display().to_string()
+        path.strip_prefix(context.checkout.root().as_path()).unwrap_or(path).display().to_string()
     }
 }
 
 /// Reads and checks everything a run depends on. Changes nothing anywhere.
-pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
-    let (issue, snapshot, text) = issue(&request, site).await?;
-    let lease_record = last_mapping(&issue, site).await;
+pub async fn make(request: RunRequest, context: &RepositoryContext) -> Result<Plan, Refusal> {
+    let (issue, snapshot, text) = issue(&request, context).await?;
+    let lease_record = last_mapping(&issue, context).await;
     let mapped = match &lease_record {
         // A mapping lives as long as its branch, here or on the remote.
-        Some(record) if site.branch_commit(&record.branch).await?.is_some() => Some(record.clone()),
+        Some(record) if context.branch_commit(&record.branch).await?.is_some() => Some(record.clone()),
         _ => None,
     };
-    let agent = request.agent.clone().unwrap_or_else(|| site.repository.agent.clone());
-    let (loaded, policy, mut warnings) = definitions(&request, &agent, site).await?;
-    admitted(&request, &issue, &agent, &policy, site).await?;
-    supported(&loaded, site).await?;
-    let executors = step_executors_here(&loaded, site).await?;
-    if site.replay.is_some() && !executors.programs().is_empty() {
+    let agent = request.agent.clone().unwrap_or_else(|| context.repository.agent.clone());
+    let (loaded, policy, mut warnings) = definitions(&request, &agent, context).await?;
+    admitted(&request, &issue, &agent, &policy, context).await?;
+    supported(&loaded, context).await?;
+    let executors = step_executors_here(&loaded, context).await?;
+    if context.replay.is_some() && !executors.programs().is_empty() {
         let name = &loaded.definition.name;
         let message = format!("The agent \"{name}\" has a program of its own: its work cannot be replayed.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message));
     }
     let session = match executors.leave_a_step_to_the_session(&loaded.definition) {
-        true => site.config.session()?,
-        false => site.config.session_of_programs()?,
+        true => context.config.session()?,
+        false => context.config.session_of_programs()?,
     };
     let caps = &loaded.definition.agentd.budgets;
-    let effective = budgets::effective(&request, caps, snapshot.as_ref(), site).await?;
-    priced(&effective, &session, site)?;
-    let providers = match &site.replay {
-        Some(recording) if !recording.asks_models() => equipment::no_providers(&site.config, &site.clock)?,
-        _ => equipment::providers(&site.config, &session, &site.clock)?,
+    let effective = budgets::effective(&request, caps, snapshot.as_ref(), context).await?;
+    priced(&effective, &session, context)?;
+    let providers = match &context.replay {
+        Some(recorded_run) if !recorded_run.asks_models() => {
+            resources::no_providers(&context.config, &context.clock)?
+        }
+        _ => resources::providers(&context.config, &session, &context.clock)?,
     };
-    seal::check(site.config.record.seal_key.as_deref()).map_err(|error| {
+    seal::check(context.config.record.seal_key.as_deref()).map_err(|error| {
         Refusal::new(StopDetail::ConfigInvalid, format!("record.seal_key cannot be used: {error}."))
     })?;
-    let redactor = equipment::redactor(&site.config, program_secrets(&executors, site))?;
+    let redactor = resources::redactor(&context.config, program_secrets(&executors, context))?;
     let values = values(&loaded, &request)?;
     let unused = loaded.unused(&request.parameters).into_iter().map(|name| {
         let text = format!("--uv {name} is used by no prompt of \"{agent}\" and is no parameter of it.");
-        warning(site, "uv_unused", text)
+        warning(context, "uv_unused", text)
     });
     warnings.extend(unused);
     warnings.extend(effective.warnings);
     if let Some(told) = text.as_ref().and_then(issue_text::left_out) {
-        warnings.push(warning(site, "issue_text_as_asked", told));
+        warnings.push(warning(context, "issue_text_as_asked", told));
     }
-    let publish = publish(&request, &issue, site).await?;
+    let publish = publish(&request, &issue, context).await?;
     Ok(Plan {
         budgets: effective.budgets,
         budget_sources: effective.sources,
@@ -154,9 +155,9 @@ pub async fn make(request: RunRequest, site: &Site) -> Result<Plan, Refusal> {
     })
 }
 
-/// A cap on the cost that an issue or the definition names holds only where every price is known (contracts §3.7).
-fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), Refusal> {
-    let named = effective.budgets.max_cost_is_explicit && !site.config.budgets.max_cost_is_explicit;
+/// A cap on the cost that an issue or the definition names holds only where every price is known (D87).
+fn priced(effective: &Effective, session: &Session, context: &RepositoryContext) -> Result<(), Refusal> {
+    let named = effective.budgets.max_cost_is_explicit && !context.config.budgets.max_cost_is_explicit;
     let unknown = session.settings.targets.iter().find(|target| target.price.is_none());
     match unknown {
         Some(target) if named => {
@@ -169,25 +170,26 @@ fn priced(effective: &Effective, session: &Session, site: &Site) -> Result<(), R
     }
 }
 
-fn warning(site: &Site, code: &str, text: String) -> Warning {
-    Warning { code: code.to_owned(), at: site.clock.now_ms(), text }
+fn warning(context: &RepositoryContext, code: &str, text: String) -> Warning {
+    Warning { code: code.to_owned(), at: context.clock.now_ms(), text }
 }
 
 /// Definition and policy as they are on disk, or as they last were good.
 async fn definitions(
     request: &RunRequest,
     agent: &str,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
-    let (mut loaded, policy, mut warnings) = on_disk(request, agent, site).await?;
-    if !site.managed {
+    let (mut loaded, policy, mut warnings) = on_disk(request, agent, context).await?;
+    if !context.managed {
         return Ok((loaded, policy, warnings));
     }
-    // Whoever can push there decides neither how it is held nor what it may do; what was asked for in vain is said.
-    let told = managed::narrow(&mut loaded.definition, &site.config)
+    // Whoever can push there decides neither about the sandbox nor about the policy. Requests that do not count are
+    // reported.
+    let told = managed::narrow(&mut loaded.definition, &context.config)
         .into_iter()
-        .chain(managed::refused(&site.config));
-    warnings.extend(told.map(|text| warning(site, "clone_may_only_narrow", text)));
+        .chain(managed::refused(&context.config));
+    warnings.extend(told.map(|text| warning(context, "clone_may_only_narrow", text)));
     Ok((loaded, policy, warnings))
 }
 
@@ -195,15 +197,16 @@ async fn definitions(
 async fn on_disk(
     request: &RunRequest,
     agent: &str,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(Loaded, Policy, Vec<Warning>), Refusal> {
-    let read = definition_of(agent, &request.parameters, site).await;
-    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
-    let Some(kept) = &site.kept else { return Ok((read?, policy?, Vec::new())) };
-    // The operator sees in each run's own output that it did not run on what is on disk (S10).
+    let read = definition_of(agent, &request.parameters, context).await;
+    let policy =
+        resources::policy(&context.config, context.checkout.root(), context.child_environment()).await;
+    let Some(kept) = &context.last_known_good else { return Ok((read?, policy?, Vec::new())) };
+    // The output of each run tells the operator that it did not use the files on disk (S10).
     let outdated = |what: &str, refusal: &Refusal| {
         let text = format!("The {what} on disk cannot be used; the last good one is. {refusal}");
-        warning(site, "definition_outdated", text)
+        warning(context, "definition_outdated", text)
     };
     let warnings = [
         read.as_ref().err().map(|refusal| outdated("definition", refusal)),
@@ -212,13 +215,14 @@ async fn on_disk(
     Ok((kept.definition(agent, read)?, kept.policy(policy)?, warnings.into_iter().flatten().collect()))
 }
 
-/// Whether definition and policy on disk can be used now; what can be is kept for runs that begin when it cannot.
-pub async fn check_definitions(site: &Site) -> Result<(), Refusal> {
-    let agent = &site.repository.agent;
-    let read = definition_of(agent, &BTreeMap::new(), site).await;
-    let policy = equipment::policy(&site.config, site.checkout.root(), site.child_environment()).await;
+/// Whether definition and policy on disk can be used now. If so, they are kept for runs that begin when they cannot.
+pub async fn check_definitions(context: &RepositoryContext) -> Result<(), Refusal> {
+    let agent = &context.repository.agent;
+    let read = definition_of(agent, &BTreeMap::new(), context).await;
+    let policy =
+        resources::policy(&context.config, context.checkout.root(), context.child_environment()).await;
     let broken = read.as_ref().err().or(policy.as_ref().err()).cloned();
-    if let Some(kept) = &site.kept {
+    if let Some(kept) = &context.last_known_good {
         // What cannot be used falls back to what is kept; the error is told below.
         let _ = kept.definition(agent, read);
         let _ = kept.policy(policy);
@@ -232,20 +236,20 @@ async fn admitted(
     issue: &Issue,
     agent: &str,
     policy: &Policy,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(), Refusal> {
-    if site.replay.is_some() {
+    if context.replay.is_some() {
         return Ok(());
     }
-    let context = ProposalContext {
+    let proposal = ProposalContext {
         agent: agent.to_owned(),
         step: String::new(),
         principal: PolicyPrincipal::new(&request.principal, request.permission),
-        repo: site.repo.to_string(),
+        repo: context.repo.to_string(),
         issue: issue.key.clone(),
         branch: branch_of(&issue.key).to_string(),
     };
-    let input = PolicyInput::new(context, 0, Proposed::Run).map_err(|error| {
+    let input = PolicyInput::new(proposal, 0, Proposed::Run).map_err(|error| {
         Refusal::new(StopDetail::Internal, "agentd has a defect; the log has the details.")
             .technical(error.to_string())
     })?;
@@ -264,35 +268,35 @@ async fn admitted(
 
 async fn issue(
     request: &RunRequest,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<(Issue, Option<IssueSnapshot>, Option<TextRevision>), Refusal> {
     let number = match &request.issue {
         IssueRef::File(path) => {
-            let (path, repo) = (path.clone(), site.repo.clone());
+            let (path, repo) = (path.clone(), context.repo.clone());
             let issue = blocking(move || issue_file::read(&path, &repo)).await??;
             return Ok((issue, None, None));
         }
         IssueRef::Recorded(issue) => return Ok((issue.as_ref().clone(), None, None)),
         IssueRef::Number(number) => *number,
     };
-    let Some(github) = &site.github else {
+    let Some(github) = &context.github else {
         return Err(Refusal::new(StopDetail::ConfigInvalid, "There are no credentials for GitHub.")
             .hint("set GITHUB_TOKEN, or github.token in agentd.toml")
             .hint("without a tracker: agentd run --issue-file FILE.md"));
     };
-    let mut snapshot = github.issue(&site.repo, number).await?;
+    let mut snapshot = github.issue(&context.repo, number).await?;
     if !snapshot.issue.open {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
-            format!("Issue {number} of {} is closed.", site.repo),
+            format!("Issue {number} of {} is closed.", context.repo),
         )
         .hint("reopen it, or name another issue"));
     }
-    let text = issue_text::settle(&mut snapshot.issue, request.asked.as_ref(), github, site).await?;
+    let text = issue_text::settle(&mut snapshot.issue, request.asked.as_ref(), github, context).await?;
     if plain_line(&snapshot.issue.title, 1).is_empty() {
         return Err(Refusal::new(
             StopDetail::InvalidInput,
-            format!("Issue {number} of {} has no title.", site.repo),
+            format!("Issue {number} of {} has no title.", context.repo),
         )
         .hint("give it a title: it is the objective"));
     }
@@ -301,8 +305,8 @@ async fn issue(
     Ok((snapshot.issue.clone(), Some(snapshot), Some(text)))
 }
 
-async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
-    let path = site.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
+async fn last_mapping(issue: &Issue, context: &RepositoryContext) -> Option<MappingRecord> {
+    let path = context.checkout.lease_file(&worktree_of(&issue.key)).as_path().to_owned();
     let peeked = blocking(move || lock::peek(&path)).await.ok().flatten()?;
     mapping_of(&peeked.record?)
 }
@@ -311,13 +315,13 @@ async fn last_mapping(issue: &Issue, site: &Site) -> Option<MappingRecord> {
 async fn definition_of(
     agent: &str,
     parameters: &BTreeMap<String, String>,
-    site: &Site,
+    context: &RepositoryContext,
 ) -> Result<Loaded, Refusal> {
-    if site.managed {
-        let root = site.checkout.root().as_path().to_owned();
+    if context.managed {
+        let root = context.checkout.root().as_path().to_owned();
         blocking(move || managed::stays_inside(&root)).await??;
     }
-    load_definition(site.checkout.root(), agent, parameters).await
+    load_definition(context.checkout.root(), agent, parameters).await
 }
 
 /// Reads the definition of an agent of the main checkout `root`.
@@ -348,21 +352,24 @@ pub async fn load_definition(
     })
 }
 
-/// Who works on the steps of a definition here; programs that cannot be started as they are wanted are refused.
-pub async fn step_executors_here(loaded: &Loaded, site: &Site) -> Result<StepExecutors, Refusal> {
-    let executors = step_executors(loaded, site)?;
+/// What works on the steps of a definition here. Programs that cannot be started as written are refused.
+pub async fn step_executors_here(
+    loaded: &Loaded,
+    context: &RepositoryContext,
+) -> Result<StepExecutors, Refusal> {
+    let executors = step_executors(loaded, context)?;
     for program in executors.programs() {
-        startable(program, &loaded.definition.name, site).await?;
+        startable(program, &loaded.definition.name, context).await?;
     }
     Ok(executors)
 }
 
-/// Who works on the steps. From a clone that agentd manages, a definition says which program that is, and not what it
-/// reaches of this machine: that is for `[program]` to say (D85).
-fn step_executors(loaded: &Loaded, site: &Site) -> Result<StepExecutors, Refusal> {
+/// What works on the steps. A definition of a managed clone says which program that is. Only `[program]` says what it
+/// may reach on this machine (D85).
+fn step_executors(loaded: &Loaded, context: &RepositoryContext) -> Result<StepExecutors, Refusal> {
     let definition = &loaded.definition;
     let refused = |message: String| Refusal::new(StopDetail::ConfigInvalid, message);
-    if site.managed {
+    if context.managed {
         let steps = definition.flow.steps.iter().map(|step| (Some(&step.id), step.executor.as_ref()));
         for (step, executor) in steps.chain([(None, definition.agentd.executor.as_ref())]) {
             let Some(StepExecutor::Program(program)) = executor else { continue };
@@ -379,31 +386,31 @@ fn step_executors(loaded: &Loaded, site: &Site) -> Result<StepExecutors, Refusal
             }
         }
     }
-    StepExecutors::of(definition, site.config.program.as_ref()).map_err(|error| {
+    StepExecutors::of(definition, context.config.program.as_ref()).map_err(|error| {
         refused(format!("The agent \"{}\" cannot be used: {error}.", definition.name))
             .hint("write `program` with its argv beside the backend")
     })
 }
 
-/// What a definition asks for and cannot have is refused, never left out in silence.
-async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
+/// What a definition asks for and cannot have is refused and never left out silently.
+async fn supported(loaded: &Loaded, context: &RepositoryContext) -> Result<(), Refusal> {
     let definition = &loaded.definition;
-    let table = &site.config.sandbox;
+    let table = &context.config.sandbox;
     // What a clone's definition starts is nobody's but whoever can push there.
     let asked_for = match table.mode {
-        SandboxMode::Auto => site.managed,
+        SandboxMode::Auto => context.managed,
         SandboxMode::Bubblewrap | SandboxMode::Landlock => true,
         SandboxMode::Off => false,
     };
     if definition.boundaries.sandbox.enabled
         && asked_for
-        && let Err(why) = enclosure::cage(&site.env, table).await
+        && let Err(why) = run_sandbox::find(&context.env, table).await
     {
         if table.mode == SandboxMode::Auto {
             let message = format!(
                 "There is no sandbox here ({why}), and {} is a clone that agentd manages: whoever can push there would run \
                  commands with your rights.",
-                site.repo
+                context.repo
             );
             return Err(Refusal::new(StopDetail::ConfigInvalid, message)
                 .hint("on Linux install bubblewrap; agentd doctor says what is missing")
@@ -417,17 +424,17 @@ async fn supported(loaded: &Loaded, site: &Site) -> Result<(), Refusal> {
 }
 
 /// Whether a program gets what it asks for here.
-async fn startable(program: &AgentProgram, agent: &str, site: &Site) -> Result<(), Refusal> {
-    let table = &site.config.sandbox;
-    if let Some(missing) = program.environment.iter().find(|name| site.env.get(name).is_none()) {
+async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryContext) -> Result<(), Refusal> {
+    let table = &context.config.sandbox;
+    if let Some(missing) = program.environment.iter().find(|name| context.env.get(name).is_none()) {
         let message = format!("The agent \"{agent}\" wants the variable {missing}, which is not set.");
         return Err(Refusal::new(StopDetail::ConfigInvalid, message)
             .hint(format!("set {missing} in agentd's environment, or take it out of program.environment")));
     }
-    way_out::endpoints(&site.config, &program.endpoints)?;
+    egress_proxy::endpoints(&context.config, &program.endpoints)?;
     let lists = matches!(program.network, Egress::Hosts(_)) || !program.endpoints.is_empty();
-    if program.caged && (table.mode != SandboxMode::Off || lists) {
-        let cage = enclosure::cage(&site.env, table).await;
+    if program.sandboxed && (table.mode != SandboxMode::Off || lists) {
+        let cage = run_sandbox::find(&context.env, table).await;
         let usable = cage.and_then(|cage| match cage.can_proxy() {
             Err(why) if lists => Err(format!("it cannot hold lists of hosts, since {why}")),
             _ => Ok(()),
@@ -445,12 +452,12 @@ async fn startable(program: &AgentProgram, agent: &str, site: &Site) -> Result<(
     Ok(())
 }
 
-/// The values that programs are given by name: secrets like those of the configuration.
-fn program_secrets(executors: &StepExecutors, site: &Site) -> Vec<KnownSecret> {
+/// The values that programs get by name. They are secrets like those of the configuration.
+fn program_secrets(executors: &StepExecutors, context: &RepositoryContext) -> Vec<KnownSecret> {
     let names = executors.programs().iter().flat_map(|program| &program.environment);
     names
         .filter_map(|name| {
-            let value = site.env.filled(name)?;
+            let value = context.env.filled(name)?;
             // Words that stand everywhere are no secrets.
             (value.len() >= 8).then(|| KnownSecret { kind: name.to_lowercase(), value: value.into() })
         })
@@ -468,18 +475,22 @@ fn values(loaded: &Loaded, request: &RunRequest) -> Result<Values, Refusal> {
 }
 
 /// `--publish` > the repository's; an issue from a file goes to a branch, or nowhere without a remote (D30).
-async fn publish(request: &RunRequest, issue: &Issue, site: &Site) -> Result<Publish, Refusal> {
-    let wanted = request.publish.unwrap_or(site.repository.publish);
-    let has_remote = site.remote.is_some();
+async fn publish(
+    request: &RunRequest,
+    issue: &Issue,
+    context: &RepositoryContext,
+) -> Result<Publish, Refusal> {
+    let wanted = request.publish.unwrap_or(context.repository.publish);
+    let has_remote = context.remote.is_some();
     if issue.key.number().is_some() && matches!(request.issue, IssueRef::Number(_))
         || request.publish.is_some()
     {
         if !has_remote && wanted != Publish::None {
             return Err(Refusal::new(
                 StopDetail::ConfigInvalid,
-                format!("The repository has no remote \"{}\" to publish to.", site.repository.remote),
+                format!("The repository has no remote \"{}\" to publish to.", context.repository.remote),
             )
-            .hint(format!("git remote add {} URL", site.repository.remote))
+            .hint(format!("git remote add {} URL", context.repository.remote))
             .hint("or keep the work here: --publish none"));
         }
         return Ok(wanted);

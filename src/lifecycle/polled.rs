@@ -1,13 +1,13 @@
-//! The issue of an agent whose verdict is its state (`poll:state`): read before each visit, for nothing while it is as it
-//! was, and a visit less when a person has closed it.
+//! The issue of an agent whose verdict is the issue's state (`poll:state`, D103). It is read before each visit, which
+//! is free while it has not changed, and saves a visit when a person has closed it.
 
 use std::time::Duration;
 
 use super::run::Run;
-use super::site::Site;
 use crate::domain::completion::Completion;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::{ErrorKind, Fetched};
+use crate::repository::context::RepositoryContext;
 
 /// How long a look may take; the next visit looks again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -19,13 +19,13 @@ pub struct Polled {
 }
 
 impl Polled {
-    /// Looks at the issue. `Err`: it is closed, so the run ends here. What cannot be read says nothing.
-    pub async fn look(&mut self, run: &Run<'_>, site: &Site) -> Result<(), Stop> {
+    /// Looks at the issue. `Err`: it is closed, so the run ends here. An issue that cannot be read changes nothing.
+    pub async fn look(&mut self, run: &Run<'_>, context: &RepositoryContext) -> Result<(), Stop> {
         let watches = run.plan.loaded.definition.completion == Completion::ExternalState;
-        let (true, Some(github), Some(number)) = (watches, &site.github, run.tracked_issue()) else {
+        let (true, Some(github), Some(number)) = (watches, &context.github, run.tracked_issue()) else {
             return Ok(());
         };
-        match github.patient(PATIENCE).issue_if_changed(&site.repo, number, self.etag.as_deref()).await {
+        match github.patient(PATIENCE).issue_if_changed(&context.repo, number, self.etag.as_deref()).await {
             Ok(Fetched::Unchanged) => Ok(()),
             Ok(Fetched::Fresh(issue, etag)) if issue.issue.open => {
                 self.etag = etag;

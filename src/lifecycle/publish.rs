@@ -1,25 +1,23 @@
 //! Room 7, publish: push, pull request, comment, labels. Each effect is planned in the journal, found or created by a
 //! stable key, then noted as done; trying again finds what is there.
 
+use super::budget_extension;
 use super::closure;
-use super::evidence;
-use super::guidance;
-use super::page::{self, Links};
-use super::refusal::Refusal;
-use super::report;
+use super::judge;
 use super::review;
 use super::run::Run;
-use super::site::Site;
-use super::telling;
 use crate::config::config_file::Publish;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::outgoing;
+use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::engine::session_trace::WITHHELD;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, IssueState, PullSpec};
+use crate::record::rendering::{self, Links};
+use crate::record::summary_text;
+use crate::repository::context::RepositoryContext;
 
 /// What D66 and D29 let become public of a run's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,19 +30,19 @@ enum Reach {
     PullRequest,
 }
 
-/// Publishes what the run's end allows, then settles comment and labels. Gives the run's final stop: a refused push or
-/// pull request turns a success into a failure (D33); comment and labels never do (C-10).
+/// Publishes what the end of the run allows, and then writes comment and labels. Gives the final stop reason: a refused
+/// push or pull request turns a success into a failure (D33); comment and labels never do (C-10).
 pub async fn publish(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     stop: Stop,
 ) -> Result<Stop, crate::engine::journal::JournalError> {
-    let facts = run.facts();
-    let mut links = Links { trigger_label: site.config.github.labels.trigger.clone(), ..Links::default() };
+    let facts = run.journal.facts();
+    let mut links = Links { trigger_label: context.config.github.labels.trigger.clone(), ..Links::default() };
     let mut end = stop.clone();
     let reach = reach(run, &facts, &stop);
     let mut pushed = reach != Reach::Local;
-    if pushed && let Err(stop) = push(run, site, &facts).await? {
+    if pushed && let Err(stop) = push(run, context, &facts).await? {
         end = worse(run, end, stop);
         pushed = false;
     }
@@ -55,24 +53,24 @@ pub async fn publish(
     if reach == Reach::PullRequest && pushed {
         links.draft_reason = draft_reason(run, &facts, &stop);
         links.closes_issue = closure::closes_by_merge(run, &facts);
-        match pull_request(run, site, &stop, &mut links).await? {
+        match pull_request(run, context, &stop, &mut links).await? {
             Ok(()) => {}
             Err(stop) => end = worse(run, end, stop),
         }
     }
     if end.success()
         && let Some(asked) = closure::of(run, &facts, &end)
-        && let Err(stop) = closure::settle(run, site, &facts, &asked).await?
+        && let Err(stop) = closure::settle(run, context, &facts, &asked).await?
     {
         end = worse(run, end, stop);
     }
-    settle_issue(run, site, &end, &links).await?;
+    settle_issue(run, context, &end, &links).await?;
     Ok(end)
 }
 
 /// A run that failed already, or was ended at once, keeps that reason.
 fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
-    report::ended(run, &end).unwrap_or(stop)
+    run.end_whatever_comes(&end).unwrap_or(stop)
 }
 
 fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
@@ -102,29 +100,23 @@ fn draft_reason(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Option<String> 
     if !stop.success() {
         return Some(format!("the run ended with {} ({}).", stop.reason(), stop.detail));
     }
-    evidence::missing_requirement(run, facts)
+    judge::missing_requirement(run, facts)
         .map(|claim| format!("the required claim `{claim}` is not verified."))
-}
-
-/// A text on its way to GitHub, looked at once more: taking comments and hidden characters out of it may have put together
-/// what was no secret before.
-pub(super) fn without_secrets(run: &Run<'_>, text: &str) -> String {
-    run.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
 }
 
 type Tried<T> = Result<Result<T, Stop>, crate::engine::journal::JournalError>;
 
-async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
+async fn push(run: &Run<'_>, context: &RepositoryContext, facts: &RunFacts) -> Tried<()> {
     let Some(committed) = &facts.committed else { return Ok(Ok(())) };
-    run.plan_effect(Effect::Push).await?;
+    run.journal.plan_effect(Effect::Push).await?;
     let branch = &run.lease.mapping.branch;
     let pushed = async {
-        let Some(remote) = site.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
-        let there = site.checkout.remote_branch(&remote, branch).await?;
-        if let Some(stop) = review::of_push(run, site, (&committed.head, there.as_ref())).await? {
+        let Some(remote) = context.authorised_remote().await? else { return Ok(PushOutcome::UpToDate) };
+        let there = context.checkout.remote_branch(&remote, branch).await?;
+        if let Some(stop) = review::of_push(run, context, (&committed.head, there.as_ref())).await? {
             return Err(Refusal::new(stop.detail, stop.message));
         }
-        Ok::<_, Refusal>(site.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
+        Ok::<_, Refusal>(context.checkout.push(&remote, branch, &committed.head, there.as_ref()).await?)
     };
     let outcome = match pushed.await {
         Ok(outcome) => outcome,
@@ -135,7 +127,7 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
     };
     match outcome {
         PushOutcome::Pushed | PushOutcome::UpToDate => {
-            run.effect_done(Effect::Push, committed.head.as_str())?;
+            run.journal.effect_done(Effect::Push, committed.head.as_str())?;
             Ok(Ok(()))
         }
         refused => {
@@ -144,25 +136,31 @@ async fn push(run: &Run<'_>, site: &Site, facts: &RunFacts) -> Tried<()> {
     }
 }
 
-async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links) -> Tried<()> {
-    let Some(github) = &site.github else { return Ok(Ok(())) };
+async fn pull_request(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    stop: &Stop,
+    links: &mut Links,
+) -> Tried<()> {
+    let Some(github) = &context.github else { return Ok(Ok(())) };
     let (output, facts) = run.output(stop);
     let Some(committed) = &facts.committed else { return Ok(Ok(())) };
-    run.plan_effect(Effect::PullRequest).await?;
-    let body = page::pull_request(&output, &facts, links).map_err(|error| run.defect(&error.to_string()))?;
-    let body = without_secrets(run, &body);
+    run.journal.plan_effect(Effect::PullRequest).await?;
+    let body = rendering::pull_request(&output, &facts, links)
+        .map_err(|error| run.journal.defect(&error.to_string()))?;
+    let body = run.without_secrets(&body);
     let spec = PullSpec {
         head: run.lease.mapping.branch.clone(),
         commit: committed.head.clone(),
         base: run.lease.mapping.origin.branch.clone(),
-        title: without_secrets(run, &outgoing::title(&run.plan.issue.title)),
+        title: run.without_secrets(&outgoing::title(&run.plan.issue.title)),
         body,
         draft: links.draft_reason.is_some(),
     };
-    match github.settle_pull(&site.repo, &spec).await {
+    match github.ensure_pull(&context.repo, &spec).await {
         Ok((pull, _)) => {
             links.pull_request = Some(pull.url.clone());
-            run.effect_done(Effect::PullRequest, &pull.url)?;
+            run.journal.effect_done(Effect::PullRequest, &pull.url)?;
             Ok(Ok(()))
         }
         // Somebody brought the branch there by hand meanwhile.
@@ -171,8 +169,8 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
                 "All of {} is in {} already: there is no pull request to open.",
                 spec.head, spec.base
             );
-            run.effect_failed(Effect::PullRequest, &text)?;
-            run.warn("already_merged", text);
+            run.journal.effect_failed(Effect::PullRequest, &text)?;
+            run.journal.warn("already_merged", text);
             Ok(Ok(()))
         }
         Err(error) => {
@@ -183,46 +181,46 @@ async fn pull_request(run: &Run<'_>, site: &Site, stop: &Stop, links: &mut Links
 }
 
 async fn failed<T>(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) -> Tried<T> {
-    run.effect_failed(effect, &message)?;
+    run.journal.effect_failed(effect, &message)?;
     Ok(Err(Stop::new(detail, message)))
 }
 
 /// The status comment and the labels; best effort (C-10).
 async fn settle_issue(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     stop: &Stop,
     links: &Links,
 ) -> Result<(), crate::engine::journal::JournalError> {
-    let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return Ok(()) };
+    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return Ok(()) };
     let (output, facts) = run.output(stop);
-    run.plan_effect(Effect::Comment).await?;
-    match comment(run, github, site, number, &output, &facts, links).await {
-        Ok(url) => run.effect_done(Effect::Comment, &url)?,
-        Err(message) => run.effect_failed(Effect::Comment, &message)?,
+    run.journal.plan_effect(Effect::Comment).await?;
+    match comment(run, github, context, number, &output, &facts, links).await {
+        Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
+        Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
     }
-    if !telling::pending(&facts).is_empty() {
-        let marker = report::request_marker(&run.plan.issue.key, "approval");
+    if !summary_text::pending(&facts).is_empty() {
+        let marker = rendering::request_marker(&run.plan.issue.key, "approval");
         let asked = github
-            .settle_comment(
-                &site.repo,
+            .ensure_comment(
+                &context.repo,
                 number,
                 &marker,
-                &without_secrets(run, &page::approval_comment(&output, &facts)),
+                &run.without_secrets(&rendering::approval_comment(&output, &facts)),
             )
             .await;
         if let Err(error) = asked {
-            run.warn(
+            run.journal.warn(
                 "approval_not_asked",
                 format!("The approval could not be asked for on the issue: {error}."),
             );
         }
     }
-    guidance::ask(run, site).await;
-    run.plan_effect(Effect::Labels).await?;
-    match end_labels(github, site, number, stop).await {
-        Ok(set) => run.effect_done(Effect::Labels, set)?,
-        Err(error) => run.effect_failed(Effect::Labels, &error.to_string())?,
+    budget_extension::ask(run, context).await;
+    run.journal.plan_effect(Effect::Labels).await?;
+    match end_labels(github, context, number, stop).await {
+        Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
+        Err(error) => run.journal.effect_failed(Effect::Labels, &error.to_string())?,
     }
     Ok(())
 }
@@ -230,27 +228,27 @@ async fn settle_issue(
 async fn comment(
     run: &Run<'_>,
     github: &github::Client,
-    site: &Site,
+    context: &RepositoryContext,
     number: u64,
     output: &RunOutput,
     facts: &RunFacts,
     links: &Links,
 ) -> Result<String, String> {
-    let text = page::status_comment(output, facts, links).map_err(|error| error.to_string())?;
-    let text = without_secrets(run, &text);
+    let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
+    let text = run.without_secrets(&text);
     let (comment, _) = github
-        .settle_comment(&site.repo, number, &report::marker(&run.plan.issue.key), &text)
+        .ensure_comment(&context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
         .await
         .map_err(|error| error.to_string())?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))
 }
 
-/// The label that says that the issue is being worked on; the other states' labels go (D6).
-pub async fn running_label(run: &Run<'_>, site: &Site) {
-    let (Some(github), Some(number)) = (&site.github, run.tracked_issue()) else { return };
+/// Sets the label for a working run and removes the labels of the other states (D6).
+pub async fn running_label(run: &Run<'_>, context: &RepositoryContext) {
+    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
     let settled = github
-        .settle_labels(&site.repo, number, current, IssueState::Running, &site.config.github.labels)
+        .ensure_labels(&context.repo, number, current, IssueState::Running, &context.config.github.labels)
         .await;
     if let Err(error) = settled {
         tracing::warn!(%error, "the label of a running issue could not be set");
@@ -258,10 +256,10 @@ pub async fn running_label(run: &Run<'_>, site: &Site) {
 }
 
 /// One of done, failed, attention, no-evidence; trigger first, then queued and running go (D6). A run that a shutdown
-/// stopped keeps its labels: the next daemon goes on with it.
+/// stopped keeps its labels, because the next daemon continues it.
 async fn end_labels(
     github: &github::Client,
-    site: &Site,
+    context: &RepositoryContext,
     number: u64,
     stop: &Stop,
 ) -> Result<&'static str, github::Error> {
@@ -274,7 +272,7 @@ async fn end_labels(
         StopReason::HumanRequested => (IssueState::Attention, "attention"),
         StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
-    let current = github.issue(&site.repo, number).await?.issue.labels;
-    github.settle_labels(&site.repo, number, &current, state, &site.config.github.labels).await?;
+    let current = github.issue(&context.repo, number).await?.issue.labels;
+    github.ensure_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
     Ok(word)
 }

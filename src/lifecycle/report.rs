@@ -1,80 +1,45 @@
-//! Room 6, report: result, record, evidence and report as folds over the journal. Same events, same bytes.
+//! Commit, verify, judge, and what a run leaves.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::page::{self, Links};
 use super::plan::Plan;
 use super::request::{IssueRef, RunRequest};
 use super::run::Run;
-use super::site::Site;
-use super::{commit, evidence, recovery, seal, telling, verify_commands};
-use crate::domain::artifact::Artifact;
-use crate::domain::canonical::sha256_hex;
-use crate::domain::event::{Effect, Event};
-use crate::domain::facts::RunFacts;
-use crate::domain::failures;
-use crate::domain::issue::{Issue, IssueKey};
-use crate::domain::money::Money;
-use crate::domain::policy::Decision;
-use crate::domain::report::{FinalReport, ReportFormat};
-use crate::domain::run_output::{
-    ChangeWord, EventsArtifact, Objective, OutputArtifacts, OutputBudgets, OutputIssue, OutputMapping,
-    OutputOrigin, OutputStep, OutputTotals, PathArtifact, RunOutput, known_cost, rfc3339_of_ms,
-};
-use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::domain::trace::{LONGEST_INLINE, Pointer, RecordText};
-use crate::engine::journal::{Journal as _, JournalError};
-use crate::store::journal_file::{self, FileJournal};
-use crate::store::run_dir::RunDir;
-use crate::sys::files;
+use super::{commit, judge, verify};
+use crate::domain::run_output::{Objective, RunOutput};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::JournalError;
+use crate::record::report::{not_started, objective, summary, write as write_report};
+use crate::record::{seal, summary_text};
+use crate::repository::context::RepositoryContext;
 
-/// Kind of the last event that is folded.
-const LAST: &str = "run_ended";
-
-/// First line of the one status comment of an issue (D84).
-pub fn marker(issue: &IssueKey) -> String {
-    format!("<!-- agentd:issue-{issue} -->")
-}
-
-/// First line of the one comment of an issue that asks people for `what` (D84).
-pub fn request_marker(issue: &IssueKey, what: &str) -> String {
-    format!("<!-- agentd:issue-{issue}:{what} -->")
-}
-
-/// Keeps the work, looks at it, and judges what the agent claims; gives the stop that the evidence leaves (D62, C-05).
-pub async fn provisional(run: &Run<'_>, site: &Site, stop: Stop) -> Result<Stop, JournalError> {
+/// Commits the work, verifies it, and judges what the agent claims. Gives the stop reason afterwards (D62, C-05).
+pub async fn provisional(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    stop: Stop,
+) -> Result<Stop, JournalError> {
     if run.worktree().is_none() {
         return Ok(stop);
     }
-    let summary = summary(&run.facts(), &stop);
-    if let Err(failed) = commit::commit(run, site, &summary).await? {
-        let end = ended(run, &stop).unwrap_or(failed.clone());
+    let summary = summary(&run.journal.facts(), &stop);
+    if let Err(failed) = commit::commit(run, context, &summary).await? {
+        let end = run.end_whatever_comes(&stop).unwrap_or(failed.clone());
         if end != failed {
-            run.warn("not_committed", failed.message);
+            run.journal.warn("not_committed", failed.message);
         }
         return Ok(end);
     }
-    // Whoever asked to stop waits; nothing of such a run is offered for merging (D66).
+    // The person who asked to stop is waiting, and nothing of such a run is offered for merging (D66).
     if !stopped_by_a_person(&stop) {
-        verify_commands::verify(run, site).await?;
+        verify::verify(run, context).await?;
     }
-    let red = stop.success().then(|| telling::red_verify(&run.facts())).flatten();
+    let red = stop.success().then(|| summary_text::red_verify(&run.journal.facts())).flatten();
     let stop = red.map_or(stop, |red| Stop::new(StopDetail::VerifyFailed, red.message()));
-    let judged = evidence::judge(run, site, stop).await?;
-    Ok(ended(run, &judged).unwrap_or(judged))
-}
-
-/// The end that the run has whatever its last rooms come to: that of a failure, or an abort, which outranks even that (C-08).
-pub(super) fn ended(run: &Run<'_>, stop: &Stop) -> Option<Stop> {
-    let own = (!stop.success()).then(|| stop.clone());
-    match &own {
-        Some(stop) if stop.reason() == StopReason::HumanRequested => own,
-        _ => run.aborted().or(own),
-    }
+    let judged = judge::judge(run, context, stop).await?;
+    Ok(run.end_whatever_comes(&judged).unwrap_or(judged))
 }
 
 fn stopped_by_a_person(stop: &Stop) -> bool {
@@ -82,286 +47,31 @@ fn stopped_by_a_person(stop: &Stop) -> bool {
 }
 
 /// Writes what a run leaves, from its journal alone; gives the run output.
-pub async fn write(run: &Run<'_>, site: &Site) -> Result<RunOutput, JournalError> {
-    let journal = Arc::clone(run.journal());
-    let (key, clock) = (site.config.record.seal_key.clone(), site.clock.clone());
+pub async fn write(run: &Run<'_>, context: &RepositoryContext) -> Result<RunOutput, JournalError> {
+    let journal = Arc::clone(run.journal.file());
+    let (key, clock) = (context.config.record.seal_key.clone(), context.clock.clone());
     let written = tokio::task::spawn_blocking(move || {
-        let output = write_blocking(journal.dir())?;
+        let output = write_report(journal.dir())?;
         seal::seal(&journal, key.as_deref(), &clock)?;
         Ok(output)
     });
-    let output = written.await.map_err(|panic| run.defect(&panic.to_string()))??;
-    run.journal().flush().await?;
+    let output = written.await.map_err(|panic| run.journal.defect(&panic.to_string()))??;
+    run.journal.flush().await?;
     Ok(output)
-}
-
-/// The same for a run without a process: after a crash, and for readers.
-pub fn write_blocking(dir: &RunDir) -> Result<RunOutput, JournalError> {
-    let failed =
-        |path: &Path, error: String| JournalError { path: path.display().to_string(), message: error };
-    let read = journal_file::read(dir)?;
-    let told = read.lines.iter().rev().find(|line| line.kind == LAST).or(read.lines.last());
-    let last = told.map(|line| (line.seq, line.hash.clone())).unwrap_or_default();
-    let facts = journal_file::facts_of(&read.lines);
-    let mut output = fold(&facts, dir, last.clone());
-    let evidence: String = output
-        .evidence
-        .iter()
-        .filter_map(|record| serde_json::to_string(record).ok())
-        .map(|line| line + "\n")
-        .collect();
-    put(&dir.evidence(), evidence.as_bytes())?;
-    output.artifacts.evidence = Some(artifact("evidence.jsonl", evidence.as_bytes()));
-    let accounting = std::fs::read(dir.accounting()).unwrap_or_default();
-    output.artifacts.accounting = Some(artifact("accounting.jsonl", &accounting));
-    let links = Links { pull_request: output.artifacts.pr_url.clone(), ..Links::default() };
-    let page =
-        page::report(&output, &facts, &links).map_err(|error| failed(&dir.report(), error.to_string()))?;
-    put(&dir.report(), page.as_bytes())?;
-    output.artifacts.report_md = Some(artifact("report.md", page.as_bytes()));
-    for broken in output.check() {
-        tracing::error!(run = %dir.run_id, "the run output breaks a rule: {broken}");
-    }
-    let json =
-        serde_json::to_vec_pretty(&output).map_err(|error| failed(&dir.result(), error.to_string()))?;
-    put(&dir.result(), &json)?;
-    // The record is an audit sink: best effort (C-10).
-    let inline = facts.started.as_ref().map_or(LONGEST_INLINE, |started| started.longest_inline);
-    let question = record_text(dir, "question", super::record::question(&output), inline)?;
-    let response = record_text(dir, "response", super::record::response(&output), inline)?;
-    let record = super::record::fold(&facts, &output, &last.1, question, response);
-    match serde_json::to_vec_pretty(&record) {
-        Ok(json) => {
-            if let Err(error) = put(&dir.record(), &json) {
-                tracing::warn!(%error, "the run record could not be written");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "the run record could not be written"),
-    }
-    Ok(output)
-}
-
-fn put(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
-    files::write_private(path, bytes)
-        .map_err(|error| JournalError { path: path.display().to_string(), message: error.to_string() })
-}
-
-fn artifact(path: &str, bytes: &[u8]) -> Artifact {
-    Artifact { path: path.to_owned(), sha256: sha256_hex(bytes), bytes: bytes.len() as u64 }
-}
-
-/// The run output of a live run, as of now.
-pub fn output(facts: &RunFacts, journal: &FileJournal) -> RunOutput {
-    fold(facts, journal.dir(), journal.head())
-}
-
-fn fold(facts: &RunFacts, dir: &RunDir, last: (u64, String)) -> RunOutput {
-    let end = facts.end.clone().or_else(|| facts.flow_end.as_ref().map(|end| end.stop.clone()));
-    let stop = end.unwrap_or_else(|| Stop::new(StopDetail::Interrupted, "The run has not ended."));
-    let lease = facts.lease.as_ref();
-    let objective =
-        lease.map_or_else(no_objective, |lease| objective(&lease.issue, lease.source, tracked(&lease.issue)));
-    let principal = lease.map_or_else(nobody, |lease| lease.principal.clone());
-    let report = long_report(facts, dir).unwrap_or_else(|| final_report(facts, &stop));
-    let mut output = RunOutput::of(dir.run_id.0, objective, principal, &stop, report, facts.started_at);
-    output.completed_at = rfc3339_of_ms(facts.last_at);
-    output.summary = summary(facts, &stop);
-    let verdict = facts.visits.last().and_then(|visit| visit.output.get("verdict")?.as_str());
-    output.verdict = verdict.map(str::to_owned);
-    output.mapping = lease.map(|lease| OutputMapping {
-        issue: lease.issue.key.clone(),
-        branch: lease.branch.to_string(),
-        worktree: lease.worktree.clone(),
-        instance: lease.instance.to_string(),
-        origin: OutputOrigin {
-            branch: lease.origin.branch.to_string(),
-            source: lease.origin.source,
-            commit: lease.origin.commit.to_string(),
-        },
-    });
-    if facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty()) {
-        output.change = ChangeWord::Made;
-    }
-    output.steps = facts.visits.iter().map(OutputStep::from).collect();
-    output.iterations = output.steps.len() as u32;
-    if stop.success() {
-        let reason = facts.flow_end.as_ref().and_then(|end| end.completion_reason.clone());
-        output.completion_reason = reason.or(output.completion_reason);
-    }
-    let totals = facts.totals();
-    let denied = facts.other.iter().filter(|(_, event)| is_denial(event)).count() as u64;
-    output.totals = OutputTotals::new(&totals, denied);
-    output.budgets = budgets(facts);
-    for (_, event) in &facts.other {
-        if let Event::ClaimsJudged(judged) = event {
-            output.claims.clone_from(&judged.claims);
-            output.evidence.clone_from(&judged.evidence);
-            output.conflicts.clone_from(&judged.conflicts);
-            output.limitations.clone_from(&judged.limitations);
-        }
-    }
-    output.failures = failures::of(facts);
-    output.artifacts = artifacts(facts, last);
-    output.warnings.clone_from(&facts.warnings);
-    output.metadata = facts.started.as_ref().map(|started| started.metadata.clone()).unwrap_or_default();
-    output
-}
-
-fn is_denial(event: &Event) -> bool {
-    matches!(event, Event::PolicyDecided(decision) if decision.decision == Decision::Deny)
-}
-
-fn objective(issue: &Issue, source: crate::domain::issue::ObjectiveSource, tracked: bool) -> Objective {
-    let number = issue.key.number().filter(|_| tracked);
-    Objective {
-        title: issue.title.clone(),
-        body: issue.body.clone(),
-        source,
-        issue: number.map(|number| OutputIssue {
-            repo: issue.repo.to_string(),
-            number,
-            url: issue.url.clone().unwrap_or_default(),
-            node_id: issue.node_id.clone().unwrap_or_default(),
-        }),
-    }
-}
-
-/// An issue from a file has neither URL nor node id.
-fn tracked(issue: &Issue) -> bool {
-    issue.url.is_some() || issue.node_id.is_some()
-}
-
-fn no_objective() -> Objective {
-    Objective {
-        title: "(unknown)".to_owned(),
-        body: String::new(),
-        source: crate::domain::issue::ObjectiveSource::Cli,
-        issue: None,
-    }
-}
-
-fn nobody() -> crate::domain::run::Principal {
-    crate::domain::run::Principal::new(crate::domain::run::PrincipalSource::Local, "unknown", None)
-}
-
-/// The last report, where it was too long for the journal and is kept beside it.
-pub(super) fn long_report(facts: &RunFacts, dir: &RunDir) -> Option<FinalReport> {
-    let last = facts.other.iter().rev().find_map(|(_, event)| match event {
-        Event::ReportCaptured(captured) => Some(captured),
-        _ => None,
-    })?;
-    let kept = last.kept.as_ref().filter(|_| last.report.is_none())?;
-    serde_json::from_slice(&std::fs::read(dir.path.join(&kept.reference)).ok()?).ok()
-}
-
-/// A text as the record holds it: inline, or in a file of its own that is pointed to.
-pub fn record_text(
-    dir: &RunDir,
-    name: &str,
-    text: String,
-    longest_inline: usize,
-) -> Result<RecordText, JournalError> {
-    if text.len() <= longest_inline {
-        return Ok(RecordText::Inline(text));
-    }
-    let path = format!("artifacts/{name}.txt");
-    if let Some(folder) = dir.path.join(&path).parent() {
-        files::create_private_dir(folder)
-            .map_err(|error| JournalError { path: path.clone(), message: error.to_string() })?;
-    }
-    put(&dir.path.join(&path), text.as_bytes())?;
-    Ok(RecordText::Kept(Pointer::new(artifact(&path, text.as_bytes()), "text/plain")))
-}
-
-/// The closing visit's report (D89), else the last one, else a synthetic one from agentd's own facts.
-fn final_report(facts: &RunFacts, stop: &Stop) -> FinalReport {
-    // A check's own session ("step#check") reports on the work, not for it.
-    let checks: Vec<Uuid> = facts
-        .other
-        .iter()
-        .filter_map(|(_, event)| match event {
-            Event::SessionOpened(session) if session.step_id.contains('#') => Some(session.session),
-            _ => None,
-        })
-        .collect();
-    let captured = facts.other.iter().rev().find_map(|(_, event)| match event {
-        Event::ReportCaptured(captured) if !checks.contains(&captured.session) => captured.report.clone(),
-        _ => None,
-    });
-    captured.unwrap_or_else(|| {
-        let mut agentd = Map::new();
-        agentd.insert("source".into(), "synthetic".into());
-        agentd.insert("reason".into(), stop.detail.as_str().into());
-        let mut metadata = Map::new();
-        metadata.insert("agentd".into(), Value::Object(agentd));
-        FinalReport {
-            format: ReportFormat::Markdown,
-            content: Some(format!("{} ({}). {}", stop.reason(), stop.detail, stop.message)),
-            content_json: None,
-            metadata: Some(metadata),
-            ts: facts.last_at,
-        }
-    })
-}
-
-/// What people read first: the last visit's summary, else why the run ended.
-fn summary(facts: &RunFacts, stop: &Stop) -> String {
-    facts
-        .visits
-        .iter()
-        .rev()
-        .map(|visit| visit.summary.trim())
-        .find(|summary| !summary.is_empty())
-        .map_or_else(|| stop.message.clone(), str::to_owned)
-}
-
-fn budgets(facts: &RunFacts) -> OutputBudgets {
-    let totals = facts.totals();
-    let Some(started) = &facts.started else {
-        return OutputBudgets {
-            max_steps: 0,
-            steps_used: 0,
-            max_wall_time_ms: 0,
-            wall_time_used_ms: u64::try_from(facts.last_at - facts.started_at).unwrap_or_default(),
-            max_cost_usd: Money::ZERO,
-            cost_used_usd: known_cost(&totals),
-            soft_hits: Vec::new(),
-        };
-    };
-    let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
-    OutputBudgets {
-        max_steps: started.budgets.max_steps,
-        steps_used: facts.visits.len() as u32,
-        max_wall_time_ms: started.budgets.max_wall_time.as_millis() as u64,
-        wall_time_used_ms: started.inherited.wall_time.as_millis() as u64 + lived,
-        max_cost_usd: started.budgets.max_cost,
-        cost_used_usd: known_cost(&totals).map(|cost| cost + started.inherited.cost),
-        soft_hits: facts.soft_hits.clone(),
-    }
-}
-
-fn artifacts(facts: &RunFacts, (last_seq, last_hash): (u64, String)) -> OutputArtifacts {
-    OutputArtifacts {
-        report_md: None,
-        accounting: None,
-        evidence: None,
-        events: Some(EventsArtifact { path: "events.jsonl".to_owned(), last_seq, last_hash }),
-        run_record: Some(PathArtifact { path: "run.json".to_owned() }),
-        base_commit: facts.lease.as_ref().map(|lease| lease.origin.commit.to_string()),
-        head_commit: facts.committed.as_ref().map(|committed| committed.head.to_string()),
-        head_tree: facts.committed.as_ref().map(|committed| committed.tree.clone()),
-        patch_sha256: None,
-        pr_url: facts.outcome(Effect::PullRequest).map(str::to_owned),
-    }
 }
 
 /// The run output of a start that was refused: nothing was made (X-011, D31).
-pub fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, stop: &Stop) -> RunOutput {
+pub fn refused(
+    request: &RunRequest,
+    plan: Option<&Plan>,
+    context: &RepositoryContext,
+    stop: &Stop,
+) -> RunOutput {
     let objective = match plan {
         Some(plan) => objective(&plan.issue, request.source, matches!(request.issue, IssueRef::Number(_))),
         None => Objective {
             title: match &request.issue {
-                IssueRef::Number(number) => format!("Issue {number} of {}", site.repo),
+                IssueRef::Number(number) => format!("Issue {number} of {}", context.repo),
                 IssueRef::File(path) => path.display().to_string(),
                 IssueRef::Recorded(issue) => issue.title.clone(),
             },
@@ -370,26 +80,5 @@ pub fn refused(request: &RunRequest, plan: Option<&Plan>, site: &Site, stop: &St
             issue: None,
         },
     };
-    let now = site.clock.now_ms();
-    let facts = RunFacts { started_at: now, last_at: now, ..RunFacts::default() };
-    let report = final_report(&facts, stop);
-    RunOutput::of(Uuid::now_v7(), objective, request.principal.clone(), stop, report, now)
-}
-
-/// The run output of a run that could not even be planned.
-pub fn unstarted(
-    run_id: Uuid,
-    title: String,
-    principal: crate::domain::run::Principal,
-    stop: &Stop,
-    now: i64,
-) -> RunOutput {
-    let facts = RunFacts { started_at: now, last_at: now, ..RunFacts::default() };
-    let objective = Objective { title, ..no_objective() };
-    RunOutput::of(run_id, objective, principal, stop, final_report(&facts, stop), now)
-}
-
-/// The facts of a finished run, for whoever shows it.
-pub fn facts_of(dir: &RunDir) -> Result<RunFacts, JournalError> {
-    recovery::facts(dir)
+    not_started(Uuid::now_v7(), objective, request.principal.clone(), stop, context.clock.now_ms())
 }

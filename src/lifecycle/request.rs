@@ -1,4 +1,4 @@
-//! What a walk is asked for, whoever asks: the command line, the daemon or a sweep.
+//! What a run is asked for, by the command line, the daemon or a sweep.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::domain::policy::ActorPermission;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{Principal, RunId};
 
-/// One walk.
+/// One run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Which issue.
@@ -24,7 +24,8 @@ pub struct RunRequest {
     pub principal: Principal,
     /// What GitHub lets them do, where it was asked.
     pub permission: Option<ActorPermission>,
-    /// Who asked for it on the tracker, and when: the issue's text counts as it stood then. `None` = the operator asks now.
+    /// Who asked for it on GitHub, and when. The issue's text counts as it was at that time. `None` = the operator asks
+    /// now.
     pub asked: Option<Asked>,
     /// `--origin`, the first link of the chain.
     pub origin: Option<String>,
@@ -40,11 +41,11 @@ pub struct RunRequest {
     pub metadata: Map<String, Value>,
     /// The run to go on with; it must be the newest of its issue (D61).
     pub resume: Option<RunId>,
-    /// What became of the pull request of an earlier run, fenced; what this run is to put right.
+    /// What is wrong with the pull request of an earlier run, fenced. This run repairs it.
     pub follow_up: Option<String>,
-    /// Whether the branch takes in what happened on its origin branch since: it conflicts.
+    /// Whether the origin branch is merged into the branch, because they conflict.
     pub catches_up: bool,
-    /// Whether only the plan is wanted: nothing changes anywhere, so what the remote has is asked for and not brought here.
+    /// Whether only the plan is wanted. Then nothing changes anywhere, so the remote is asked and nothing is fetched.
     pub dry_run: bool,
 }
 
@@ -59,7 +60,7 @@ pub struct Asked {
     pub at: DateTime<Utc>,
 }
 
-/// Which issue a walk is about.
+/// Which issue a run is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssueRef {
     /// A number of the repository's tracker.

@@ -1,5 +1,5 @@
-//! What may leave: every change that a branch would bring is held against the policy's rules of `write_file`, the caps of
-//! `[commit]` and a scan for secrets, before it is committed and again before it is pushed.
+//! Checks what may be published: every change of a branch is checked against the policy's rules of `write_file`, the
+//! caps of `[commit]` and a scan for secrets, before it is committed and again before it is pushed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,9 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::new_files::Words;
-use super::recovery;
 use super::run::Run;
-use super::site::Site;
 use crate::config::config_file::CommitTable;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
@@ -21,9 +19,12 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::envelope::POLICY_NOT_CONFIGURED;
 use crate::engine::policy::Policy;
-use crate::git::brought::{Bringing, Brought, BroughtKind, Inspect};
+use crate::git::blob::LARGEST_FILE;
 use crate::git::error::GitError;
-use crate::git::worktree::{LARGEST_FILE, Worktree};
+use crate::git::outgoing::{Inspect, Outgoing, OutgoingChange, OutgoingKind};
+use crate::git::worktree::Worktree;
+use crate::record::run_facts;
+use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// The tool whose rules speak of changed files, whatever changed them.
@@ -33,10 +34,10 @@ const KNOWN: &str = "\u{1}";
 /// Refused files that people are told.
 const LONGEST_LIST: usize = 20;
 
-/// Looks at what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends so.
+/// Checks what a commit of the worktree would bring. `Some`: nothing may be committed, and the run ends with this.
 pub async fn of_worktree(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
 ) -> Result<Option<Stop>, GitError> {
     let left_out = worktree.left_out().await?;
@@ -44,12 +45,12 @@ pub async fn of_worktree(
         left_out.into_iter().map(|(path, why)| Problem { path, why: why.to_string(), of: None }).collect();
     let tree = worktree.tree().await?;
     let mut known = vec![run.lease.mapping.origin.commit.clone()];
-    known.extend(site.last_seen(worktree.branch()).await?);
+    known.extend(context.last_seen(worktree.branch()).await?);
     let Some(head) = worktree.head().await? else {
         return Err(GitError::Missing { what: format!("a commit on {}", worktree.branch()) });
     };
-    let bringing = bringing(run, site, worktree, ((&head, Some(&tree)), &known)).await?;
-    problems.extend(self::problems(run, site, (worktree, words), &bringing).await?);
+    let bringing = bringing(run, context, worktree, ((&head, Some(&tree)), &known)).await?;
+    problems.extend(self::problems(run, context, (worktree, words), &bringing).await?);
     for (path, files) in worktree.edited_submodules().await? {
         let why = format!(
             "{files} file(s) inside of this submodule are changed or new, and no commit here carries them; put them back, or \
@@ -60,28 +61,28 @@ pub async fn of_worktree(
     Ok(stop(run, worktree, problems, "committed"))
 }
 
-/// Looks at what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
+/// Checks what a push of `head` would bring to a remote that has the branch at `there`. `Some`: nothing may be pushed.
 pub async fn of_push(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (head, there): (&CommitId, Option<&CommitId>),
 ) -> Result<Option<Stop>, GitError> {
     let missing = || GitError::Lost("there is no worktree to look at".to_owned());
     let worktree = run.worktree().ok_or_else(missing)?;
     let known: Vec<CommitId> =
         [Some(&run.lease.mapping.origin.commit), there].into_iter().flatten().cloned().collect();
-    let bringing = bringing(run, site, worktree, ((head, None), &known)).await?;
-    let words = Words::of(run, site).await;
-    let problems = problems(run, site, (worktree, &words), &bringing).await?;
+    let bringing = bringing(run, context, worktree, ((head, None), &known)).await?;
+    let words = Words::of(run, context).await;
+    let problems = problems(run, context, (worktree, &words), &bringing).await?;
     Ok(stop(run, worktree, problems, "pushed"))
 }
 
 async fn bringing(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     worktree: &Worktree,
     (what, known): ((&CommitId, Option<&str>), &[CommitId]),
-) -> Result<Bringing, GitError> {
+) -> Result<Outgoing, GitError> {
     let scan = SecretScan::new(&run.plan.redactor);
     let inspect: Inspect = Arc::new(move |lines| {
         let marked = |certainty, rule: String| match certainty {
@@ -91,8 +92,8 @@ async fn bringing(
         scan.lines(lines).into_iter().map(|(line, rule, certainty)| (line, marked(certainty, rule))).collect()
     });
     // What is over the cap is refused unseen.
-    let most = site.config.commit.max_bytes.saturating_add(LARGEST_FILE);
-    worktree.bringing(what, known, (most, inspect)).await
+    let most = context.config.commit.max_bytes.saturating_add(LARGEST_FILE);
+    worktree.outgoing(what, known, (most, inspect)).await
 }
 
 /// Something that may not leave.
@@ -106,9 +107,9 @@ struct Problem {
 
 async fn problems(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     (worktree, words): (&Worktree, &Words),
-    bringing: &Bringing,
+    bringing: &Outgoing,
 ) -> Result<Vec<Problem>, GitError> {
     let mut found = Vec::new();
     let mut problem = |path: &str, commit: Option<&CommitId>, why: String| {
@@ -118,7 +119,7 @@ async fn problems(
             of: commit.map(|commit| commit.short().to_owned()),
         });
     };
-    let commit = &site.config.commit;
+    let commit = &context.config.commit;
     let allowed = Globs::paths(&commit.secrets_allowed).ok();
     for change in &bringing.changes {
         let told = |why: String| (change.path.as_str(), change.commit.as_ref(), why);
@@ -137,15 +138,15 @@ async fn problems(
             note(told("it says where Git LFS sends files; only a person may change it".to_owned()));
         }
         if is_named(&change.path, ".gitmodules")
-            && change.kind == BroughtKind::File
+            && change.kind == OutgoingKind::File
             && change.bytes <= LARGEST_FILE
         {
-            for why in site.checkout.refused_submodules(&change.blob).await? {
+            for why in context.checkout.refused_submodules(&change.blob).await? {
                 note(told(why));
             }
         }
     }
-    let made = bringing.changes.iter().filter(|change| change.kind == BroughtKind::File);
+    let made = bringing.changes.iter().filter(|change| change.kind == OutgoingKind::File);
     let made: Vec<&str> = made.map(|change| change.path.as_str()).collect();
     for path in worktree.whole_under_lfs(&made).await? {
         let why = "it is under Git LFS (.gitattributes), and git would get the whole file: git-lfs is not installed here, or \
@@ -167,11 +168,11 @@ async fn problems(
     for why in over_the_caps(&bringing.changes, commit) {
         problem("all changes together", None, why);
     }
-    found.extend(denied(run, site, worktree, &bringing.changes).await?);
+    found.extend(denied(run, context, worktree, &bringing.changes).await?);
     Ok(found)
 }
 
-fn too_large(change: &Brought, caps: &CommitTable, words: &Words) -> Option<String> {
+fn too_large(change: &OutgoingChange, caps: &CommitTable, words: &Words) -> Option<String> {
     if change.bytes > LARGEST_FILE {
         return Some(format!("{} bytes, more than the {LARGEST_FILE} of any file", change.bytes));
     }
@@ -189,7 +190,7 @@ fn too_large(change: &Brought, caps: &CommitTable, words: &Words) -> Option<Stri
     })
 }
 
-fn over_the_caps(changes: &[Brought], caps: &CommitTable) -> Vec<String> {
+fn over_the_caps(changes: &[OutgoingChange], caps: &CommitTable) -> Vec<String> {
     let files = changes.iter().map(|change| change.path.as_str()).collect::<BTreeSet<_>>().len() as u64;
     let lines: u64 = changes.iter().map(|change| change.lines).sum();
     let bytes = changes.iter().fold(0u64, |sum, change| sum.saturating_add(change.bytes));
@@ -203,23 +204,30 @@ fn over_the_caps(changes: &[Brought], caps: &CommitTable) -> Vec<String> {
         .collect()
 }
 
-/// What the policy says of changed paths, as `write_file` would be told. What no rule speaks of is covered by the rule that
-/// let the command run; what a person approved in this run is approved.
+/// The policy's decision about changed paths, as for `write_file`. A path without a rule is covered by the rule that
+/// let the command run. What a person approved in this run is allowed.
 async fn denied(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     worktree: &Worktree,
-    changes: &[Brought],
+    changes: &[OutgoingChange],
 ) -> Result<Vec<Problem>, GitError> {
     let root = WorktreeRoot::open(worktree.path()).map_err(|error| GitError::Lost(error.to_string()))?;
     let policy = run.plan.policy.clone().in_worktree(root);
-    let approved = approved(&recovery::with_predecessors(site, Arc::unwrap_or_clone(run.facts())).await);
+    let approved = approved(
+        &run_facts::with_predecessors(
+            &context.state,
+            &context.repo,
+            Arc::unwrap_or_clone(run.journal.facts()),
+        )
+        .await,
+    );
     let mut verdicts: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for change in changes.iter().filter(|change| !approved.contains(&change.path)) {
         for path in asked_about(change) {
             if !verdicts.contains_key(&path) {
-                let verdict = verdict(run, site, &policy, &path).await?;
+                let verdict = verdict(run, context, &policy, &path).await?;
                 verdicts.insert(path.clone(), verdict);
             }
             if let Some(Some(why)) = verdicts.get(&path) {
@@ -232,17 +240,17 @@ async fn denied(
     Ok(found)
 }
 
-/// The names that a change has, here and on other machines, and what it opens a way to.
-fn asked_about(change: &Brought) -> Vec<String> {
+/// The names of a change, here and on other machines, and the targets of its links.
+fn asked_about(change: &OutgoingChange) -> Vec<String> {
     let mut paths = vec![change.path.clone()];
     match &change.kind {
         // Rules name what is in a folder: what stands in its place has its content.
-        BroughtKind::Link(behind) => {
+        OutgoingKind::Link(behind) => {
             paths.push(format!("{}/any", change.path));
             paths.extend(behind.iter().cloned());
         }
-        BroughtKind::Submodule => paths.push(format!("{}/any", change.path)),
-        BroughtKind::File | BroughtKind::Gone => {}
+        OutgoingKind::Submodule => paths.push(format!("{}/any", change.path)),
+        OutgoingKind::File | OutgoingKind::Gone => {}
     }
     // Where names end with dots or spaces, some file systems drop them.
     let folded: Vec<String> = paths
@@ -256,18 +264,18 @@ fn asked_about(change: &Brought) -> Vec<String> {
     paths
 }
 
-/// Why the policy does not let a path be written; `None` = it does, or says nothing of it.
+/// Why the policy denies writing to a path; `None` = it allows it or has no rule for it.
 async fn verdict(
     run: &Run<'_>,
-    site: &Site,
+    context: &RepositoryContext,
     policy: &Policy,
     path: &str,
 ) -> Result<Option<String>, GitError> {
-    let context = ProposalContext {
+    let proposal = ProposalContext {
         agent: run.plan.loaded.definition.name.clone(),
         step: String::new(),
         principal: PolicyPrincipal::new(&run.plan.request.principal, run.plan.request.permission),
-        repo: site.repo.to_string(),
+        repo: context.repo.to_string(),
         issue: run.plan.issue.key.clone(),
         branch: run.lease.mapping.branch.to_string(),
     };
@@ -278,7 +286,7 @@ async fn verdict(
         arguments,
         risk: Risk::Write,
     };
-    let input = PolicyInput::new(context, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
+    let input = PolicyInput::new(proposal, 0, proposed).map_err(|error| GitError::Lost(error.to_string()))?;
     let result = policy.decide(&input).await.result;
     let silent = [NO_RULE_MATCHED, POLICY_NOT_CONFIGURED].contains(&result.reason.as_str());
     Ok((result.decision == Decision::Deny && !silent)

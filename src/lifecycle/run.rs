@@ -1,31 +1,30 @@
-//! A run that has its lease: what every later room works with, and how it writes to the journal.
+//! A run that has its lease: what every later stage works with.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::enclosure::Enclosure;
-use super::guidance::{self, Extender};
+use super::extender::Extender;
 use super::lease::Lease;
 use super::plan::Plan;
 use super::recovery::Predecessor;
-use super::report;
-use super::site::Site;
-use super::watch::Watch;
-use crate::domain::event::{Effect, Event};
+use super::run_observer::RunObserver;
+use crate::domain::budget::BudgetKind;
 use crate::domain::facts::RunFacts;
-use crate::domain::run::Warning;
 use crate::domain::run_output::RunOutput;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::clock::RunClock;
-use crate::engine::journal::{Journal, JournalError};
+use crate::engine::journal::JournalError;
+use crate::engine::session_trace::WITHHELD;
 use crate::engine::stop::{StopSignal, StopState};
 use crate::git::worktree::Worktree;
-use crate::store::journal_file::FileJournal;
-use crate::sys::cage::Caged;
-
-/// Variable in the environment of each process that a run starts; its value is the run's id.
-pub const RUN_MARK: &str = "AGENTD_RUN";
+use crate::record::report;
+use crate::record::run_journal::RunJournal;
+use crate::repository::context::RepositoryContext;
+use crate::repository::resources::run_mark;
+use crate::sandbox::run_sandbox::RunSandbox;
+use crate::sys::sandbox::ProcessSandbox;
 
 /// One run under way.
 pub struct Run<'a> {
@@ -33,64 +32,63 @@ pub struct Run<'a> {
     pub plan: &'a Plan,
     /// The held lease.
     pub lease: &'a Lease,
+    /// What is written of it.
+    pub journal: RunJournal,
     /// Time since the run began, for budgets and records.
     pub clock: RunClock,
-    site: &'a Site,
+    context: &'a RepositoryContext,
     stop: StopSignal,
     pub(super) extender: Extender,
     worktree: OnceLock<Worktree>,
-    enclosure: OnceLock<Arc<Enclosure>>,
-    pub(super) told: guidance::Told,
+    sandbox: OnceLock<Arc<RunSandbox>>,
+    /// The budgets that people were told of already; one asks at a time.
+    pub(super) told: tokio::sync::Mutex<Vec<BudgetKind>>,
 }
 
 impl<'a> Run<'a> {
     /// A run whose lease was just taken.
-    pub fn new(plan: &'a Plan, lease: &'a Lease, site: &'a Site, watch: &Watch) -> Self {
-        let clock = RunClock::starting(site.clock.now());
+    pub fn new(
+        plan: &'a Plan,
+        lease: &'a Lease,
+        context: &'a RepositoryContext,
+        watch: &RunObserver,
+    ) -> Self {
+        let clock = RunClock::starting(context.clock.now());
         Self {
             plan,
             lease,
+            journal: RunJournal::new(Arc::clone(&lease.journal), context.clock.clone()),
             clock,
-            site,
+            context,
             stop: watch.signal(),
             extender: watch.extender(),
             worktree: OnceLock::new(),
-            enclosure: OnceLock::new(),
-            told: guidance::Told::default(),
+            sandbox: OnceLock::new(),
+            told: tokio::sync::Mutex::default(),
         }
-    }
-
-    /// The journal.
-    pub fn journal(&self) -> &Arc<FileJournal> {
-        &self.lease.journal
     }
 
     /// The environment of a process of this run: what children inherit, and the mark by which a successor finds what a
     /// killed run left running.
     pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
-        let mut environment = self.site.child_environment();
-        environment.push(self.mark());
+        let mut environment = self.context.child_environment();
+        environment.push(run_mark(self.lease.run_id));
         environment
     }
 
-    /// The mark of this run's processes.
-    pub fn mark(&self) -> (OsString, OsString) {
-        (RUN_MARK.into(), self.lease.run_id.to_string().into())
+    /// The sandbox of the run's programs, from the stage instance on.
+    pub fn sandbox(&self) -> Option<&Arc<RunSandbox>> {
+        self.sandbox.get()
     }
 
-    /// The place of the run's programs, from the instance's room on.
-    pub fn enclosure(&self) -> Option<&Arc<Enclosure>> {
-        self.enclosure.get()
+    /// The sandbox of agentd's own commands, if there is one.
+    pub fn caged(&self) -> Option<&ProcessSandbox> {
+        self.sandbox()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
     }
 
-    /// The cage of agentd's own commands, where there is one.
-    pub fn caged(&self) -> Option<&Caged> {
-        self.enclosure()?.caged(&self.plan.loaded.definition.boundaries.sandbox)
-    }
-
-    pub(super) fn has_enclosure(&self, enclosure: Arc<Enclosure>) {
-        // Set once, by the instance's room.
-        let _already = self.enclosure.set(enclosure);
+    pub(super) fn has_sandbox(&self, sandbox: Arc<RunSandbox>) {
+        // Set once, by the stage instance.
+        let _already = self.sandbox.set(sandbox);
     }
 
     /// Whether someone asked to stop.
@@ -98,12 +96,28 @@ impl<'a> Run<'a> {
         self.stop.clone()
     }
 
-    /// The abort that was asked for, if one was: it outranks what the run comes to meanwhile (C-08).
+    /// The abort, if one was asked for. It comes before any other end of the run (C-08).
     pub fn aborted(&self) -> Option<Stop> {
         match self.stop.state() {
             StopState::Abort(stop) => Some(stop),
             StopState::Running | StopState::Graceful(_) => None,
         }
+    }
+
+    /// The end that the run has whatever its last stages come to: that of a failure, or an abort, which outranks even that
+    /// (C-08).
+    pub fn end_whatever_comes(&self, stop: &Stop) -> Option<Stop> {
+        let own = (!stop.success()).then(|| stop.clone());
+        match &own {
+            Some(stop) if stop.reason() == StopReason::HumanRequested => own,
+            _ => self.aborted().or(own),
+        }
+    }
+
+    /// A text for GitHub, checked once more. Removing comments and hidden characters may have joined the parts of a
+    /// secret.
+    pub fn without_secrets(&self, text: &str) -> String {
+        self.plan.redactor.redact(text).map_or_else(|_| WITHHELD.to_owned(), Cow::into_owned)
     }
 
     /// What is left of the wall time; zero = the budget is used up (C-13).
@@ -115,7 +129,7 @@ impl<'a> Run<'a> {
     /// The cap of the wall time, as it was raised last.
     pub fn wall_time_cap(&self) -> Duration {
         let budgets = &self.plan.budgets;
-        self.facts().started.as_ref().map_or(budgets, |started| &started.budgets).max_wall_time
+        self.journal.facts().started.as_ref().map_or(budgets, |started| &started.budgets).max_wall_time
     }
 
     /// The end of a run whose wall time is used up.
@@ -126,13 +140,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The worktree, from its room on.
+    /// The worktree, from its stage on.
     pub fn worktree(&self) -> Option<&Worktree> {
         self.worktree.get()
     }
 
     pub(super) fn has_worktree(&self, worktree: Worktree) {
-        // Set once, by the walk.
+        // Set once, by the pipeline.
         let _already = self.worktree.set(worktree);
     }
 
@@ -141,51 +155,11 @@ impl<'a> Run<'a> {
         self.plan.request.issue.tracked()
     }
 
-    /// Appends an event.
-    pub fn record(&self, event: Event) -> Result<(), JournalError> {
-        self.journal().append(event)
-    }
-
-    /// A note for people. One that cannot be written is logged; what it is about goes on.
-    pub fn note(&self, warning: Warning) {
-        tracing::warn!(code = warning.code, "{}", warning.text);
-        if let Err(error) = self.record(Event::Warned(warning)) {
-            tracing::error!(%error, "a note is not in the journal");
-        }
-    }
-
-    /// As [`Run::note`], with the time of now.
-    pub fn warn(&self, code: &str, text: impl Into<String>) {
-        self.note(Warning { code: code.to_owned(), at: self.site.clock.now_ms(), text: text.into() });
-    }
-
-    /// Says in the journal, durably, that an effect will be tried now.
-    pub async fn plan_effect(&self, effect: Effect) -> Result<(), JournalError> {
-        self.record(Event::EffectPlanned { effect })?;
-        self.journal().flush().await
-    }
-
-    /// Says that it is there.
-    pub fn effect_done(&self, effect: Effect, outcome: &str) -> Result<(), JournalError> {
-        self.record(Event::EffectDone { effect, outcome: outcome.to_owned() })
-    }
-
-    /// Says that it could not be done, and why in public words.
-    pub fn effect_failed(&self, effect: Effect, message: &str) -> Result<(), JournalError> {
-        tracing::warn!("{} failed: {message}", effect.as_str());
-        self.record(Event::EffectFailed { effect, message: message.to_owned() })
-    }
-
-    /// What the journal says so far.
-    pub fn facts(&self) -> Arc<RunFacts> {
-        self.journal().facts()
-    }
-
     /// The run output as it would be if the run ended now with `stop`.
     pub fn output(&self, stop: &Stop) -> (RunOutput, RunFacts) {
-        let mut facts = Arc::unwrap_or_clone(self.facts());
+        let mut facts = Arc::unwrap_or_clone(self.journal.facts());
         facts.end = Some(stop.clone());
-        let output = report::output(&facts, self.journal());
+        let output = report::output(&facts, self.journal.file());
         (output, facts)
     }
 
@@ -196,13 +170,8 @@ impl<'a> Run<'a> {
             StopDetail::OutputWriteFailed,
             format!("The run's record could not be written: {error}."),
         );
-        let mut facts = Arc::unwrap_or_clone(self.facts());
+        let mut facts = Arc::unwrap_or_clone(self.journal.facts());
         facts.end = Some(stop);
-        report::output(&facts, self.journal())
-    }
-
-    /// A defect of agentd in the middle of a room, as the journal's error so that the walk ends orderly.
-    pub(super) fn defect(&self, message: &str) -> JournalError {
-        JournalError { path: self.journal().dir().path.display().to_string(), message: message.to_owned() }
+        report::output(&facts, self.journal.file())
     }
 }

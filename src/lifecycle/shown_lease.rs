@@ -1,30 +1,36 @@
 //! The lease as other hosts see it: a line of the issue's status comment that says who works there, and until when (D75).
 //!
-//! A file holds the lease among the processes of one checkout. Who works on another clone of the repository cannot see
-//! that file, but reads the same issue. The status comment that a run leaves takes the line's place, and so ends it.
+//! A file holds the lease among the processes of one checkout. A process with another clone of the repository cannot
+//! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
+//! lease.
 
 use super::plan::Plan;
-use super::report;
-use super::site::Site;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
 use crate::github::{self, Change, Client, Comment};
+use crate::record::rendering;
+use crate::repository::context::RepositoryContext;
 use crate::sys::holder_format::{Holder, Liveness};
 
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
 
-/// Shows on the issue that `mine` holds it. Gives who else does: another host whose lease has not expired, or a living
-/// process of this one with another checkout. A comment that cannot be written keeps nobody from working.
-pub async fn show(plan: &Plan, site: &Site, mine: &Holder) -> Result<Option<Holder>, github::Error> {
-    let Some((client, number)) = tracked(plan, site) else { return Ok(None) };
-    let marker = report::marker(&plan.issue.key);
-    let found = client.find_comment(&site.repo, number, &marker).await?;
-    if let Some(other) = other_holder(found.as_ref(), site, mine) {
+/// Shows on the issue that `mine` holds it. Gives another holder, if there is one: another host whose lease has not
+/// expired, or a living process of this host with another checkout. A comment that cannot be written does not stop the
+/// run.
+pub async fn show(
+    plan: &Plan,
+    context: &RepositoryContext,
+    mine: &Holder,
+) -> Result<Option<Holder>, github::Error> {
+    let Some((client, number)) = tracked(plan, context) else { return Ok(None) };
+    let marker = rendering::marker(&plan.issue.key);
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    if let Some(other) = other_holder(found.as_ref(), context, mine) {
         return Ok(Some(other));
     }
-    let written = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await;
+    let written = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await;
     let (comment, change) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -32,20 +38,21 @@ pub async fn show(plan: &Plan, site: &Site, mine: &Holder) -> Result<Option<Hold
             return Ok(None);
         }
     };
-    // Two may have looked before either wrote: what stands there now decides, and of two comments the older one.
-    let found = client.find_comment(&site.repo, number, &marker).await?;
-    let other = other_holder(found.as_ref(), site, mine);
+    // Two processes may have looked before either wrote. What the comment says now decides; of two comments the older
+    // one counts.
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    let other = other_holder(found.as_ref(), context, mine);
     if other.is_some() && change == Change::Created {
-        client.delete_comment(&site.repo, comment.id).await?;
+        client.delete_comment(&context.repo, comment.id).await?;
     }
     Ok(other)
 }
 
 /// Shows the longer time of a lease that is held already.
-pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
-    let Some((client, number)) = tracked(plan, site) else { return };
-    let marker = report::marker(&plan.issue.key);
-    if let Err(error) = client.settle_comment(&site.repo, number, &marker, &text(plan, mine)).await {
+pub async fn renew(plan: &Plan, context: &RepositoryContext, mine: &Holder) {
+    let Some((client, number)) = tracked(plan, context) else { return };
+    let marker = rendering::marker(&plan.issue.key);
+    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(plan, mine)).await {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
 }
@@ -53,38 +60,38 @@ pub async fn renew(plan: &Plan, site: &Site, mine: &Holder) {
 /// What a run on the command line left on an issue when its process died: that it is being worked on. Its comment says what
 /// became of it, and the running label goes, also where nobody's comment says who works. True = it was there.
 pub async fn clear(
-    site: &Site,
+    context: &RepositoryContext,
     number: u64,
     (instance, run_id): (&InstanceId, RunId),
 ) -> Result<bool, github::Error> {
-    let Some(client) = &site.github else { return Ok(false) };
-    let marker = report::marker(&IssueKey::Number(number));
-    let found = client.find_comment(&site.repo, number, &marker).await?;
-    let running = &site.config.github.labels.running;
+    let Some(client) = &context.github else { return Ok(false) };
+    let marker = rendering::marker(&IssueKey::Number(number));
+    let found = client.find_comment(&context.repo, number, &marker).await?;
+    let running = &context.config.github.labels.running;
     match found.and_then(|comment| holder_of(&comment.body)) {
         Some(holder) if holder.instance == instance.as_str() => {}
         // Somebody else works there.
         Some(_) => return Ok(false),
         None => {
-            let labelled = client.issue(&site.repo, number).await?.has_label(running);
+            let labelled = client.issue(&context.repo, number).await?.has_label(running);
             if labelled {
-                client.remove_label(&site.repo, number, running).await?;
+                client.remove_label(&context.repo, number, running).await?;
             }
             return Ok(labelled);
         }
     }
     // The label first: the comment is what says that this was done.
-    client.remove_label(&site.repo, number, running).await?;
+    client.remove_label(&context.repo, number, running).await?;
     let text = format!(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
     );
-    client.settle_comment(&site.repo, number, &marker, &text).await?;
+    client.ensure_comment(&context.repo, number, &marker, &text).await?;
     Ok(true)
 }
 
-fn tracked<'s>(plan: &Plan, site: &'s Site) -> Option<(&'s Client, u64)> {
-    Some((site.github.as_ref()?, plan.request.issue.tracked()?))
+fn tracked<'s>(plan: &Plan, context: &'s RepositoryContext) -> Option<(&'s Client, u64)> {
+    Some((context.github.as_ref()?, plan.request.issue.tracked()?))
 }
 
 fn text(plan: &Plan, mine: &Holder) -> String {
@@ -98,10 +105,10 @@ fn text(plan: &Plan, mine: &Holder) -> String {
     )
 }
 
-fn other_holder(comment: Option<&Comment>, site: &Site, mine: &Holder) -> Option<Holder> {
+fn other_holder(comment: Option<&Comment>, context: &RepositoryContext, mine: &Holder) -> Option<Holder> {
     let holder = holder_of(&comment?.body)?;
     let own_process = (&holder.host, holder.pid, holder.started) == (&mine.host, mine.pid, mine.started);
-    let dead = holder.liveness(&site.host, site.clock.now()) == Liveness::Dead;
+    let dead = holder.liveness(&context.host, context.clock.now()) == Liveness::Dead;
     (!own_process && !dead).then_some(holder)
 }
 

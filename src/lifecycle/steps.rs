@@ -4,33 +4,37 @@
 use super::instance::Instance;
 use super::polled::Polled;
 use super::run::Run;
-use super::site::Site;
 use crate::domain::event::Event;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::flow::{FlowRun, Progress};
-use crate::engine::journal::{Journal as _, JournalError};
+use crate::engine::journal::JournalError;
 use crate::engine::stop::StopState;
-use crate::git::caged::Taken;
+use crate::git::sandbox_git::Taken;
+use crate::repository::context::RepositoryContext;
 
 /// Visits steps until the flow ends.
-pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop, JournalError> {
+pub async fn run(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    instance: &Instance,
+) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
-        // The predecessor died after its flow: what is left is to report and to publish.
+        // The predecessor died after its flow, so only reporting and publishing are left.
         return close(run, instance, end.stop, end.completion_reason);
     }
     if let Err(stop) = checkpoint(run, instance.finished.len() as u32).await? {
         return close(run, instance, stop, None);
     }
-    run.extender.begins(&instance.world.0.meter, run.journal());
+    run.extender.begins(&instance.world.0.meter, &run.journal);
     let mut flow = FlowRun::new(&instance.plan, &instance.world, instance.finished.clone());
     let mut next = instance.finished.len() as u32 + 1;
     let mut issue = Polled::default();
     loop {
-        if let Err(stop) = play(run, site, next).await {
+        if let Err(stop) = play(run, context, next).await {
             return close(run, instance, stop, None);
         }
-        if let Err(stop) = issue.look(run, site).await {
+        if let Err(stop) = issue.look(run, context).await {
             return close(run, instance, stop, None);
         }
         next += 1;
@@ -38,12 +42,12 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
             Progress::Visited(record) => {
                 record_asked(run)?;
                 if let Err(stop) = take_commits(run).await {
-                    run.record(Event::VisitFinished(record))?;
+                    run.journal.record(Event::VisitFinished(record))?;
                     return close(run, instance, stop, None);
                 }
                 let saved = checkpoint(run, record.visit).await?;
-                run.record(Event::VisitFinished(record))?;
-                run.journal().flush().await?;
+                run.journal.record(Event::VisitFinished(record))?;
+                run.journal.flush().await?;
                 if let Err(stop) = saved {
                     return close(run, instance, stop, None);
                 }
@@ -53,9 +57,9 @@ pub async fn run(run: &Run<'_>, site: &Site, instance: &Instance) -> Result<Stop
     }
 }
 
-/// A replay that does not make the edits of a visit begins it with what they came to.
-async fn play(run: &Run<'_>, site: &Site, visit: u32) -> Result<(), Stop> {
-    let state = site.replay.as_ref().and_then(|recording| recording.state_after(visit));
+/// A replay that does not make the edits of a visit begins the visit with their result.
+async fn play(run: &Run<'_>, context: &RepositoryContext, visit: u32) -> Result<(), Stop> {
+    let state = context.replay.as_ref().and_then(|recorded_run| recorded_run.state_after(visit));
     let (Some(commit), Some(worktree)) = (state, run.worktree()) else { return Ok(()) };
     let rescue = format!("refs/agentd/replay/{visit}");
     worktree.restore(commit, &rescue, false).await.map(drop).map_err(|error| {
@@ -66,14 +70,14 @@ async fn play(run: &Run<'_>, site: &Site, visit: u32) -> Result<(), Stop> {
 
 /// What the visit's programs asked of the network.
 fn record_asked(run: &Run<'_>) -> Result<(), JournalError> {
-    run.enclosure().map_or(Ok(()), |enclosure| enclosure.record_asked(run))
+    run.sandbox().map_or(Ok(()), |sandbox| sandbox.record_asked(&run.journal, &run.plan.redactor))
 }
 
-/// Commits that caged programs made themselves come onto the branch (D13); those that cannot are told about.
+/// Takes over commits of programs in the sandbox (D13). Commits that cannot be taken over are reported.
 async fn take_commits(run: &Run<'_>) -> Result<(), Stop> {
-    let Some(enclosure) = run.enclosure() else { return Ok(()) };
-    match enclosure.take_commits().await {
-        Ok(Taken::Left(why)) => run.warn("commits_left", why),
+    let Some(sandbox) = run.sandbox() else { return Ok(()) };
+    match sandbox.take_commits().await {
+        Ok(Taken::Left(why)) => run.journal.warn("commits_left", why),
         Ok(Taken::None | Taken::Commits(_)) => {}
         Err(error) => {
             let message = format!("The commits of the agent could not be taken: {error}.");
@@ -86,12 +90,12 @@ async fn take_commits(run: &Run<'_>) -> Result<(), Stop> {
 /// The worktree as it is, on a ref that is never pushed (D13). `Err` inside: git refused.
 async fn checkpoint(run: &Run<'_>, visit: u32) -> Result<Result<(), Stop>, JournalError> {
     let Some(worktree) = run.worktree() else {
-        return Err(run.defect("the worktree's room was left without one"));
+        return Err(run.journal.defect("the worktree's room was left without one"));
     };
     let reference = format!("refs/agentd/checkpoints/{}/{visit}", run.lease.run_id);
     match worktree.checkpoint(&reference, &format!("After visit {visit} of run {}", run.lease.run_id)).await {
         Ok(commit) => {
-            run.record(Event::Checkpoint { visit, reference, commit })?;
+            run.journal.record(Event::Checkpoint { visit, reference, commit })?;
             Ok(Ok(()))
         }
         Err(error) => Ok(Err(match run.stop().state() {
@@ -111,6 +115,6 @@ fn close(
     run.extender.ends();
     let spend = instance.world.0.meter.spend();
     record_asked(run)?;
-    run.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
+    run.journal.record(Event::FlowEnded { stop: stop.clone(), completion_reason, spend })?;
     Ok(stop)
 }

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
 use super::run::Run;
-use super::site::Site;
 use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
 use crate::config::tools_file::BoundParam;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::engine::journal::Journal as _;
 use crate::engine::tool::{BoundParameter, Tool};
 use crate::git;
 use crate::mcp::{McpError, McpServers, ServerConfig, ServerTransport};
+use crate::replay::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
+use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 use crate::tools::rest::{RestError, rest_tools};
 use crate::tools::{self, ToolWorld};
@@ -29,29 +28,29 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Puts the tools together; starts the configured MCP servers in the worktree (D25). A required server that fails
+    /// Collects the tools and starts the configured MCP servers in the worktree (D25). A required server that fails
     /// ends the run before any model is asked.
-    pub async fn open(run: &Run<'_>, site: &Site, root: &WorktreeRoot) -> Result<Self, Stop> {
+    pub async fn open(run: &Run<'_>, context: &RepositoryContext, root: &WorktreeRoot) -> Result<Self, Stop> {
         let worktree = run
             .worktree()
             .ok_or_else(|| Stop::new(StopDetail::Internal, "There is no worktree to work in."))?;
         let cancel = CancellationToken::new();
-        let page_lines = site.config.page_lines();
+        let page_lines = context.config.page_lines();
         let mut all = tools::worktree_tools(ToolWorld {
             root: root.clone(),
             environment: run.child_environment(),
-            clock: site.clock.clone(),
+            clock: context.clock.clone(),
             cancel: cancel.clone(),
-            caged: run.caged().cloned(),
+            sandbox: run.caged().cloned(),
             page_lines,
         });
         all.extend(git::tools::worktree_tools(worktree, &run.lease.mapping.origin.commit, page_lines));
-        let rest = rest_tools(&site.config.rest_tools).map_err(|error| unfit(&error))?;
-        // A strict replay starts no server: what they offered is on the record (P-040).
-        let recorded = site.replay.as_ref().and_then(|recording| recording.offered());
+        let rest = rest_tools(&context.config.rest_tools).map_err(|error| unfit(&error))?;
+        // A strict replay starts no server, because the record has the tools that they offered (P-040).
+        let recorded = context.replay.as_ref().and_then(|recorded_run| recorded_run.offered());
         let mut configs = match &recorded {
             Some(_) => BTreeMap::new(),
-            None => servers(&site.config)
+            None => servers(&context.config)
                 .map_err(|error| Stop::new(StopDetail::ConfigInvalid, error.to_string()))?,
         };
         for server in configs.values_mut() {
@@ -61,7 +60,7 @@ impl Toolbox {
             .await
             .map_err(|error| run.out_of_time().unwrap_or_else(|| stop_of(&error)))?;
         for warning in servers.warnings() {
-            run.warn("mcp_server_missing", warning.message.clone());
+            run.journal.warn("mcp_server_missing", warning.message.clone());
         }
         let offered = recorded.unwrap_or_else(|| servers.tools().to_vec());
         if !offered.is_empty() {
@@ -82,9 +81,9 @@ impl Toolbox {
 /// What the servers offer, for a replay without them.
 async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
     let tools = serde_json::to_value(OfferedTools::of(offered)).unwrap_or_default();
-    // Where it cannot be redacted it is not kept (P-032); a strict replay then lacks the tools and says so.
+    // If it cannot be redacted it is not kept (P-032). A strict replay then lacks the tools and says so.
     let Ok(clean) = run.plan.redactor.redact_json(&tools) else { return Ok(()) };
-    let kept = run.journal().keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
+    let kept = run.journal.keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
     kept.map(|_| ()).map_err(|error| Stop::new(StopDetail::OutputWriteFailed, format!("{error}.")))
 }
 
@@ -107,7 +106,7 @@ pub fn unfit(error: &RestError) -> Stop {
     Stop::new(detail, format!("{error}."))
 }
 
-/// The servers of a configuration, their placeholders resolved now and not before.
+/// The servers of a configuration. Their placeholders are resolved now and not before.
 pub fn servers(config: &Config) -> Result<BTreeMap<String, ServerConfig>, ConfigError> {
     let mut servers = BTreeMap::new();
     for (name, server) in &config.mcp_servers {

@@ -71,7 +71,7 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
                 (Role::Assistant, pieces.into_iter().map(block).collect())
             }
         };
-        // Roles alternate on this wire: results of one reply, and what the host says after them, are one turn.
+        // Roles alternate in this protocol, so the results of one reply and the host's text after them are one message.
         match turns.last_mut() {
             Some(last) if last.role == role => last.content.extend(content),
             _ if content.is_empty() => {}
@@ -107,7 +107,8 @@ fn tools(request: &ModelRequest) -> (Vec<Tool<'_>>, Option<Choice>) {
         };
         return (request.tools.iter().map(tool).collect(), choice);
     }
-    // The API refuses a conversation with calls in it that names no tools, so those it holds are named, and barred.
+    // The API refuses a conversation with calls but without tools. So the tools of these calls are listed, and calling
+    // them is forbidden.
     let mut tools: Vec<Tool<'_>> = Vec::new();
     for message in &request.messages {
         let Message::Assistant { tool_calls, .. } = message else { continue };
@@ -125,7 +126,7 @@ fn tools(request: &ModelRequest) -> (Vec<Tool<'_>>, Option<Choice>) {
 fn tool(spec: &ToolSpec) -> Tool<'_> {
     let mut input_schema = spec.parameters.clone();
     if let Value::Object(schema) = &mut input_schema {
-        // Refused at the top level by the API; the gate holds the whole schema against the call all the same.
+        // The API refuses these at the top level. The gate still checks the call against the whole schema.
         schema.retain(|key, _| !matches!(key.as_str(), "oneOf" | "allOf" | "anyOf"));
     }
     Tool { name: &spec.name, description: &spec.description, input_schema }

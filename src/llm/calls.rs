@@ -10,7 +10,7 @@ use super::json;
 use crate::domain::message::{Message, ToolCall, sent_arguments};
 use crate::engine::model::ModelRequest;
 
-/// A call as a wire gave it; some servers leave the id out, or give the same one twice.
+/// A call as the provider sent it. Some servers omit the id or repeat it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct RawCall {
     pub id: Option<String>,
@@ -57,8 +57,8 @@ pub(super) fn arguments_object(raw: &str) -> Value {
     serde_json::from_str(&sent_arguments(raw)).unwrap_or_else(|_| json!({ "malformed_arguments": raw }))
 }
 
-/// An id that every wire accepts: kept where it has only `[A-Za-z0-9_-]` and at most 64 of them, else a stable stand-in.
-/// Needed when a conversation goes on with another provider than the one that made the id.
+/// An id that every wire accepts: kept where it has only `[A-Za-z0-9_-]` and at most 64 of them, else a stable
+/// stand-in. It is needed when a conversation continues with another provider.
 pub(super) fn portable_id(id: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= 64 && id.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! What providers say when they refuse, mapped to one enum (A-050…A-055).
+//! Maps the refusals of providers to one enum (A-050…A-055).
 
 use std::time::Duration;
 

@@ -221,7 +221,7 @@ impl Fold {
         }
     }
 
-    /// Text comes in pieces; it has one mark, and the signature that comes with any of them.
+    /// Text comes in pieces. It has one mark, and the signature of whichever piece has one.
     fn text_mark(&mut self, signature: Option<Value>) {
         match self.kept.last_mut().filter(|last| last["said"] == "text") {
             Some(last) => {

@@ -1,4 +1,4 @@
-//! JSON as providers send it: what is no text in it, half of a pair of surrogates, is U+FFFD.
+//! JSON as providers send it. Half of a surrogate pair, which is not text, becomes U+FFFD.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 const ESCAPE: usize = 6;
 const REPLACEMENT: &[u8; ESCAPE] = b"\\ufffd";
 
-/// Reads JSON. A text that is cut between two chunks may hold half a character at its end or its beginning; that costs the
-/// character and not the reply.
+/// Reads JSON. A text that is cut between two chunks may have half a character at its end or start. Then the character
+/// is lost but not the reply.
 pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(text).or_else(|error| match whole_characters(text) {
         Cow::Owned(mended) => serde_json::from_slice(&mended),

@@ -5,7 +5,7 @@
 //! `calls` and `reasoning` carry what must survive unharmed from a reply to the next request.
 
 pub mod providers;
-pub mod reach;
+pub mod availability;
 mod transport;
 mod json;
 mod failure;

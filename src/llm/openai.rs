@@ -1,4 +1,4 @@
-//! OpenAI chat completions, and every server that speaks them: strict in what is sent, lenient in what is read.
+//! OpenAI chat completions, and every compatible server. What is sent is strict; what is read is lenient.
 
 use serde_json::{Map, Value, json};
 
@@ -184,7 +184,7 @@ impl Fold {
         }
     }
 
-    /// Pieces of a call belong together by index; servers that leave it out, or repeat it, tell calls apart by id.
+    /// Pieces of a call have the same index. Servers that omit or repeat the index use ids.
     fn call(&mut self, said: SaidCall) {
         let id = match said.id {
             Some(Value::String(id)) if !id.is_empty() => Some(id),

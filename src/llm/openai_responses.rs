@@ -56,7 +56,7 @@ pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error>
     })
 }
 
-/// Models that do not reason refuse to be asked for their reasoning; the older families are named, what is new reasons.
+/// Models that do not reason refuse a request for reasoning. The older families are listed; new models reason.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     !["gpt-3", "gpt-4", "chatgpt-"].iter().any(|family| name.starts_with(family))

@@ -1,4 +1,4 @@
-//! The shapes of OpenAI chat completions, read leniently: many servers speak it with an accent.
+//! The shapes of OpenAI chat completions, read leniently, because many servers differ in details.
 
 use std::borrow::Cow;
 

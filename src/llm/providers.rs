@@ -1,4 +1,4 @@
-//! The providers of a configuration, behind the one seam `engine::Model`.
+//! The providers of a configuration, behind the port `engine::Model`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Providers {
     ) -> Result<Self, ProviderError> {
         let client = tls::http_client()
             .connect_timeout(CONNECT_TIMEOUT)
-            // A redirected POST would arrive without its body, and the key at a stranger's.
+            // A redirected POST would lose its body, and its key would go to another host.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| ProviderError::Client(error.to_string()))?;
@@ -215,7 +215,7 @@ enum Fold {
     Gemini(gemini::Fold),
 }
 
-/// Reads a provider's reply; by itself for those who try it with what no provider sends.
+/// Reads a provider's reply. For tests with replies that no provider sends.
 ///
 /// # Errors
 /// It is not what the wire promises.
@@ -229,13 +229,13 @@ pub fn read_reply(kind: ProviderKind, request: &ModelRequest, body: &[u8]) -> Re
     }
 }
 
-/// Reads a provider's refusal; for those who try it with what no provider sends.
+/// Reads a provider's refusal. For tests with refusals that no provider sends.
 #[doc(hidden)]
 pub fn read_refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> ModelError {
     Refusal::answer(status, headers, body, chrono::DateTime::UNIX_EPOCH).into_error()
 }
 
-/// Reads a provider's stream of events, in slices as they come; for those who try it with what no provider sends.
+/// Reads a provider's stream of events, in slices. For tests with streams that no provider sends.
 ///
 /// # Errors
 /// It is not what the wire promises.

@@ -61,8 +61,8 @@ pub(super) enum Piece<'a> {
     Kept(&'a Value),
 }
 
-/// The message with its reasoning where it stood. What is not marked (reasoning of another wire, a conversation that was
-/// changed) follows in the usual order: text, calls. Blank text is left out; most wires refuse it.
+/// The message with its reasoning at its place. Parts without a mark (reasoning of another wire, a changed
+/// conversation) follow in the usual order: text, calls. Blank text is left out, because most providers refuse it.
 pub(super) fn pieces<'a>(kept: &'a [Value], text: &'a str, calls: &'a [ToolCall]) -> Vec<Piece<'a>> {
     let mut pieces = Vec::new();
     let mut said = text.trim().is_empty();

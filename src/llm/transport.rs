@@ -1,4 +1,4 @@
-//! One request to a provider over HTTP: within its time, within a size, and silent about secrets.
+//! One request to a provider over HTTP, with limits of time and size, and without secrets in its errors.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const MAX_BODY: usize = 32 * 1024 * 1024;
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Longest text of an error, in characters.
 const MAX_ERROR_TEXT: usize = 300;
-/// This many characters in common with the request, and an error's text is an echo of it.
+/// An error text that has this many characters in common with the request repeats the request.
 const ECHO: usize = 40;
 
 /// Where a provider is, and what every request to it carries.
@@ -75,7 +75,7 @@ impl Endpoint {
         let status = response.status();
         if !status.is_success() {
             let read = read(&mut response, MAX_ERROR_BODY, stream.then_some(limit)).await;
-            // The status tells enough; an error body that cannot be read is not the news.
+            // The status says enough. An error body that cannot be read does not matter.
             let text = read.unwrap_or_default();
             let refusal = Refusal::answer(status.as_u16(), response.headers(), &text, self.clock.now());
             return Err(refusal.into_error());
@@ -204,7 +204,7 @@ fn failed(error: reqwest::Error) -> ModelError {
     ModelError { class, message, status: None }
 }
 
-/// Blots out words that look like keys, also those the provider has half masked itself.
+/// Replaces words that look like keys, also those that the provider has partly masked.
 fn without_keys(text: &str) -> String {
     let looks_like_key = |word: &str| {
         let known = ["sk-", "sk_", "gsk_", "xai-", "AIza", "ghp_", "github_pat_"];

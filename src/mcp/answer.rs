@@ -1,4 +1,4 @@
-//! What a server answers to a call, as text for the model or as an error that says whom it is for.
+//! The answer of a server to a call, as text for the model, or as an error that says whom it is for.
 
 use rmcp::ServiceError;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData, ResourceContents};

@@ -1,4 +1,5 @@
-//! The life of one MCP server: started, asked, started again when it went away, ended with all it left running.
+//! The life of one MCP server: started, called, started again when it ended, and ended with everything that it left
+//! running.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,7 +32,7 @@ use crate::sys::tls;
 const BACKOFF: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 /// How long a server has to end after its input was closed.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How long a server that failed to start is given to end by itself and say why.
+/// How long a server that failed to start has to end by itself and say why.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 /// How much of what a server last wrote to its error stream is kept for messages, in bytes.
 const LAST_WORDS: usize = 2048;
@@ -103,9 +104,9 @@ impl Connection {
         }
     }
 
-    /// Calls a tool, once: a call is never repeated, whatever happens to it (C-14), but where a server answers that it no longer
-    /// knows the session, and so did nothing. A server that is gone is started
-    /// again first, no sooner than its back-off allows; all of it within `limit`. Dropping the future tells the server.
+    /// Calls a tool once. A call is never repeated (C-14), except when the server answers that it does not know the
+    /// session, and so did nothing. A server that ended is started again first, after its back-off. All of it happens
+    /// within `limit`. Dropping the future cancels the call at the server.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -226,14 +227,14 @@ impl Connection {
         let client = tls::http_client()
             .connect_timeout(self.start_timeout)
             .redirect(reqwest::redirect::Policy::none())
-            // A kept connection costs some 40 ms a call where the last answer was not read to its end.
+            // A reused connection costs some 40 ms for each call if the last answer was not read to its end.
             .pool_max_idle_per_host(0)
             .build()
             .map_err(|error| failed(error.to_string()))?;
         let config = StreamableHttpClientTransportConfig::with_uri(url)
             .custom_headers(custom)
-            // A server that no longer knows the session has not looked at what it was sent: it is begun anew, and that sent
-            // again, once.
+            // A server that does not know the session has not looked at the request. A new session is begun, and the
+            // request is sent once more.
             .reinit_on_expired_session(true);
         Ok(StreamableHttpClientTransport::with_client(client, config))
     }
@@ -274,7 +275,7 @@ impl Connection {
 }
 
 impl ServerTransport {
-    /// What must not stand in a message: variables, headers, and what of a URL may be a secret.
+    /// What a message must not have: variables, headers, and parts of a URL that may be secret.
     fn secrets(&self) -> Vec<String> {
         let (values, url) = match self {
             Self::Stdio { env, .. } => (env.values(), None),

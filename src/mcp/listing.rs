@@ -1,4 +1,4 @@
-//! The tools that a server lists, page by page: what is wrong with one of them costs that one.
+//! The tools that a server lists, page by page. An error in one tool costs only that tool.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ impl Listing {
         self.leave(&tool.name, why);
     }
 
-    /// A server that lists much that cannot be used is told of by its first tools.
+    /// If many tools cannot be used, the message names the first ones.
     fn leave(&mut self, name: &str, why: String) {
         const TOLD: usize = 20;
         if self.left_out.len() >= TOLD {

@@ -32,7 +32,7 @@ pub struct ServerConfig {
     pub allow: Vec<String>,
     /// Globs on the tools' bare names; these win over `allow`.
     pub deny: Vec<String>,
-    /// Parameters that agentd sets where a tool declares them or is given them (D79).
+    /// Parameters that agentd sets if a tool declares them or gets them (D79).
     pub bind: Vec<BoundParameter>,
     /// Take the parameters that agentd sets out of what models see (C-18).
     pub hide_bound_params: bool,
@@ -283,7 +283,7 @@ impl McpServers {
                 },
                 bare_name: tool.name.into_owned(),
                 schema,
-                // A hint of the server itself: enough to tell reading apart, never to grant anything.
+                // The server's own hint. It is enough to recognise a reading tool and never enough to allow anything.
                 risk: if read_only { Risk::Read } else { Risk::Network },
                 queue: config.queue.clone(),
                 bound: config.bind.clone(),
@@ -293,7 +293,7 @@ impl McpServers {
     }
 }
 
-/// A tool's words for models, without what people who look at them would not see.
+/// A tool's text for models, without parts that people would not see.
 fn description(text: Option<&str>) -> String {
     text.unwrap_or_default().chars().filter(|c| is_plain(*c) || matches!(c, '\n' | '\t')).collect()
 }

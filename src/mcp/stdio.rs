@@ -1,4 +1,5 @@
-//! The standard streams of a server: one message a line, of bounded length; what cannot be read fails its own call at once.
+//! The standard streams of a server: one message on each line, limited in length. A message that cannot be read fails
+//! its own call at once.
 
 use std::io;
 use std::sync::LazyLock;
@@ -15,10 +16,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 const LONGEST: usize = 16 * 1024 * 1024;
 /// What is kept of the beginning and the end of a message that is longer.
 const ENDS: usize = 256;
-/// Requests of a server's own that are answered: it has nothing to ask for, and each answer takes memory.
+/// How many of a server's own requests are answered. It has no reason to ask, and each answer takes memory.
 const MOST_REQUESTS: usize = 1000;
 
-/// The id at the beginning of a message, or at its end: what stands elsewhere may be a tool's words.
+/// The id at the start or end of a message. Elsewhere it may be the text of a tool.
 static FIRST: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*([0-9]{1,18})\s*,"#).ok()
 });
@@ -128,7 +129,7 @@ enum Line {
     },
 }
 
-/// Lines of bounded length. Waiting for one may be given up and begun again: what was read is kept here.
+/// Lines of limited length. A wait for a line may be cancelled and begun again, because what was read is kept.
 struct Lines<R> {
     read: BufReader<R>,
     line: Vec<u8>,

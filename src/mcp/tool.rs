@@ -68,7 +68,7 @@ pub(super) fn offered_name(server: &str, tool: &str, taken: &BTreeSet<String>) -
     if name.len() <= MAX_NAME && !taken.contains(&name) {
         return name;
     }
-    // The hash is of the names as they were, so it tells apart what only looks the same now.
+    // The hash is over the original names, so that names that look equal now stay different.
     let hash = hex::encode(Sha256::digest(full.as_bytes()));
     let start: String = name.chars().take(MAX_NAME - 9).collect();
     format!("{start}_{}", &hash[..8])

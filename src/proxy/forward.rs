@@ -1,4 +1,4 @@
-//! Plain requests: passed on to their host, or to an endpoint with what agentd adds.
+//! Plain requests: passed on to their host, or to an endpoint with the credentials that agentd adds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 /// Headers that belong to one connection.
 const HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-/// Headers by which a program says who it is: an endpoint's are agentd's to say.
+/// Headers with which a program authenticates. For an endpoint agentd sets them.
 const CREDENTIALS: [&str; 5] = ["x-api-key", "api-key", "x-goog-api-key", "authorization", "cookie"];
 
 /// Names lead where the list allows.
@@ -51,7 +51,7 @@ pub(super) fn told(status: StatusCode, text: impl Into<String>) -> Response<Body
     response
 }
 
-/// Where a request for an endpoint goes: never beside what the endpoint's own address begins with.
+/// Where a request for an endpoint goes: always below the endpoint's own address.
 pub(super) fn address(endpoint: &Endpoint, rest: &str) -> Option<Url> {
     let base = endpoint.url.as_str().trim_end_matches('/');
     let mut url = Url::parse(&format!("{base}{rest}")).ok()?;

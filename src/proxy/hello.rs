@@ -1,4 +1,5 @@
-//! What a program says first through a tunnel: the host that it names has to be the one that it asked the tunnel for.
+//! The first bytes of a program through a tunnel. The host that they name must be the host that the tunnel was asked
+//! for.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::domain::egress::split;
 
-/// How much is looked at, in bytes: more than any greeting of TLS or head of a request has.
+/// How many bytes are looked at: more than any TLS greeting or request head has.
 const MOST: usize = 64 * 1024;
 /// How long a greeting that has begun may take.
 const WITHIN: Duration = Duration::from_secs(15);
-/// The alert of TLS that says that a name is not served: what programs make a clear message of.
+/// The TLS alert for a name that is not served. Programs turn it into a clear message.
 pub(super) const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 /// What a request begins with.
 const METHODS: [&[u8]; 9] =
@@ -34,7 +35,7 @@ pub(super) enum Opening {
     Other,
 }
 
-/// Reads what comes first, as far as it has to. What was read is to be sent on.
+/// Reads the first bytes, as many as needed. The caller sends them on.
 pub(super) async fn listen(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u8>) -> io::Result<Opening> {
     if from.read_buf(said).await? == 0 {
         return Ok(Opening::Nothing);
@@ -149,7 +150,7 @@ mod tests {
             entry.extend(name.as_bytes());
             entry
         });
-        // supported_groups, signature_algorithms, and key shares of none: what a reader asks for.
+        // supported_groups, signature_algorithms and empty key shares, which a reader expects.
         let mut extensions = named.unwrap_or_default();
         extensions.extend([0, 10, 0, 4, 0, 2, 0, 29, 0, 13, 0, 4, 0, 2, 4, 3]);
         let mut body = vec![3, 3];

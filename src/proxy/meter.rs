@@ -1,4 +1,4 @@
-//! The meter on requests to models: counts them, and reads what their replies say of tokens while they pass by.
+//! The meter on requests to models: it counts them and reads the tokens that their replies report as they pass.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,7 +16,7 @@ use super::usage_wire;
 use crate::domain::message::TokenUsage;
 use crate::domain::model_traffic::ModelTraffic;
 
-/// Longest event, and longest reply that is one JSON text, in bytes; of longer ones the tokens are not read.
+/// The longest event, and the longest reply that is one JSON text, in bytes. The tokens of longer ones are not read.
 const LONGEST: usize = 32 << 20;
 /// Models of one launch that are told apart.
 const MOST_MODELS: usize = 32;
@@ -35,7 +35,7 @@ impl Meter {
         heard
     }
 
-    /// Takes one request from the number that may be made. False = there were enough.
+    /// Takes one request from the number that is allowed. False = none is left.
     pub(super) fn admit(&self, most: Option<u32>) -> bool {
         let mut admitted = true;
         self.0.send_modify(|traffic| {

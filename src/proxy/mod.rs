@@ -1,7 +1,9 @@
-//! The way out of a cage: a proxy that lets programs reach the hosts that are allowed and adds what they must not hold.
+//! The egress proxy of a sandbox. It lets programs reach the allowed hosts and adds credentials that they must not
+//! have.
 //!
-//! It speaks to one cage over one socket. `CONNECT` makes a tunnel, of which only the beginning is looked at: it names the host
-//! that the tunnel is for, or the tunnel ends. Plain requests are passed on; what begins with an endpoint's name goes to that endpoint with agentd's credentials.
+//! It serves one sandbox over one socket. `CONNECT` makes a tunnel. Only its beginning is looked at: it must name the
+//! host of the tunnel, or the tunnel ends. Plain requests are passed on. A path that begins with the name of an
+//! endpoint goes to that endpoint with agentd's credentials.
 
 mod forward;
 #[cfg(unix)]
@@ -15,7 +17,7 @@ mod usage_wire;
 #[cfg(unix)]
 pub use server::Proxy;
 
-/// There are no cages here, and nothing to open for them.
+/// There is no sandbox here, so nothing is opened.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub struct Proxy {

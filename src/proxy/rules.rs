@@ -1,4 +1,4 @@
-//! What one cage may reach, and by which words it is refused.
+//! What one sandbox may reach, and how a refusal is worded.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use http::HeaderMap;
 use reqwest::Url;
 
 use crate::domain::egress::{HostRule, is_own};
-use crate::sys::cage::PROXY_PORT;
+use crate::sys::sandbox::PROXY_PORT;
 
 /// What programs are given in the place of a key.
 pub const HELD: &str = "held-by-agentd";
@@ -23,13 +23,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Where programs in the cage find it.
+    /// Where programs in the sandbox find it.
     pub fn inside(&self) -> String {
         format!("http://127.0.0.1:{PROXY_PORT}/{}", self.name)
     }
 }
 
-/// What one cage may reach.
+/// What one sandbox may reach.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Hosts.
@@ -49,7 +49,7 @@ impl Rules {
         self.hosts.iter().find(|rule| rule.covers(host, port) && (!is_address || rule.name() == host))
     }
 
-    /// Whether a name may lead to an address: to this machine only where the list says so.
+    /// Whether a name may lead to an address. It may lead to this machine only if the list says so.
     pub(super) fn may_be(&self, host: &str, address: &IpAddr) -> bool {
         !is_own(address) || self.hosts.iter().any(|rule| rule.name() == host && rule.is_this_machine())
     }

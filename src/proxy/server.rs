@@ -1,4 +1,4 @@
-//! One proxy at work: its socket, its connections, and the log of what was asked.
+//! A running proxy: its socket, its connections, and the log of requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
@@ -20,23 +20,24 @@ use super::meter::Meter;
 use super::rules::{Rules, resolve};
 use super::usage_wire::asks_a_model;
 use crate::domain::egress::split;
-use crate::sys::cage::PROXY_PORT;
 use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
 use crate::sys::paths::AbsPath;
+use crate::sys::sandbox::PROXY_PORT;
 use crate::sys::socket;
 use crate::sys::tls;
 
-/// Most connections of one cage at a time, whatever the limit on open files is.
+/// The most connections of one sandbox at a time, whatever the limit on open files is.
 const MOST_CONNECTIONS: usize = 512;
-/// Most of all cages.
+/// The most of all sandboxes.
 const MOST_OF_ALL: usize = 8192;
 /// How long a connection may be idle between requests, and how long the headers of one may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(60);
 /// What is held of a request's line and headers, in bytes.
 const LARGEST_HEAD: usize = 128 * 1024;
 
-/// Room for the connections of all cages. Each has a second one behind it: together a quarter of the files that may be open.
+/// Slots for the connections of all sandboxes. Each connection has a second one behind it; together they are a quarter
+/// of the files that may be open.
 static ROOM: LazyLock<Arc<Semaphore>> =
     LazyLock::new(|| Arc::new(Semaphore::new(descriptors::share(8, MOST_OF_ALL))));
 
@@ -60,8 +61,8 @@ struct Shared {
     trusted: Sender,
 }
 
-/// A client that is made when it is first needed: reading the system's certificates takes its time, and most runs send
-/// nothing on but tunnels.
+/// A client that is made when it is first needed. Reading the system's certificates takes time, and most runs only use
+/// tunnels.
 struct Sender {
     made: OnceCell<reqwest::Client>,
     make: Arc<dyn Fn() -> reqwest::ClientBuilder + Send + Sync>,
@@ -145,7 +146,7 @@ fn is_own(host: &str, port: Option<u16>) -> bool {
 
 impl Shared {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        // One cage does not take what others need.
+        // One sandbox does not use up what others need.
         let room = Arc::new(Semaphore::new(descriptors::share(32, MOST_CONNECTIONS)));
         loop {
             let entered = async {
@@ -212,8 +213,8 @@ impl Shared {
         told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
     }
 
-    /// A tunnel to a host of the list. It has to begin with that host's name; what passes through it then is the program's
-    /// and the host's own affair.
+    /// A tunnel to a listed host. It must begin with the name of that host. What passes through it afterwards is not
+    /// looked at.
     async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
         let Some((host, Some(port))) = asked else {
@@ -241,7 +242,7 @@ impl Shared {
         told(StatusCode::OK, "")
     }
 
-    /// A tunnel to the proxy itself: some programs take one to every address, also to that of an endpoint.
+    /// A tunnel to the proxy itself. Some programs use one for every address, also for an endpoint.
     fn tunnel_here(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
@@ -272,7 +273,8 @@ impl Shared {
         told(StatusCode::OK, "")
     }
 
-    /// Carries both ways. What the host says goes to the program at once: not everywhere does the program speak first.
+    /// Copies in both directions. The host's bytes go to the program at once, because in some protocols the host sends
+    /// first.
     async fn carry(&self, mut inner: TokioIo<Upgraded>, mut outer: TcpStream, host: &str, port: u16) {
         let (mut said, mut early) = (Vec::with_capacity(4096), [0]);
         let opening = tokio::select! {

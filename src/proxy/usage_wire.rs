@@ -1,5 +1,5 @@
-//! What model services say of tokens in their replies: Anthropic's messages, OpenAI's chat completions and responses,
-//! Gemini's contents, whole or as events.
+//! The tokens that model services report in their replies: Anthropic's messages, OpenAI's chat completions and
+//! responses, Gemini's contents, whole or as events.
 
 use http::Method;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::domain::message::TokenUsage;
 /// Ends of the paths by which models are asked.
 const MODEL_PATHS: [&str; 5] =
     ["/messages", "/chat/completions", "/responses", ":generateContent", ":streamGenerateContent"];
-/// More tokens than any request uses: a service's figures are not to be trusted with a sum.
+/// More tokens than any request uses. Larger figures of a service would overflow sums.
 const MOST_TOKENS: u64 = 1 << 40;
 
 /// Whether a request asks a model for words.
@@ -29,7 +29,7 @@ pub(super) fn model(reply: &Value) -> Option<&str> {
     places.into_iter().find_map(|place| reply.pointer(place)?.as_str())
 }
 
-/// The tokens that a reply, or a piece of it, tells of. Pieces tell how many it is so far.
+/// The tokens that a reply, or a piece of it, reports. A piece reports the number so far.
 pub(super) fn tokens(reply: &Value) -> Option<TokenUsage> {
     let places = ["/usage", "/message/usage", "/response/usage", "/usageMetadata", "/response/usageMetadata"];
     let usage =

@@ -12,13 +12,13 @@ use super::host::{self, Opened, Service};
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::message::Message;
+use crate::domain::refusal::Refusal;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{ForcedFinal, Principal, Warning};
 use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
-use crate::lifecycle::refusal::Refusal;
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
@@ -26,11 +26,11 @@ const SYSTEM: &str = include_str!("../../prompts/chat/system.md");
 /// Code of the journal's note that holds an error's technical words.
 pub(super) const ERROR_CODE: &str = "agent_error";
 
-/// Answers a conversation for a user: asks the model, runs the tools it calls, until it answers in text or the iterations
-/// are used up, then asks for a summary. `config` is the service's own unless given.
+/// Answers a conversation for a user. It asks the model and runs the tools that the model calls, until the model
+/// answers in text. When the iterations are used up, it asks for a summary. `config` is the service's own unless given.
 ///
 /// # Errors
-/// Only a request that is wrong in itself, before anything was asked or made; everything else is told in the response.
+/// Only a wrong request is an error, before anything was asked or made. Everything else is in the response.
 pub async fn run_agent(
     service: &Service,
     history: &[ChatMessage],
@@ -79,13 +79,13 @@ pub async fn run_agent(
     Ok(response)
 }
 
-/// The answer of a service that cannot be had at all: the fields are those of every answer (S-007).
+/// The answer when there is no service. It has the fields of every answer (S-007).
 pub fn unopened(refusal: &Refusal, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
     let (stop, words) = (&refusal.stop, refusal.stop.message.clone());
     unasked(Abort::new(stop.detail, "ConfigurationError", &words, words.clone()).failure(), history, watch)
 }
 
-/// The answer where no model was asked and there is no journal: the log has the technical words.
+/// The answer when no model was asked and there is no journal. The log has the technical detail.
 fn unasked(failure: &SessionFailure, history: &[ChatMessage], watch: Stopwatch) -> AgentResponse {
     let told = Told::new(failure);
     tracing::error!(error_id = %told.id, "{}: {}", failure.error_name, failure.error_message);
@@ -166,7 +166,7 @@ async fn response(
     response
 }
 
-/// An error on its way to the user: fixed words, and an id that finds the technical ones (S-016, S-017).
+/// An error for the user: a fixed text, and an id that finds the technical detail (S-016, S-017).
 struct Told<'a> {
     id: Uuid,
     class: ErrorClass,

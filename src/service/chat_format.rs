@@ -1,4 +1,4 @@
-//! What goes into a chat and what comes out of it, as JSON (seed 004's shapes; snake_case, C-21).
+//! What goes into a chat and what comes out of it, as JSON (snake_case, C-21).
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ impl ChatMessage {
     }
 }
 
-/// Who may have said something in a history; instructions and tool results cannot be smuggled in.
+/// The roles of a history. Instructions and tool results cannot be smuggled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChatRole {

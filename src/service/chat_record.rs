@@ -1,12 +1,13 @@
-//! The run record of a conversation's turn: all that was asked, said, decided and done, in one document as a run has it
-//! (seed 002). Whatever becomes of it changes no answer (C-10).
+//! The run record of a conversation's turn: everything that was asked, answered, decided and done, in one document. It
+//! never changes the answer (C-10).
 
 use super::host::{Opened, Service};
 use crate::domain::run::Principal;
 use crate::domain::run_output::rfc3339_of_ms;
 use crate::domain::stop::Stop;
 use crate::engine::journal::JournalError;
-use crate::lifecycle::{record, report, sinks};
+use crate::record::sinks::{self, Sinks};
+use crate::record::{report, run_record};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::files;
@@ -33,7 +34,12 @@ pub(super) async fn keep(
         tracing::warn!(problem, "the record of a conversation could not be written");
     }
     // Each problem is in the log.
-    sinks::feed_all(&service.config.record.sinks, &record, (&service.base, service.children.clone())).await;
+    let sinks = Sinks {
+        programs: service.config.record.sinks.clone(),
+        folder: service.base.clone(),
+        environment: service.children.clone(),
+    };
+    sinks::feed_all(&sinks, &record).await;
 }
 
 fn write(
@@ -50,7 +56,7 @@ fn write(
     output.completed_at = rfc3339_of_ms(facts.last_at);
     let question = report::record_text(dir, "question", asked, inline)?;
     let response = report::record_text(dir, "response", answered, inline)?;
-    let mut record = record::fold(&facts, &output, &digest, question, response);
+    let mut record = run_record::fold(&facts, &output, &digest, question, response);
     "chat".clone_into(&mut record.agent_name);
     let failed = |message: String| JournalError { path: dir.record().display().to_string(), message };
     let json = serde_json::to_vec_pretty(&record).map_err(|error| failed(error.to_string()))?;

@@ -32,7 +32,7 @@ pub struct ConversationLine {
     pub updated_ts: Option<i64>,
 }
 
-/// What a request to a kept conversation gives (seed 004's `response`, `iterations`, `status`).
+/// What a request to a kept conversation gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The answer, or the summary where all iterations were used.

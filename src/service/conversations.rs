@@ -1,5 +1,5 @@
-//! Conversations that the service keeps for its users: `<state>/users/<user>/conversations/<id>.jsonl`, one line a
-//! message. A user's are in reach of that user alone (S-045).
+//! Conversations that the service keeps for its users: `<state>/users/<user>/conversations/<id>.jsonl`, one line for
+//! each message. Only their user reaches them (S-045).
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

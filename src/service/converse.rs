@@ -1,4 +1,4 @@
-//! `converse`: one request in a kept conversation, in the order of seed 004's integration (S-052): what the user says is
+//! `converse`: one request in a kept conversation, in a fixed order (S-052): what the user says is
 //! kept, the agent is asked, an answer is kept only if there is one.
 
 use uuid::Uuid;

@@ -1,4 +1,5 @@
-//! What people are told when something went wrong: one fixed text per class, never the technical words (S-032, S-033).
+//! What people are told when something went wrong: one fixed text for each class, without technical words (S-032,
+//! S-033).
 
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::SessionFailure;

@@ -7,7 +7,7 @@ use super::chat_format::{ChatMessage, ChatRole};
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::untrusted;
 
-/// A request that is wrong in itself: a defect of the host, and the only error that the calls raise (S-009).
+/// A wrong request: a defect of the host, and the only error that the calls raise (S-009).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid request parameters: {0}")]
 pub struct InvalidRequest(pub String);
@@ -59,7 +59,7 @@ pub(super) fn check(history: &[ChatMessage]) -> Result<(), InvalidRequest> {
     }
 }
 
-/// What the model sees of a message: what the user's screen shows, nothing hidden in it, and nothing cut (S-041, S-050).
+/// A message as the model sees it: what the user's screen shows, without hidden characters and not cut (S-041, S-050).
 pub(super) fn sanitised(message: &ChatMessage) -> String {
     untrusted::visible(&message.content)
 }

@@ -14,6 +14,7 @@ use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::redaction::Redactor;
+use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::arguments::Scope;
@@ -31,10 +32,9 @@ use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool::Tool;
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
-use crate::lifecycle::equipment;
-use crate::lifecycle::refusal::Refusal;
 use crate::lifecycle::toolbox;
 use crate::mcp::McpServers;
+use crate::repository::resources;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::clock::Clock;
@@ -120,17 +120,17 @@ pub(super) struct Opened {
 }
 
 impl Service {
-    /// Starts the configured MCP servers, lists their tools, reads the policy. Models are looked at too, but a service
+    /// Starts the configured MCP servers, lists their tools and reads the policy. Models are checked too, but a service
     /// without them can still list and call tools.
     ///
     /// # Errors
-    /// A required server that fails (exit 3), a tool's schema that is none (exit 5), a configuration that cannot be used
-    /// (exit 4).
+    /// A required server that fails (exit code 3), a tool with an invalid schema (5), a configuration that cannot be
+    /// used (4).
     pub async fn open(setup: Setup) -> Result<Self, Refusal> {
         let Setup { config, base, state, env, clock, model } = setup;
-        let children = equipment::child_environment(&env);
-        let policy = equipment::policy(&config, &base, children.clone()).await?;
-        let redactor = equipment::redactor(&config, Vec::new())?;
+        let children = resources::child_environment(&env);
+        let policy = resources::policy(&config, &base, children.clone()).await?;
+        let redactor = resources::redactor(&config, Vec::new())?;
         let rest = rest_tools(&config.rest_tools).map_err(|error| refused(toolbox::unfit(&error)))?;
         let models = models(&config, &clock, model);
         let configs = toolbox::servers(&config)?;
@@ -146,10 +146,10 @@ impl Service {
             models,
             servers,
             policy: Arc::new(policy),
-            queues: Arc::new(equipment::queues(&config)),
+            queues: Arc::new(resources::queues(&config)),
             schemas: ArgumentSchemas::default(),
             tool_catalogs: ToolCatalogs::default(),
-            day_cap: equipment::day_cap(&config, &state),
+            day_cap: resources::day_cap(&config, &state),
             stop,
             signal,
             state,
@@ -198,7 +198,7 @@ impl Service {
         self.servers.close().await;
     }
 
-    /// Opens the record of one conversation or call of a user. Nobody else's is in reach of it (S-045).
+    /// Opens the record of one conversation or call of a user. It cannot reach another user's (S-045).
     pub(super) async fn begin(&self, user: &Principal) -> Result<Opened, JournalError> {
         let run = RunId(Uuid::now_v7());
         let path =
@@ -286,7 +286,7 @@ fn models(config: &Config, clock: &Clock, own: Option<Arc<dyn Model>>) -> Result
     let session = config.session()?;
     let model = match own {
         Some(model) => model,
-        None => Arc::new(equipment::providers(config, &session, clock)?),
+        None => Arc::new(resources::providers(config, &session, clock)?),
     };
     Ok(Models { session, model })
 }

@@ -13,8 +13,8 @@ use crate::engine::abort::Abort;
 use crate::engine::single_call::{SingleCall, call_tool};
 use crate::engine::tool::CallLimits;
 
-/// The tools as function definitions: those that the MCP servers export, by server and name, then the REST tools; the same
-/// order each time (S-018…S-022). What `allow` and `deny` leave out is not there.
+/// The tools as function definitions: those that the MCP servers export, by server and name, then the REST tools; the
+/// same order each time (S-018…S-022). Tools that `allow` and `deny` exclude are not listed.
 pub fn bind_mcp_tools(service: &Service) -> Vec<FunctionTool> {
     let definition = |tool: &std::sync::Arc<dyn crate::engine::tool::Tool>| {
         let spec = tool.spec().clone();
@@ -88,7 +88,7 @@ fn words(envelope: &ToolResultEnvelope) -> (String, String) {
     (envelope.code.clone().unwrap_or_default(), envelope.public_reason.clone().unwrap_or_default())
 }
 
-/// The call could not be made at all: fixed words for people, the detail is in the log and the journal.
+/// The call could not be made: a fixed text for people; the detail is in the log and the journal.
 fn failed(halt: &Abort) -> ToolCallResult {
     let failure = halt.failure();
     tracing::error!("{}: {}", failure.error_name, failure.error_message);

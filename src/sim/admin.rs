@@ -7,10 +7,10 @@ use axum::extract::Request;
 use axum::http::Response;
 use serde_json::{Value, json};
 
-use super::rest::call::{decode, parse_query};
+use super::call::{decode, parse_query};
 use super::rest::{pulls, shapes};
 use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, IssueFile, ReplyFile, ReviewFile};
-use super::server::{Shared, plain_response};
+use super::shared::{Shared, plain_response};
 use super::world::{FieldContent, Issue, Role, World};
 use super::{SimError, bare, seed};
 

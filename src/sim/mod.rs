@@ -7,6 +7,7 @@
 
 mod admin;
 pub mod bare;
+pub mod call;
 mod connection;
 pub mod fault;
 mod graphql;
@@ -17,6 +18,7 @@ pub mod rest;
 pub mod scenario_file;
 mod seed;
 mod server;
+mod shared;
 pub mod world;
 
 use std::ffi::OsString;
@@ -31,7 +33,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use connection::{Cut, Switchboard};
-use server::Shared;
+use shared::Shared;
 
 use crate::sys::clock::Clock;
 

@@ -12,8 +12,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::rest::call::{decode, parse_query};
-use super::server::{Shared, plain_response};
+use super::call::{decode, parse_query};
+use super::shared::{Shared, plain_response};
 use super::world::{Token, World};
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Piped, ProcessSpec, spawn_piped};

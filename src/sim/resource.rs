@@ -1,4 +1,4 @@
-//! What a GitHub has: accounts, tokens, repositories, labels, issues, pull requests and what hangs on them.
+//! What a GitHub has: accounts, tokens, repositories, labels, issues, pull requests and their parts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

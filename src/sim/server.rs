@@ -1,8 +1,6 @@
 //! The one HTTP server: which part of the simulated world a request is for, its log entry, and its faults.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -12,46 +10,16 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::call::{Call, Reply, decode, parse_query};
 use super::connection::Cut;
 use super::fault::{self, FaultKind};
 use super::model::{self, WIRES};
-use super::rest::call::{Call, Reply, decode, parse_query};
-use super::world::{self, World};
+use super::shared::{Shared, plain_response};
+use super::world;
 use super::{admin, remote, rest};
 
 /// The largest body that is read into memory: far above anything the API takes.
 const LARGEST_BODY: usize = 64 << 20;
-
-/// What every handler sees.
-#[derive(Debug)]
-pub struct Shared {
-    world: Mutex<World>,
-    /// Where bare repositories and git's home lie.
-    pub work_dir: PathBuf,
-    /// `PATH` that git is looked up in.
-    pub path: OsString,
-}
-
-impl Shared {
-    /// Puts a world behind its lock.
-    pub fn new(world: World, work_dir: PathBuf, path: OsString) -> Self {
-        Self { world: Mutex::new(world), work_dir, path }
-    }
-
-    /// The world. A handler that panicked leaves it as it is: tests want to look at it then, too.
-    pub fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A response with one body.
-pub fn plain_response(status: u16, content_type: &str, body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::builder().status(status);
-    if !content_type.is_empty() {
-        response = response.header("content-type", content_type);
-    }
-    response.body(Body::from(body)).unwrap_or_default()
-}
 
 /// Answers every request.
 pub async fn handle(

@@ -1,4 +1,5 @@
-//! Where grants wait for their proposal: one file each, taken by removing it, so that only one process can use it.
+//! Where grants wait for their proposal. Each one is a file. Removing the file takes the grant, so that only one
+//! process can use it.
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +35,8 @@ impl Approvals {
         read(&self.file(proposal_hash))
     }
 
-    /// Takes the grant for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
-    /// thrown away; someone else's stays. Blocks.
+    /// Takes the grant for a proposal of `principal`, if one holds now. From here on it is used. An expired one is
+    /// deleted; another principal's stays. Blocks.
     pub fn take(&self, proposal_hash: &str, principal: Uuid, now: DateTime<Utc>) -> Option<Approval> {
         let path = self.file(proposal_hash);
         let grant = read(&path)?;

@@ -23,7 +23,7 @@ use crate::sys::files::{self, FileError};
 /// How many lines a slow listener may lag behind before it misses some (the file has them all).
 const LISTENER_BACKLOG: usize = 1024;
 
-/// Up to here an artifact is written in place; a longer one would keep the runtime's thread from its work.
+/// Artifacts up to this size are written at once. A longer one would block the thread of the runtime.
 const SMALL_WRITE: usize = 64 * 1024;
 
 /// The journal of a live run: single writer, any number of listeners.
@@ -42,7 +42,7 @@ pub struct FileJournal {
 #[derive(Default)]
 struct Artifacts {
     unsynced: Mutex<Vec<PathBuf>>,
-    /// Held while files are made durable: whoever comes second waits for the first.
+    /// Held while files are made durable. A second caller waits for the first.
     syncing: Mutex<()>,
 }
 
@@ -68,11 +68,11 @@ struct Tail {
     sizes: (u64, u64),
     seq: u64,
     hash: String,
-    /// What the lines said when someone last asked, and up to which byte of the file those are: a long run's events are
-    /// not held in memory while nobody asks.
+    /// The facts as of the last call, and the byte of the file up to which they go. The events of a long run are not
+    /// kept in memory.
     facts: Arc<RunFacts>,
     folded: u64,
-    /// Lines that go to the file with the next one that has to, and their lines of the ledger.
+    /// Lines that are written together with the next one that must be written, and their ledger lines.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
     /// What listeners hear once it is in the file.
@@ -108,8 +108,8 @@ impl Tail {
 const MOST_WAITING: usize = 256 * 1024;
 
 impl FileJournal {
-    /// Opens the journal of a run directory, making both if absent. A torn last line (the process died while writing
-    /// it) is cut off: its effect never became visible. A broken chain is an error.
+    /// Opens the journal of a run directory and makes both if they are missing. A torn last line is cut off, because
+    /// its effect never became visible. A broken chain is an error.
     pub fn open(dir: RunDir, clock: Clock, redactor: Arc<Redactor>) -> Result<Self, JournalError> {
         let failed = |path: PathBuf| move |error: std::io::Error| journal_error(&path, &error.to_string());
         files::create_private_dir(&dir.path).map_err(refused)?;
@@ -164,8 +164,8 @@ impl FileJournal {
         (tail.seq, tail.hash.clone())
     }
 
-    /// What the events say so far: the lines since the last time are folded in, those that wait as well. Where they cannot
-    /// be read back, nothing more is appended: whoever goes on with half the facts would come to a wrong end.
+    /// The facts of the events so far. The lines since the last call are added, also those that are not written yet. If
+    /// they cannot be read, nothing more is appended, because half the facts would lead to a wrong end.
     pub fn facts(&self) -> Arc<RunFacts> {
         let mut tail = self.tail();
         if let Err(message) = tail.fold() {
@@ -195,7 +195,7 @@ impl FileJournal {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seals an event behind the last one. `now`: it goes to the file, with all that wait for it.
+    /// Adds an event to the chain. `now`: it is written to the file, with all lines that wait.
     fn write(&self, event: Event, now: bool) -> Result<(), JournalError> {
         let failed = |message: String| journal_error(&self.dir.events(), &message);
         let mut tail = self.tail();
@@ -242,8 +242,8 @@ impl FileJournal {
         }
     }
 
-    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end. All of
-    /// it is in both files, or nothing.
+    /// One write call for everything that waits, so that a killed process leaves at most one torn line at the end.
+    /// Either both files have all of it, or none.
     fn write_waiting(&self, tail: &mut Tail) -> Result<(), JournalError> {
         self.check_whole(tail)?;
         if tail.waiting.is_empty() {
@@ -274,13 +274,13 @@ impl FileJournal {
 impl Drop for FileJournal {
     fn drop(&mut self) {
         let mut tail = self.tail();
-        // Whoever has to know that it is there has appended or flushed; nobody is left to be told.
+        // Callers that need the result have appended or flushed. Nobody else needs to know.
         let _too_late = self.write_waiting(&mut tail);
     }
 }
 
-/// Makes an event's text without secrets. Nearly every event is clean, which one look at its text tells; of the others
-/// each text, name and number is redacted. Gives its exact and its canonical text.
+/// Makes the text of an event without secrets. Nearly every event is clean, which a single look at its text shows; in
+/// the others each text, name and number is redacted. Gives its exact and its canonical text.
 fn redacted(event: &Event, redactor: &Redactor) -> Result<(String, String), Box<dyn std::error::Error>> {
     let text = exact_json(event)?;
     if redactor.is_clean_json(text.as_bytes()) {
@@ -480,7 +480,7 @@ mod tests {
             texts.warnings.iter().map(|warning| warning.text.clone()).collect::<Vec<_>>().join(" ")
         };
         let mut so_far = String::new();
-        // What waits counts, before and after it went to the file; an event without a word about it counts once.
+        // Waiting events count, before and after they are written. An event counts once.
         for (text, now) in [("a", false), ("b", false), ("c", true), ("d", true), ("e", false)] {
             let held = journal.facts();
             match now {
@@ -508,7 +508,8 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1;
             let read = read_lines(&flipped);
-            // A newline made of another byte may hide the last line as torn; what is left is shorter then, never wrong.
+            // If another byte is in place of a newline, the last line may look torn. The rest is then shorter but never
+            // wrong.
             assert!(read.is_err() || read.unwrap().lines.len() < 2, "byte {at}");
         }
     }

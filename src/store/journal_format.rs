@@ -62,8 +62,8 @@ struct Unsealed<'a> {
     ts: i64,
 }
 
-/// Puts the line of an event behind `out`, as the successor of the line with the hash `prev`, and gives its own hash.
-/// `event`: its text with the members in canonical order; `canonical`: its RFC 8785 text.
+/// Appends the line of an event to `out`, after the line with the hash `prev`, and gives its own hash. `event` is its
+/// text with the members in canonical order; `canonical` is its RFC 8785 text.
 pub fn seal(
     (seq, ts, run_id): (u64, i64, &str),
     event: &[u8],
@@ -76,7 +76,8 @@ pub fn seal(
     let (mut first, mut second) = (itoa::Buffer::new(), itoa::Buffer::new());
     let (seq, ts) = (first.format(seq).as_bytes(), second.format(ts).as_bytes());
     let (run_id, prev) = (run_id.as_bytes(), prev.as_bytes());
-    // What the hash covers, its members in order, stands in the line's place for as long as it takes.
+    // The hash covers these parts in this order. They are written to `out` for a moment, hashed, and then replaced by
+    // the line.
     let begin = out.len();
     let covered: [&[u8]; 14] = [
         prev,
@@ -132,7 +133,7 @@ fn parts(event: &[u8]) -> Option<(&[u8], &[u8])> {
     if let Some(kind) = inside.strip_prefix(KIND) {
         return Some((b"{}", kind));
     }
-    // A kind is one word: no quote in it is escaped, so the first mark from behind is its own.
+    // A kind is one word without escaped quotes, so the first quote from the end belongs to it.
     let mark = inside.windows(KIND.len()).rposition(|window| window == KIND)?;
     let data = inside[..mark].strip_prefix(b"\"data\":")?.strip_suffix(b",")?;
     Some((data, &inside[mark + KIND.len()..]))

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 
-/// The state directory, mode 0700 (interface §3).
+/// The state directory, mode 0700.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     root: PathBuf,
@@ -55,7 +55,12 @@ impl RunDir {
         self.path.join("evidence.jsonl")
     }
 
-    /// Where somebody asks this run to stop: outside of its directory, whose files are sealed.
+    /// The private folder of the run's programs; gone when the run has ended.
+    pub fn sandbox(&self) -> PathBuf {
+        self.path.join("cage")
+    }
+
+    /// The file with a stop request for this run. It is outside of the run's directory, whose files are sealed.
     pub fn stop_file(&self) -> PathBuf {
         self.of_repository(&format!("stops/{}", self.run_id))
     }

@@ -38,7 +38,8 @@ impl SealIndex {
         Self { path: state.join(INDEX) }
     }
 
-    /// Adds a seal, which `make` makes from the hash of the line before and keeps elsewhere first. One process at a time.
+    /// Adds a seal. `make` makes it from the hash of the line before, and first keeps it in the journal. One process at
+    /// a time.
     pub fn add<E>(
         &self,
         make: impl FnOnce(String) -> Result<Option<SignedSeal>, E>,

@@ -1,4 +1,5 @@
-//! The key that signs seals: the operator's, outside of the state directory, else the host's own, made when it is needed.
+//! The key that signs seals: the operator's, outside of the state directory, else the host's own, which is made when it
+//! is needed.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
-//! A child process: on Linux started without a copy of agentd's memory, which takes longer the more of it there is.
+//! A child process. On Linux it starts without a copy of agentd's memory, because copying takes longer the more memory
+//! there is.
 //!
-//! The system's `fork` copies the tables of all memory only to throw them away when the program begins. Here the child
-//! borrows the memory until then, while the thread that starts it waits (`vfork`). So what runs in the child before the
-//! program begins may neither allocate nor lock: everything is made ready beforehand.
+//! `fork` copies the tables of all memory, and they are dropped when the program begins. Here the child borrows the
+//! memory until then, while the thread that starts it waits (`vfork`). So the code in the child may neither allocate
+//! nor lock before the program begins; everything is prepared beforehand.
 
 pub(super) use os::{Child, Starter};
 
@@ -36,9 +37,9 @@ mod os {
     use tokio::signal::unix::{SignalKind, signal};
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
-    /// What the child's first steps need; they call each other three deep.
+    /// The stack for the first steps of the child, which are three calls deep.
     const STACK: usize = 64 * 1024;
     /// Where a program is looked for when the environment names no `PATH`.
     const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
@@ -74,7 +75,7 @@ mod os {
 
         /// Waits for its end. Dropping the future loses nothing.
         pub(in crate::sys) async fn wait(&mut self) -> io::Result<ExitStatus> {
-            // Listened for before it is looked, so that no end falls between.
+            // The listener is set before the check, so that no end is missed.
             let mut ends = signal(SignalKind::child())?;
             loop {
                 if let Some(status) = self.try_wait()? {
@@ -96,8 +97,8 @@ mod os {
             Self { stack: vec![0; STACK] }
         }
 
-        /// Starts a program with a session of its own, subreaper of its descendants, killed when agentd dies, with no
-        /// file open but its three streams. Needs a tokio runtime that is entered.
+        /// Starts a program in its own session. It is the subreaper of its descendants, is killed when agentd dies, and
+        /// has only its three streams open. Needs an entered tokio runtime.
         ///
         /// # Errors
         /// What the system says where the program or its directory cannot be used, as [`std::process::Command`] would.
@@ -106,7 +107,7 @@ mod os {
             arguments.extend(spec.args.iter().cloned());
             let programs = candidates(spec);
             self.begin(spec, &programs, &arguments).or_else(|failure| {
-                // As everywhere: a file that may be run, and is in no format that the kernel knows, is the shell's.
+                // As usual: the shell runs an executable file in a format that the kernel does not know.
                 let (Failure::NoFormat(candidate), Some(program)) = (&failure, programs.first()) else {
                     return Err(failure.into());
                 };
@@ -138,7 +139,7 @@ mod os {
                 candidate: AtomicUsize::new(0),
                 error: AtomicI32::new(0),
             };
-            // A signal that came to the child while the memory is shared would run agentd's own handler.
+            // A signal to the child while the memory is shared would run agentd's own handler.
             let before = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_SETMASK)?;
             let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK;
             let first_steps = Box::new(|| {
@@ -146,8 +147,8 @@ mod os {
                 127
             });
             #[expect(unsafe_code, reason = "the only way to start a program without a copy of all memory")]
-            // SAFETY: this thread waits until the program begins or the closure ends, which allocates nothing, locks
-            // nothing, and changes no memory but the two numbers in `order` and the stack, both of which outlive it.
+            // SAFETY: this thread waits until the program begins or the closure ends. The closure allocates nothing,
+            // locks nothing, and changes no memory but the two numbers in `order` and the stack. Both outlive it.
             let cloned = unsafe {
                 nix::sched::clone(first_steps, &mut self.stack, flags, Some(Signal::SIGCHLD as i32))
             };
@@ -184,7 +185,7 @@ mod os {
 
     /// Why no child began.
     enum Failure {
-        /// The candidate of this number may be run, but is in no format that the kernel knows.
+        /// The candidate with this number is executable, but in a format that the kernel does not know.
         NoFormat(usize),
         System(io::Error),
     }
@@ -210,7 +211,7 @@ mod os {
         }
     }
 
-    /// Where the program may be: itself where it is a path, else in the folders of the given `PATH`, in their order.
+    /// The places of the program: its path if it is one, else the folders of the given `PATH`, in their order.
     fn candidates(spec: &ProcessSpec) -> Vec<OsString> {
         let name = spec.program.as_os_str();
         if name.is_empty() || name.as_bytes().contains(&b'/') {
@@ -292,8 +293,8 @@ mod os {
                 // SAFETY: numbers only; the child's files are its own copy.
                 Errno::result(unsafe { libc::dup2(stream, number) })?;
             }
-            // SAFETY: numbers only. Kernels before 5.11 have no such call; what agentd itself opens is closed by its own
-            // mark, this closes what whoever started agentd left open to it.
+            // SAFETY: numbers only. Kernels before 5.11 do not have this call. agentd's own files have a mark that
+            // closes them; this call closes files that agentd's starter left open.
             unsafe {
                 let (first, last): (libc::c_uint, libc::c_uint) = (3, libc::c_uint::MAX);
                 libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC);
@@ -323,12 +324,12 @@ mod os {
         }
     }
 
-    /// Signals do what they do by default; what is ignored stays so, but for a closed pipe, which Rust's programs ignore
-    /// and others must not.
+    /// Signals get their default action. Ignored ones stay ignored, except for a closed pipe, which Rust programs
+    /// ignore and others must not.
     #[expect(unsafe_code, reason = "the library's call for this allocates")]
     fn forget_handlers() {
         for number in 1..=64 {
-            // SAFETY: `sigaction` is a plain structure that the calls read and write; the child's handlers are its own.
+            // SAFETY: `sigaction` is a plain structure that the calls read and write. The handlers belong to the child.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let known = libc::sigaction(number, ptr::null(), &raw mut action) == 0;
@@ -350,7 +351,7 @@ mod os {
     pub(in crate::sys) use tokio::process::Child;
 
     use super::Started;
-    use crate::sys::process::ProcessSpec;
+    use crate::sys::process_spec::ProcessSpec;
 
     /// Starts children, one after the other.
     #[derive(Debug)]
@@ -415,7 +416,7 @@ mod tests {
         file(&root, "a/it", "#!/bin/sh\necho a", 0o600);
         file(&root, "b/it", "#!/bin/sh\necho b \"$@\"", 0o700);
         file(&root, "c/it", "#!/bin/sh\necho c", 0o700);
-        // Relative folders count from where the program begins; an empty one is that place itself.
+        // Relative folders start at the directory of the program. An empty one is that directory.
         let spec = ProcessSpec::new("it", &root).arg("1 2").env("PATH", "nowhere:a:b:c");
         assert_eq!(ran(spec).await.unwrap().stdout.text(), "b 1 2\n");
         let in_c = ProcessSpec::new("it", &root.join("c")).env("PATH", "");
@@ -442,9 +443,9 @@ mod tests {
     #[tokio::test]
     async fn a_program_begins_with_its_own_session_default_signals_and_three_files() {
         let root = AbsPath::new("/").unwrap();
-        // What agentd's starter left open, without the mark that closes it.
+        // Files that agentd's starter left open, without the mark that closes them.
         let left_open = nix::unistd::dup(std::io::stdin()).unwrap();
-        // Handlers of agentd's own, beside a signal that Rust's programs ignore.
+        // agentd's own handlers, and one signal that Rust programs ignore.
         let _handled = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
         let text = async |program: &str, argument: &str| {
             let spec = ProcessSpec::new(program, &root).arg(argument).env("PATH", "/usr/bin:/bin");

@@ -1,4 +1,4 @@
-//! The only place that reads clocks: wall time as a value that tests can fix, and stopwatches.
+//! The only file that reads clocks: wall time as a value that tests can fix, and stopwatches.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

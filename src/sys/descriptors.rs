@@ -1,7 +1,7 @@
 //! How many files and connections this process may have open, and how they are shared out.
 
-/// What the soft limit is raised to at most: enough for everything that agentd does, and no number over which programs that
-/// it starts (they inherit it) count one by one.
+/// The most that the soft limit is raised to. It is enough for agentd, and small enough for programs that inherit it
+/// and loop over all numbers.
 const ENOUGH: u64 = 65_536;
 /// What counts where the system does not say.
 const USUAL: u64 = 1024;

@@ -1,11 +1,11 @@
-//! What programs asked of the network, counted as it happens; read at the borders of visits.
+//! Counts what programs ask for on the network. It is read at the borders of visits.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::domain::egress::AskedHost;
 
-/// Most different hosts that are kept between two readings; further ones are counted together.
+/// The most different hosts that are kept between two readings. Further ones are counted together.
 const MOST_HOSTS: usize = 200;
 
 /// A log that many connections write at once.

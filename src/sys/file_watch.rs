@@ -1,4 +1,4 @@
-//! Watching files for changes, by the operating system's own means: nothing is asked for again and again.
+//! Watches files for changes with the means of the operating system, without polling.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub struct Place {
     pub deep: bool,
 }
 
-/// Rings `bell` when something that `concerns` says matters is made, changed or removed in the places. A place that is
+/// Notifies `changed` when something that `concerns` says matters is made, changed or removed in the places. A place that is
 /// not there is left out.
 pub fn watch(
     places: impl IntoIterator<Item = Place>,
     concerns: impl Fn(&Path) -> bool + Send + 'static,
-    bell: Arc<Notify>,
+    changed: Arc<Notify>,
 ) -> Result<FileWatch, notify::Error> {
     let heard = move |event: notify::Result<notify::Event>| {
         let matters = match event {
@@ -37,7 +37,7 @@ pub fn watch(
             Err(_) => true,
         };
         if matters {
-            bell.notify_one();
+            changed.notify_one();
         }
     };
     let mut watcher = notify::recommended_watcher(heard)?;

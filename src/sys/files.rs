@@ -1,4 +1,4 @@
-//! The only place that writes files: atomic, private, durable; and says what it removed.
+//! The only file that writes files: atomic, private, durable. It reports what it removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -36,7 +36,7 @@ impl FileError {
     }
 }
 
-/// By which a file is known to be as it was: who changes it can set its time, but not the one at which that was done.
+/// Shows that a file has not changed. A writer can set the file's time, but not the time of that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     modified: Option<std::time::SystemTime>,
@@ -58,7 +58,7 @@ pub fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp { modified: meta.modified().ok(), length: meta.len(), identity })
 }
 
-/// Makes a directory and its parents; what is new gets mode 0700.
+/// Makes a directory and its parents. New ones get mode 0700.
 pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -70,7 +70,7 @@ pub fn create_private_dir(path: &Path) -> Result<(), FileError> {
     builder.create(path).map_err(|source| FileError::new("create directory", path, source))
 }
 
-/// Makes a directory and its parents with the user's usual mode: for what belongs to the user, not to agentd.
+/// Makes a directory and its parents with the user's usual mode, for what belongs to the user and not to agentd.
 pub fn create_dir(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(|source| FileError::new("create directory", path, source))
 }
@@ -85,7 +85,7 @@ pub fn write_public(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic(path, content, Some(0o644))
 }
 
-/// Replaces the content of a file of the user's that is there: the file that a link leads to, with the mode it has.
+/// Replaces the content of an existing file of the user. It follows a link and keeps the mode.
 pub fn rewrite(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let failed = |source| FileError::new("write", path, source);
     let real = path.canonicalize().map_err(failed)?;
@@ -93,7 +93,7 @@ pub fn rewrite(path: &Path, content: &[u8]) -> Result<(), FileError> {
     write_atomic(&real, content, mode)
 }
 
-/// As [`write_public`], but never over something that is there. `Ok(false)`: it was there.
+/// As [`write_public`], but never over an existing file. `Ok(false)`: it exists.
 pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     let failed = |source| FileError::new("write", path, source);
     match OpenOptions::new().write(true).create_new(true).open(path) {
@@ -121,8 +121,8 @@ pub fn write_private_new(path: &Path, content: &[u8]) -> Result<bool, FileError>
     }
 }
 
-/// Writes a file of agentd's own, mode 0600, over what is there; its folder is made where it is missing. For what nobody
-/// reads before it was named to them, and is on disk only after [`sync`].
+/// Writes a file of agentd's own, mode 0600, over an existing one, and makes its folder. It is for files that nobody
+/// reads before they are named. It is on disk only after [`sync`].
 pub fn write_private_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -195,7 +195,7 @@ pub(super) fn sync_dir(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Opens a file of agentd's own for appending, and for reading what is in it; made with mode 0600 where it is missing.
+/// Opens a file of agentd's own for appending and reading. It is made with mode 0600 if it is missing.
 pub fn open_append(path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
@@ -203,7 +203,7 @@ pub fn open_append(path: &Path) -> Result<File, FileError> {
     options.open(path).map_err(|source| FileError::new("open", path, source))
 }
 
-/// Makes a file of agentd's own (mode 0600) for streaming into; refuses one that is there.
+/// Makes a file of agentd's own (mode 0600) for streaming. Refuses an existing one.
 pub fn create_private_file(path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -211,7 +211,7 @@ pub fn create_private_file(path: &Path) -> Result<File, FileError> {
     options.open(path).map_err(|source| FileError::new("create", path, source))
 }
 
-/// Opens a lock file for reading and writing, made with mode 0600 where it is missing, never truncated.
+/// Opens a lock file for reading and writing. It is made with mode 0600 if it is missing, and never truncated.
 pub(super) fn open_shared(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -228,7 +228,7 @@ fn private_mode(options: &mut OpenOptions) {
 #[cfg(not(unix))]
 fn private_mode(_options: &mut OpenOptions) {}
 
-/// Adds a line to a text file that belongs to the user, unless it is there. True: it was added. Mode is kept.
+/// Adds a line to a text file of the user, unless the line exists. True: it was added. The mode is kept.
 pub fn ensure_line(path: &Path, line: &str) -> Result<bool, FileError> {
     let failed = |source| FileError::new("write", path, source);
     let present = match fs::read(path) {
@@ -245,7 +245,7 @@ pub fn ensure_line(path: &Path, line: &str) -> Result<bool, FileError> {
     }
     addition.extend_from_slice(line.as_bytes());
     addition.push(b'\n');
-    // One append keeps lines whole that others add at the same moment.
+    // A single append keeps lines whole when others append at the same time.
     let mut file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
     file.write_all(&addition).map_err(failed)?;
     Ok(true)
@@ -268,7 +268,7 @@ pub fn set_aside(path: &Path, suffix: &str) -> Result<PathBuf, FileError> {
     Err(FileError::new("set aside", path, io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Copies a file with its modification time, over what is there; mode 0600.
+/// Copies a file with its modification time, over an existing one, with mode 0600.
 pub fn copy_with_time(from: &Path, to: &Path) -> Result<(), FileError> {
     let failed = |source| FileError::new("copy", from, source);
     let mut source = File::open(from).map_err(failed)?;
@@ -281,7 +281,7 @@ pub fn copy_with_time(from: &Path, to: &Path) -> Result<(), FileError> {
     target.set_modified(time).map_err(|error| FileError::new("write", to, error))
 }
 
-/// Copies a file with its mode, unless something is there already. False: something is, and it stays as it is.
+/// Copies a file with its mode, unless something exists there. False: something exists and stays as it is.
 pub fn copy_new(from: &Path, to: &Path) -> Result<bool, FileError> {
     let failed = |source| FileError::new("copy", from, source);
     if to.symlink_metadata().is_ok() {
@@ -301,7 +301,7 @@ pub fn copy_new(from: &Path, to: &Path) -> Result<bool, FileError> {
     Ok(true)
 }
 
-/// Makes a link to a file or folder. Where links need rights of their own, nothing is made.
+/// Makes a link to a file or folder. On systems where links need special rights, it makes nothing.
 pub fn link(to: &Path, place: &Path) -> Result<(), FileError> {
     #[cfg(unix)]
     return std::os::unix::fs::symlink(to, place).map_err(|source| FileError::new("link", place, source));
@@ -318,7 +318,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::rename(from, to).map_err(|source| FileError::new("rename", from, source))
 }
 
-/// The content of a file that an agent may have put there: nothing of a link, of a pipe, or of what is larger.
+/// The content of a file that an agent may have written. A link, a pipe or a larger file is not read.
 pub fn read_plain(path: &Path, most: u64) -> Option<Vec<u8>> {
     let meta = path.symlink_metadata().ok()?;
     (meta.is_file() && meta.len() <= most).then(|| fs::read(path).ok()).flatten()
@@ -344,7 +344,7 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// Removes a directory with all that is in it and says how much that was. Links are removed, not followed.
+/// Removes a directory with everything in it, and says how much that was. Links are removed and not followed.
 pub fn remove_dir(path: &Path) -> Result<Removed, FileError> {
     let removed = measure(path);
     #[expect(clippy::disallowed_methods, reason = "this is the place that removes")]
@@ -374,7 +374,7 @@ pub fn measure(path: &Path) -> Removed {
     sum
 }
 
-/// Bytes that this user may still write on the file system that holds `path`. `None` where it cannot be told.
+/// How many bytes this user may still write on the file system of `path`. `None` if that is not known.
 #[cfg(unix)]
 pub fn disk_free(path: &Path) -> Option<u64> {
     let stat = nix::sys::statvfs::statvfs(path).ok()?;
@@ -383,7 +383,7 @@ pub fn disk_free(path: &Path) -> Option<u64> {
     Some((stat.blocks_available() as u64).saturating_mul(stat.fragment_size() as u64))
 }
 
-/// Bytes that this user may still write on the file system that holds `path`. `None` where it cannot be told.
+/// How many bytes this user may still write on the file system of `path`. `None` if that is not known.
 #[cfg(not(unix))]
 pub fn disk_free(_path: &Path) -> Option<u64> {
     None

@@ -1,4 +1,4 @@
-//! What a lease file says: who holds it, and what is known about the thing it guards (D75).
+//! The content of a lease file: who holds it, and what is known about the thing that it guards (D75).
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct Holder {
     pub started: u64,
     /// Since when it is held.
     pub since: DateTime<Utc>,
-    /// Until when it counts for those who cannot ask the holder's kernel.
+    /// Until when it counts on hosts that cannot ask the kernel of the holder.
     pub expires_at: DateTime<Utc>,
 }
 
@@ -64,8 +64,8 @@ impl Holder {
         }
     }
 
-    /// Whether it lives (interface §5): process, start time and boot on this host; expiry elsewhere. A number that
-    /// went to another process, or a boot that is over, is a dead holder.
+    /// Whether the holder is alive: on this host by process, start time and boot; elsewhere by expiry. A process id
+    /// that another process has now, or an earlier boot, means a dead holder.
     pub fn liveness(&self, host: &Host, now: DateTime<Utc>) -> Liveness {
         let same_boot = self.boot_id == host.boot_id && !self.boot_id.is_empty();
         if same_boot && self.host == host.name {

@@ -7,7 +7,7 @@ use super::process_tree;
 pub struct Host {
     /// Host name.
     pub name: String,
-    /// Changes with every boot; empty where the system does not tell.
+    /// Changes with every boot; empty if the system does not have it.
     pub boot_id: String,
     /// Numeric user id; 0 where there is none.
     pub uid: u32,
@@ -29,8 +29,8 @@ impl Host {
     }
 }
 
-/// Closes this process's memory and environment to other programs of the same user (Linux): a command that an agent runs
-/// cannot read the tokens in `/proc/<pid>/environ`. Best effort; what holds for every user is the cage.
+/// Closes the memory and environment of this process to other programs of the same user (Linux), so that a command of
+/// an agent cannot read tokens in `/proc/<pid>/environ`. This is a best effort; the sandbox works for every user.
 pub fn close_memory() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_dumpable(false) {

@@ -1,4 +1,4 @@
-//! Exclusive locks across processes: a file whose lock the kernel lets go when its holder dies.
+//! Exclusive locks across processes: a file that the kernel unlocks when its holder dies.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -13,14 +13,14 @@ use super::files::{self, FileError};
 use super::holder_format::{Holder, LEASE_SCHEMA, LeaseRecord, Liveness};
 use super::host::Host;
 
-/// How long a lease is waited for whose file names nobody alive: its holder took it this very moment and has not written
-/// yet, or was killed while it started a program, which has the lock still until it runs.
+/// How long to wait for a lease whose file names no living holder. Either its holder has just taken it and not written
+/// yet, or it was killed while it started a program, which still has the lock until it runs.
 const UNNAMED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A held lease. Dropping it gives it back; a killed holder's is let go by the kernel.
+/// A held lease. Dropping it releases it. The kernel releases the lease of a killed holder.
 ///
-/// The file is never removed: removing would let two processes lock two files of one name.
+/// The file is never removed. Otherwise two processes could lock two files of one name.
 #[derive(Debug)]
 pub struct Lock {
     file: LockedFile,
@@ -41,8 +41,8 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Takes the lease in the file `path` (made with its directory where missing) for `holder`, or says who has it.
-    /// A dead holder is taken over and named by [`Lock::previous`]. Blocks, for at most two seconds.
+    /// Takes the lease in the file `path` for `holder`, or says who has it. The file and its directory are made if they
+    /// are missing. A dead holder is taken over and named by [`Lock::previous`]. Blocks for at most two seconds.
     pub fn try_acquire(
         path: &Path,
         holder: Holder,
@@ -64,8 +64,8 @@ impl Lock {
         };
         let before = read_record(&mut file.0).map_err(failed)?;
         let previous = before.as_ref().and_then(|content| content.holder.clone());
-        // The kernel's word on this machine is enough: a lock that was free has no living holder. Only a holder on
-        // another machine that shares the file may live without the kernel here knowing.
+        // On this machine the kernel decides: a lock that was free has no living holder. Only a holder on another
+        // machine that shares the file may be alive without this kernel's knowledge.
         if let Some(other) = &previous
             && other.liveness(host, now) == Liveness::Elsewhere
             && (other.boot_id != host.boot_id || host.boot_id.is_empty())
@@ -114,8 +114,8 @@ impl Lock {
         self.write()
     }
 
-    /// Writes the line over the old one and then cuts: whoever reads between, or after a crash between, sees a whole
-    /// first line.
+    /// Writes the line over the old one and then truncates. A reader in between, or after a crash in between, sees a
+    /// whole first line.
     fn write(&mut self) -> Result<(), FileError> {
         let mut line = serde_json::to_vec(&self.content).unwrap_or_default();
         line.push(b'\n');
@@ -140,18 +140,19 @@ impl Drop for Lock {
     }
 }
 
-/// What a lease file says, without taking it: for `status` and for messages. `None` for no file or nothing readable.
+/// Reads a lease file without taking the lease, for `status` and for messages. `None` if there is no file or it cannot
+/// be read.
 pub fn peek(path: &Path) -> Option<LeaseRecord> {
     read_record(&mut File::open(path).ok()?).ok().flatten()
 }
 
-/// Who has the lease in the file `path`, found without taking it or changing anything; `None` = nobody that is known.
+/// Who has the lease in the file `path`. Nothing is taken or changed. `None` = nobody that is known.
 pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
     let named = peek(path)?.holder?;
     let held = match named.liveness(host, now) {
         Liveness::Dead => false,
         Liveness::Elsewhere if named.boot_id != host.boot_id || host.boot_id.is_empty() => true,
-        // The kernel's word counts on this machine: it may be the name of one who could not write that it let go.
+        // On this machine the kernel decides. The file may name a holder that could not write its release.
         Liveness::Alive | Liveness::Elsewhere => {
             let shared = File::open(path).map(|file| file.try_lock_shared());
             matches!(shared, Ok(Err(TryLockError::WouldBlock)))
@@ -160,7 +161,8 @@ pub fn holder(path: &Path, host: &Host, now: DateTime<Utc>) -> Option<Holder> {
     held.then_some(named)
 }
 
-/// A lock without a story: held for moments, waited for in turn (one administrative git step per repository).
+/// A lock without a record. It is held for moments, and others wait for it (one administrative git step for each
+/// repository).
 #[derive(Debug)]
 pub struct Turn {
     _file: LockedFile,
@@ -173,8 +175,8 @@ impl Turn {
     }
 }
 
-/// A file with the kernel's lock on it. The lock is undone by name, not left to the closing of the file: a child that was
-/// forked and has not begun its program yet has the file open, too, and would keep it.
+/// A file with the kernel's lock on it. The lock is released explicitly. Closing the file is not enough, because a
+/// forked child that has not begun its program has the file open too.
 #[derive(Debug)]
 struct LockedFile(File);
 
@@ -186,7 +188,7 @@ impl Drop for LockedFile {
     }
 }
 
-/// Locks the file that has this name now, not one that had it when it was opened.
+/// Locks the file that has this name now. The file that was opened may have been replaced.
 fn lock_file(path: &Path, patience: Option<Duration>) -> Result<Option<LockedFile>, FileError> {
     let failed = |source| FileError::new("lock", path, source);
     if let Some(folder) = path.parent() {
@@ -225,7 +227,8 @@ fn read_record(file: &mut File) -> io::Result<Option<LeaseRecord>> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.take(1024 * 1024).read_to_end(&mut text)?;
-    // What cannot be read was torn by a crash and holds nothing: the mapping is a pure function and is made again.
+    // A file that cannot be read was torn by a crash. It holds nothing that is needed, because the mapping can be
+    // computed again.
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(serde_json::from_slice(line).ok())
 }

@@ -1,14 +1,15 @@
-//! The operating system, one file a concern: processes, files, paths, locks, clock, shutdown.
+//! The operating system, one file for each subject: processes, files, paths, locks, clock, shutdown.
 
 pub mod clock;
 pub mod file_watch;
 pub mod files;
 pub mod process_tree;
+mod process_spec;
 mod child;
 pub mod process;
 pub mod descriptors;
 pub mod egress_log;
-pub mod cage;
+pub mod sandbox;
 pub mod shutdown;
 pub mod host;
 pub mod holder_format;

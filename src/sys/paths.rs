@@ -20,7 +20,7 @@ impl AbsPath {
         if path.is_absolute() { Ok(Self(normalised(path))) } else { Err(NotAbsolute(path.to_owned())) }
     }
 
-    /// Where `path` points when it starts at `self`; an absolute one stands for itself.
+    /// Where `path` leads when it starts at `self`. An absolute path stays as it is.
     pub fn join(&self, path: impl AsRef<Path>) -> Self {
         Self(normalised(&self.0.join(path)))
     }

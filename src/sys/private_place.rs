@@ -1,9 +1,9 @@
-//! Whether a directory is this user's alone: nobody else may put files into it, read it, or put another in its place.
+//! Whether a directory belongs to this user only: nobody else may write into it, read it, or replace it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a directory that should be this user's alone.
+/// What is wrong with a directory that should belong to this user only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It is a symbolic link.
@@ -16,14 +16,14 @@ pub enum Fault {
     Writable(u32),
     /// Others may look into it.
     Readable(u32),
-    /// Anybody may put something else in its place: a directory above is open to all, and not sticky.
+    /// Anybody may replace it, because a directory above is writable for all and not sticky.
     Above(PathBuf),
     /// It cannot be looked at.
     Unknown(String),
 }
 
 impl Fault {
-    /// Whether it is mended by taking the rights of others away, which loses nothing.
+    /// Whether removing the rights of others repairs it without a loss.
     pub fn is_mended_by_mode(&self) -> bool {
         matches!(self, Self::Readable(_))
     }
@@ -115,9 +115,10 @@ fn above(dir: &Path) -> Option<Fault> {
 
 /// Sees to it that a directory is this user's alone. Where others may only read, their rights are taken away, and that is
 /// said; everything else is the fault, because nobody knows what is in it by now.
-pub fn settle(dir: &Path) -> Result<(), Fault> {
+pub fn ensure(dir: &Path) -> Result<(), Fault> {
     match fault(dir) {
-        // In the place of a directory that is none nothing is believed: what cannot be written says so by itself.
+        // Something else is in the place of the directory. Nothing is read from it, and writing fails with its own
+        // error.
         None | Some(Fault::NoDirectory) => Ok(()),
         Some(fault) if fault.is_mended_by_mode() => {
             close(dir).map_err(|error| Fault::Unknown(error.to_string()))?;

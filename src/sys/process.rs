@@ -1,6 +1,5 @@
-//! The only place that starts processes: exact environment, own session, bounded output, and nothing left behind.
+//! The only file that starts processes: exact environment, own session, limited output, and no process left behind.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -15,96 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::{Child, Started, Starter};
 use super::clock::Stopwatch;
-use super::paths::AbsPath;
 use super::process_tree;
 
+pub use super::process_spec::ProcessSpec;
 pub use super::process_tree::{LiveChild, kill_strays, live};
 
-/// How long a tree has between being asked to end and being killed.
+/// How long a process tree has between the request to end and the kill.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long output of something that outlived the kill is waited for.
+/// How long to wait for the output of a process that survived the kill.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
-const DEFAULT_OUTPUT_CAP: usize = 8 * 1024 * 1024;
-
-/// What to start. The environment is exactly what is given here; nothing is inherited.
-#[derive(Debug, Clone)]
-pub struct ProcessSpec {
-    /// A name looked up in the given `PATH`, or a path.
-    pub program: PathBuf,
-    /// Arguments after the program.
-    pub args: Vec<OsString>,
-    /// Working directory.
-    pub cwd: AbsPath,
-    /// The whole environment.
-    pub env: Vec<(OsString, OsString)>,
-    /// Fed to it, then closed. Not used by [`spawn_piped`].
-    pub stdin: Vec<u8>,
-    /// The tree is ended after this. `None`: no limit. Not used by [`spawn_piped`].
-    pub timeout: Option<Duration>,
-    /// Bytes of each stream that are kept; the rest is read, counted and hashed. Not used by [`spawn_piped`].
-    pub output_cap: usize,
-}
-
-impl ProcessSpec {
-    /// A program in a directory, without arguments, environment, input or limit.
-    pub fn new(program: impl Into<PathBuf>, cwd: &AbsPath) -> Self {
-        Self {
-            program: program.into(),
-            args: Vec::new(),
-            cwd: cwd.clone(),
-            env: Vec::new(),
-            stdin: Vec::new(),
-            timeout: None,
-            output_cap: DEFAULT_OUTPUT_CAP,
-        }
-    }
-
-    /// Adds an argument.
-    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
-        self.args.push(arg.as_ref().to_owned());
-        self
-    }
-
-    /// Adds arguments.
-    pub fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds a variable; a later one of the same name wins.
-    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds variables.
-    pub fn envs<N: AsRef<OsStr>, V: AsRef<OsStr>>(
-        mut self,
-        variables: impl IntoIterator<Item = (N, V)>,
-    ) -> Self {
-        let owned = |(name, value): (N, V)| (name.as_ref().to_owned(), value.as_ref().to_owned());
-        self.env.extend(variables.into_iter().map(owned));
-        self
-    }
-
-    /// Sets its input.
-    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.stdin = bytes.into();
-        self
-    }
-
-    /// Limits its time.
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
-    }
-
-    /// Limits what is kept of each stream, in bytes.
-    pub fn output_cap(mut self, bytes: usize) -> Self {
-        self.output_cap = bytes;
-        self
-    }
-}
 
 /// How a process ended.
 #[derive(Debug, Clone)]
@@ -162,7 +80,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// As text: invalid UTF-8 replaced, and a line that says how much was left out in the middle.
+    /// As text: invalid UTF-8 is replaced, and a line says how much was left out in the middle.
     pub fn text(&self) -> String {
         self.clone().into_text()
     }
@@ -204,8 +122,8 @@ pub enum ProcessError {
     },
 }
 
-/// Runs a process to its end. It has its own session; on timeout, on cancellation and when the future is dropped, all
-/// of its descendants end with it, and after its own end whatever it left running is killed. Needs a tokio runtime.
+/// Runs a process to its end, in its own session. On timeout, on cancellation and when the future is dropped, all its
+/// descendants end with it. After its own end, everything that it left running is killed. Needs a tokio runtime.
 pub async fn run(spec: ProcessSpec, cancel: &CancellationToken) -> Result<Exit, ProcessError> {
     let watch = Stopwatch::start();
     let input = spec.stdin.clone();
@@ -259,8 +177,8 @@ pub async fn spawn_piped(spec: ProcessSpec) -> Result<Piped, ProcessError> {
     start(spec.clone()).await.map_err(failed)
 }
 
-/// Kills every child with its descendants, now. For the second Ctrl-C and the last moment of `main`; blocks for some
-/// milliseconds where there is something to kill.
+/// Kills every child with its descendants now. It is for the second Ctrl-C and the end of `main`. Blocks for some
+/// milliseconds if there is something to kill.
 pub fn kill_all() {
     for child in live() {
         process_tree::kill(child.pid);
@@ -282,7 +200,7 @@ impl ChildGuard {
         self.pid
     }
 
-    /// Waits for its end, then kills what it left running. `None` where the system lost track of it.
+    /// Waits for its end and then kills what it left running. `None` if the system lost track of it.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if let Some(child) = &mut self.child {
             self.status = child.wait().await.ok();
@@ -294,7 +212,7 @@ impl ChildGuard {
         self.status
     }
 
-    /// Asks the tree to end, and kills what has not after half a second.
+    /// Asks the tree to end and kills the rest after half a second.
     pub async fn stop(&mut self) -> Option<ExitStatus> {
         if self.child.is_none() {
             return self.status;
@@ -313,8 +231,8 @@ impl Drop for ChildGuard {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let pid = self.pid;
-        // One call for most of it, should the program end before the thread does; the rest takes milliseconds of
-        // /proc reading, too long for a runtime thread.
+        // One call kills most of it, in case the program ends before the thread. The rest needs milliseconds of reading
+        // /proc, which is too long for a runtime thread.
         process_tree::kill_group(pid);
         let end = move || {
             process_tree::kill(pid);
@@ -331,11 +249,11 @@ impl Drop for ChildGuard {
     }
 }
 
-/// The answer is a guard, so that a child that nobody waits for any more is killed, not forgotten.
+/// The result is a guard, so that a child that nobody waits for is killed.
 type Order = (ProcessSpec, tokio::runtime::Handle, oneshot::Sender<io::Result<Piped>>);
 
-/// Starts the child from a thread that lives as long as the process: the kernel's "die with your parent" means the
-/// thread that started it, and runtime threads come and go.
+/// Starts the child from a thread that lives as long as the process. The kernel ends a child with the thread that
+/// started it, and runtime threads come and go.
 async fn start(spec: ProcessSpec) -> io::Result<Piped> {
     static STARTER: OnceLock<Option<std::sync::mpsc::Sender<Order>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
@@ -375,7 +293,7 @@ fn signal_of(_status: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Reads a stream to its end; keeps half of `cap` of its beginning and half of its end.
+/// Reads a stream to its end. Keeps half of `cap` from its start and half from its end.
 async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
     let (head_cap, tail_cap) = (cap - cap / 2, cap / 2);
     // Everything is in the head until there is too much of it.
@@ -405,7 +323,7 @@ async fn capture(mut stream: impl AsyncRead + Unpin, cap: usize) -> Captured {
     Captured { head, tail, total, sha256: hex::encode(hash.finalize()), truncated }
 }
 
-/// The stream ends with the tree; where something could not be killed, it is not waited for.
+/// The stream ends with the tree. A process that could not be killed is not waited for.
 async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
     let nothing = || Captured {
         head: Vec::new(),
@@ -427,6 +345,7 @@ async fn finish(mut reader: tokio::task::JoinHandle<Captured>) -> Captured {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use crate::sys::paths::AbsPath;
 
     fn shell(script: &str) -> ProcessSpec {
         let root = AbsPath::new("/").unwrap();
@@ -447,7 +366,7 @@ mod tests {
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(command).collect()
     }
 
-    /// Three ways to get away from a process group, none of which ends by itself.
+    /// Three ways to leave a process group. None of these processes ends by itself.
     fn escapees(mark: &str) -> String {
         format!(
             "setsid sleep {mark} & (sleep {mark} &) ; env -i /bin/sh -c 'trap \"\" TERM; setsid /bin/sleep {mark} & wait' &"

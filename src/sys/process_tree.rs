@@ -1,8 +1,8 @@
-//! Whole process trees: who descends from whom, and how all of it is ended, `setsid` children included (D60).
+//! Process trees: which process descends from which, and how a whole tree is ended, with `setsid` children (D60).
 //!
-//! Every direct child is made a subreaper of its own descendants, and so is agentd. An orphan therefore goes to its
-//! direct child while that lives, and reaches agentd only when the direct child is gone: what arrives here and was not
-//! started here is a leftover of something finished, and is ended.
+//! Every direct child is a subreaper of its descendants, and so is agentd. An orphan therefore goes to the direct child
+//! while that lives, and to agentd afterwards. A process that arrives here and was not started here is left over from
+//! something finished, and is ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub fn live() -> Vec<LiveChild> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
 }
 
-/// Starts a child and enters it in the list before anyone can take it for a leftover.
+/// Starts a child and lists it before anyone can take it for a leftover.
 pub(super) fn start<C>(
     program: &std::path::Path,
     spawn: impl FnOnce() -> std::io::Result<C>,
@@ -50,8 +50,8 @@ pub(super) fn terminate(root: u32) {
     os::ask_tree_to_end(root);
 }
 
-/// Kills everything below and including `root` until nothing of it runs. May take some milliseconds; gives up after
-/// two seconds on what the kernel will not let go.
+/// Kills `root` and everything below until none of it runs. This may take some milliseconds. It gives up after two
+/// seconds.
 pub(super) fn kill(root: u32) {
     os::kill_tree(root);
 }
@@ -82,7 +82,7 @@ pub fn kill_strays(variable: &str, value: &str) -> usize {
     os::kill_marked(format!("{variable}={value}").as_bytes())
 }
 
-/// When a process started, in the kernel's own unit; with pid and boot id it names a process for good.
+/// When a process started, in the kernel's own unit. Together with pid and boot id it identifies a process.
 pub fn start_time(pid: u32) -> Option<u64> {
     os::start_time(pid)
 }
@@ -189,7 +189,7 @@ mod os {
         let me = std::process::id();
         let Some(own) = read(me) else { return };
         kill_until_gone(|table| {
-            // A child of ours in our own session was started by someone else in this process and is not ours to end.
+            // A child in our own session was started by other code in this process and is not ended.
             let live = live();
             let orphans: BTreeSet<u32> = table
                 .iter()
@@ -203,8 +203,8 @@ mod os {
         });
     }
 
-    /// Whether this process has no child at all, adopted ones included. The kernel answers that at once, while reading
-    /// `/proc` costs the more the more else the machine does. Not known: `false`.
+    /// Whether this process has no child at all, not even an adopted one. The kernel answers at once, while reading
+    /// `/proc` takes longer on a busy machine. If it is not known, `false`.
     fn has_no_child() -> bool {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
         waitid(Id::All, look) == Err(Errno::ECHILD)
@@ -289,7 +289,7 @@ mod os {
         0
     }
 
-    /// Without `/proc` a process is known by its number alone: 0 for one that exists.
+    /// Without `/proc` only the process id is known: 0 for a process that exists.
     pub(super) fn start_time(pid: u32) -> Option<u64> {
         let pid = Pid::from_raw(i32::try_from(pid).ok()?);
         nix::sys::signal::kill(pid, None).is_ok().then_some(0)

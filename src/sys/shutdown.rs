@@ -1,4 +1,4 @@
-//! Stopping, in two levels: asked to finish what is under way, or told to drop it.
+//! A stop in two levels: finish the running work, or drop it.
 
 use std::io;
 
@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::process;
 
-/// A stop that can be asked for and waited for. Clones are the same stop; children hear their parent, not the reverse.
+/// A stop that can be asked for and waited for. Clones are the same stop. A child hears its parent, but not the
+/// reverse.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     stop: CancellationToken,
@@ -65,7 +66,7 @@ impl Shutdown {
         &self.abort
     }
 
-    /// Listens to the process's signals from now on: the first asks to stop, the second aborts and kills every child
+    /// Listens to the signals of the process. The first one asks to stop; the second one aborts and kills every child
     /// process with its descendants. Needs a tokio runtime.
     #[cfg(unix)]
     pub fn on_signals() -> io::Result<Self> {

@@ -1,7 +1,7 @@
-//! Sockets in the file system, however long the path of their folder is.
+//! Sockets in the file system, for folders with paths of any length.
 //!
-//! A socket's path may have some hundred bytes, and run folders are deeper than that: the folder's open descriptor stands
-//! for it.
+//! The path of a socket may have about a hundred bytes, and paths of run folders are longer. So the open descriptor of
+//! the folder is used instead.
 #![cfg(unix)]
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Longest path of a socket that every system takes, in bytes.
 const LONGEST_PATH: usize = 100;
 
-/// Listens on `name` in a folder that exists; what it gives never blocks.
+/// Listens on `name` in an existing folder. The listener never blocks.
 pub fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
     let (_open, path) = short(folder, name)?;
     let listener = UnixListener::bind(path)?;
@@ -32,7 +32,7 @@ pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// A path that is short enough; good as long as what is given with it is open.
+/// A path that is short enough. It is valid as long as the descriptor that comes with it is open.
 fn short(folder: &Path, name: &str) -> io::Result<(Option<File>, PathBuf)> {
     let path = folder.join(name);
     if path.as_os_str().len() < LONGEST_PATH {

@@ -1,4 +1,4 @@
-//! Whom this system trusts: its certificates are read once for all HTTP clients, which takes some milliseconds.
+//! The certificates that this system trusts. They are read once for all HTTP clients, which takes some milliseconds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::clock::Stopwatch;
 
-/// How long they are kept: a daemon lives longer than a certificate that was added or withdrawn.
+/// How long they are kept, because certificates change while a daemon runs.
 const KEPT: Duration = Duration::from_secs(600);
 
 static READ: Mutex<Option<(Stopwatch, ClientConfig)>> = Mutex::new(None);
 
-/// Begins an HTTP client that trusts whom this system trusts. Reads files when it is the first in a while. Where the
+/// Begins an HTTP client with the certificates of this system. Reads files if it is the first in a while. If the
 /// certificates cannot be read, building the client says why.
 pub fn http_client() -> reqwest::ClientBuilder {
     let client = reqwest::Client::builder();

@@ -1,4 +1,4 @@
-//! Paths that a model names: inside the worktree by construction, links and tricks included, or an error (S-055).
+//! Paths that a model names. They are inside the worktree, also through links, or an error (S-055).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,14 +9,14 @@ use super::paths::AbsPath;
 
 /// Links followed before a path is taken for a loop.
 const MAX_LINKS: usize = 40;
-/// How names of temporary files in a worktree begin; kept out of git by the worktree's exclude file.
+/// The prefix of temporary files in a worktree. The worktree's exclude file keeps them out of git.
 pub const TEMPORARY_PREFIX: &str = ".agentd-tmp-";
 
 /// The directory that paths of a model are inside of.
 #[derive(Debug, Clone)]
 pub struct WorktreeRoot(AbsPath);
 
-/// A place inside a worktree. Its own components are no links, or were not when it was resolved; opening checks again.
+/// A path inside a worktree. Its components were not links when it was resolved; opening checks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorktreePath {
     root: AbsPath,
@@ -59,7 +59,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// The stable code of a path that leaves the worktree (contracts §3.6); `None` for everything else.
+    /// The stable code of a path that leaves the worktree (P-018); `None` for everything else.
     pub fn code(&self) -> Option<&'static str> {
         matches!(self, Self::Outside { .. }).then_some("path_outside_worktree")
     }
@@ -94,7 +94,7 @@ impl WorktreeRoot {
         }
         let follow = |parts: Vec<OsString>| follow(&self.0, parts).map_err(outside);
         let relative = follow(open.clone())?;
-        // The place as named, its last component not followed: a link itself can be seen for what it is.
+        // The path as named. Its last component is not followed, so that a link can be seen as a link.
         let link = match open.pop() {
             Some(last) => {
                 let itself = follow(open)?.join(last);
@@ -106,7 +106,7 @@ impl WorktreeRoot {
     }
 }
 
-/// What no component of a path may hold, whatever file system is below.
+/// What no component of a path may have, on any file system.
 fn check_text(named: &str) -> Result<(), &'static str> {
     if named.is_empty() {
         return Err("it is empty; use \".\" for the root");
@@ -123,7 +123,7 @@ fn check_text(named: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// `.git` as any file system might spell it: other case, trailing dots and spaces, streams, 8.3 names, ignorable
+/// All spellings of `.git` on any file system: other case, trailing dots and spaces, streams, 8.3 names, ignorable
 /// characters.
 fn is_git_name(part: &str) -> bool {
     let ignorable = |c: &char| matches!(*c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
@@ -200,9 +200,9 @@ impl WorktreePath {
         }
     }
 
-    /// Puts a file with this content in place, in one step: a reader sees the old or the new one. The mode of a file
-    /// that was there is kept; another name of it (hard link) keeps the old content; missing directories are made.
-    /// True: a new file. Blocks.
+    /// Puts a file with this content in place in one step. A reader sees the old or the new content. The mode of an
+    /// existing file is kept; a hard link to it keeps the old content. Missing directories are made. True: a new file.
+    /// Blocks.
     pub fn replace(&self, content: &[u8]) -> Result<bool, PathError> {
         if let Some(link) = &self.link {
             return Err(PathError::Link { named: text(link), target: self.relative() });

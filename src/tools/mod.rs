@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
-use crate::sys::cage::Caged;
 use crate::sys::clock::Clock;
+use crate::sys::sandbox::ProcessSandbox;
 use crate::sys::worktree_path::{PathError, WorktreePath, WorktreeRoot};
 
 /// What the tools of one run work in.
@@ -37,7 +37,7 @@ pub struct ToolWorld {
     /// Ends running commands.
     pub cancel: CancellationToken,
     /// What commands run in; `None` = as they are.
-    pub caged: Option<Caged>,
+    pub sandbox: Option<ProcessSandbox>,
     /// Most lines of one page.
     pub page_lines: u32,
 }
@@ -151,7 +151,7 @@ mod world_for_tests {
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             clock: Clock::system(),
             cancel: CancellationToken::new(),
-            caged: None,
+            sandbox: None,
         });
         let tools = vec![
             read_file::tool(&world),

@@ -9,8 +9,8 @@ use super::arguments::{Arguments, invalid};
 use super::{BuiltIn, ToolWorld};
 use crate::domain::policy::Risk;
 use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
-use crate::sys::cage;
 use crate::sys::process::{Captured, Ending, Exit, ProcessError, ProcessSpec, run};
+use crate::sys::sandbox;
 
 /// Bytes of each stream that are kept: the first and the last half.
 const OUTPUT_CAP: usize = 4 * 1024 * 1024;
@@ -63,8 +63,8 @@ async fn run_command(
         .env("PWD", world.root.path())
         .timeout(timeout)
         .output_cap(OUTPUT_CAP);
-    let spec = cage::wrap(world.caged.as_ref(), spec);
-    let asked = world.caged.as_ref().and_then(|caged| caged.asked.as_ref());
+    let spec = sandbox::wrap(world.sandbox.as_ref(), spec);
+    let asked = world.sandbox.as_ref().and_then(|sandbox| sandbox.asked.as_ref());
     let refused_before = asked.map_or(0, |asked| asked.refused());
     let exit = run(spec, &world.cancel).await.map_err(|error| not_started(&world, program, &error))?;
     match exit.ending {
@@ -89,7 +89,7 @@ async fn run_command(
     Ok(ToolOutput { text, exit_code: exit.code, facts: Some(facts) })
 }
 
-/// What command evidence keeps (contracts §3.4); the trees before and after are the caller's to add.
+/// What command evidence keeps; the trees before and after are the caller's to add.
 fn evidence(world: &ToolWorld, argv: &[&str], exit: &Exit, started_at: &str) -> Value {
     let mut names: Vec<_> = world.environment.iter().map(|(name, _)| name.to_string_lossy()).collect();
     names.sort_unstable();
@@ -106,7 +106,7 @@ fn evidence(world: &ToolWorld, argv: &[&str], exit: &Exit, started_at: &str) -> 
         "stdout_bytes": exit.stdout.total,
         "stderr_bytes": exit.stderr.total,
         "truncated": exit.stdout.truncated || exit.stderr.truncated,
-        "sandbox": cage::name(world.caged.as_ref()),
+        "sandbox": sandbox::name(world.sandbox.as_ref()),
     })
 }
 
@@ -122,7 +122,7 @@ fn shown(world: &ToolWorld, before: &str, name: &str, stream: Captured) -> Strin
     text
 }
 
-/// the worktree's own place is written as `.`.
+/// The path of the worktree itself is written as `.`.
 fn relative(world: &ToolWorld, text: String) -> String {
     let root = world.root.path().to_string();
     if text.contains(&root) { text.replace(&format!("{root}/"), "./").replace(&root, ".") } else { text }

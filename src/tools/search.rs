@@ -19,7 +19,7 @@ use crate::engine::tool::{CallLimits, ToolError, ToolOutput};
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Matches counted before the search ends.
 const MAX_MATCHES: u64 = 10_000;
-/// X-033: what to try when nothing was found.
+/// What to try when nothing was found (X-033).
 const GUIDANCE: &str = "Nothing matches. Try: list_files to see what is there; another spelling or \"ignore_case\": \
 true; a shorter, broader pattern; no \"path\" or \"glob\". The pattern is a regular expression: escape . ( ) [ ] { } \
 * + ? | ^ $ \\ to mean the character itself. Ignored and binary files are not searched.";

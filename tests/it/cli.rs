@@ -132,7 +132,13 @@ fn init_writes_what_can_be_used_and_overwrites_nothing() {
     assert_eq!(done.status.code(), Some(0), "{}", err(&done));
     assert!(!out(&done).contains("sentinel-value"));
     let told: Value = serde_json::from_str(&out(&done)).unwrap();
-    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (12, 0));
+    assert_eq!((told["written"].as_array().unwrap().len(), told["kept"].as_array().unwrap().len()), (15, 0));
+    let folder = dir.path().join(".agent");
+    let text = std::fs::read_to_string(folder.join("agentd.toml")).unwrap();
+    let named = text.lines().next().unwrap().strip_prefix("#:schema ").unwrap();
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(named)).unwrap()).unwrap();
+    let values = serde_json::to_value(toml::from_str::<toml::Table>(&text).unwrap()).unwrap();
+    assert!(jsonschema::is_valid(&schema, &values), "what init writes fits the schema that it names");
 
     let env = Env::new(dir.path(), [("GITHUB_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k")]);
     let request = Request {

@@ -14,7 +14,7 @@ use agentd::domain::report::{ProposedClaim, ReportSource};
 use agentd::domain::run::{Principal, PrincipalSource, RunId};
 use agentd::domain::trace::{Item, ReportCaptured};
 use agentd::git::{CommitMessage, Identity, Worktree};
-use agentd::lifecycle::evidence::{Scene, recheck, weigh};
+use agentd::record::evidence::{Scene, recheck, weigh};
 use agentd::sys::files;
 use chrono::DateTime;
 use serde_json::{Value, json};
@@ -230,7 +230,7 @@ async fn x_008_a_cited_place_is_quoted_with_its_provenance() {
     );
     assert_eq!((file.commit.len(), file.blob_sha.len()), (40, 40));
     assert_eq!(recheck(record, stage.worktree.checkout(), stage.run_dir.path()).await, Ok(()));
-    // the same cite in another run at this commit.
+    // The same citation in another run at this commit.
     let again = stage.judged().await;
     assert_eq!(again, judged);
 }

@@ -120,7 +120,7 @@ async fn a_post_is_never_repeated_without_looking_first() {
         body: String::new(),
         draft: false,
     };
-    let outcome = double.client().settle_pull(&repo(), &spec).await;
+    let outcome = double.client().ensure_pull(&repo(), &spec).await;
     assert_eq!(kind(outcome), ErrorKind::Unavailable { status: 502 });
     let methods: Vec<String> =
         double.lines().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
@@ -166,12 +166,12 @@ async fn one_marker_comment_of_our_own_is_made_then_edited_then_left_alone() {
     let double = Double::serve(comment_server(0)).await;
     let client = double.client();
     let marker = "<!-- agentd:issue-7 -->";
-    let (made, change) = client.settle_comment(&repo(), 7, marker, "one").await.unwrap();
+    let (made, change) = client.ensure_comment(&repo(), 7, marker, "one").await.unwrap();
     assert_eq!((made.id, change), (12, Change::Created), "neither mallory's copy nor a mention counts");
-    let (edited, change) = client.settle_comment(&repo(), 7, marker, "two").await.unwrap();
+    let (edited, change) = client.ensure_comment(&repo(), 7, marker, "two").await.unwrap();
     assert_eq!((edited.id, change), (12, Change::Updated));
     let before = double.lines().len();
-    let (_, change) = client.settle_comment(&repo(), 7, marker, "two\n").await.unwrap();
+    let (_, change) = client.ensure_comment(&repo(), 7, marker, "two\n").await.unwrap();
     assert_eq!(change, Change::Unchanged);
     assert!(double.lines()[before..].iter().all(|line| line.starts_with("GET")));
 }
@@ -180,7 +180,7 @@ async fn one_marker_comment_of_our_own_is_made_then_edited_then_left_alone() {
 async fn a_comment_whose_answer_was_lost_is_found_instead_of_written_twice() {
     let double = Double::serve(comment_server(1)).await;
     let (_, change) =
-        double.client().settle_comment(&repo(), 7, "<!-- agentd:issue-7 -->", "one").await.unwrap();
+        double.client().ensure_comment(&repo(), 7, "<!-- agentd:issue-7 -->", "one").await.unwrap();
     assert_eq!(change, Change::Created);
     assert_eq!(double.lines().iter().filter(|line| line.starts_with("POST")).count(), 1);
 }
@@ -418,13 +418,13 @@ async fn one_pull_request_per_head_branch_is_found_or_made_and_kept_as_it_should
         body: "B".into(),
         draft: true,
     };
-    let (pull, _) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (pull, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!((pull.number, pull.draft, pull.base.as_str()), (11, true, "develop"));
-    let (_, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (_, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!(change, Change::Unchanged);
     spec.draft = false;
     spec.base = branch("main");
-    let (pull, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (pull, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!((pull.draft, pull.base.as_str(), change), (false, "main", Change::Updated));
     let last = double.lines().iter().filter(|line| line.starts_with("PATCH")).count();
     assert_eq!(last, 1, "only what changed is written");

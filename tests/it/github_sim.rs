@@ -86,18 +86,18 @@ async fn a_pull_request_that_was_merged_as_it_is_stays_the_one_of_its_branch() {
             body: "Closes #1".into(),
             draft: false,
         };
-        let (first, _) = client.settle_pull(&repo(), &spec).await.unwrap();
+        let (first, _) = client.ensure_pull(&repo(), &spec).await.unwrap();
         let merge = format!("{}/_sim/repos/octo/greeter/pulls/{}/merge", sim.base_url(), first.number);
         let merge = reqwest::Client::new().post(merge).body(format!("{{\"merge_method\": \"{method}\"}}"));
         merge.send().await.unwrap().error_for_status().unwrap();
         // Also where it should say something else now: what is merged is not touched.
         spec.title = "One, again".into();
-        let (again, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+        let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
         assert_eq!((again.number, change, again.merged), (first.number, Change::Unchanged, true), "{method}");
         assert_eq!(sim.pulls("octo/greeter")[0].title, "One");
         // Other commits are other work.
         spec.commit = CommitId::parse(&"1".repeat(40)).unwrap();
-        match (method, client.settle_pull(&repo(), &spec).await) {
+        match (method, client.ensure_pull(&repo(), &spec).await) {
             ("squash", made) => assert_ne!(made.unwrap().0.number, first.number),
             (_, refused) => assert_eq!(refused.unwrap_err().kind, ErrorKind::NoCommits),
         }
@@ -120,19 +120,19 @@ async fn a_pull_request_is_opened_once_as_a_draft_made_ready_and_given_another_b
         body: "Closes #1".into(),
         draft: true,
     };
-    let (pull, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (pull, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!((change, pull.draft), (Change::Created, true));
     spec.draft = false;
     spec.title = "One, done".into();
-    let (again, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (again, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!((again.number, change, again.draft), (pull.number, Change::Updated, false));
-    let (_, change) = client.settle_pull(&repo(), &spec).await.unwrap();
+    let (_, change) = client.ensure_pull(&repo(), &spec).await.unwrap();
     assert_eq!(change, Change::Unchanged);
     let pulls = sim.pulls("octo/greeter");
     assert_eq!(pulls.len(), 1);
     assert_eq!((pulls[0].title.as_str(), pulls[0].pull.as_ref().unwrap().draft), ("One, done", false));
     spec.head = branch("main");
-    assert!(client.settle_pull(&repo(), &spec).await.is_err());
+    assert!(client.ensure_pull(&repo(), &spec).await.is_err());
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
@@ -143,7 +143,7 @@ async fn a_comment_is_there_once_although_its_answer_was_lost() {
             format!("[[faults]]\nmethod = \"POST\"\npath = \"/repos/*/comments\"\nkind = \"{kind}\"\n");
         let sim = world(&fault).await;
         let client = client(&sim);
-        client.settle_comment(&repo(), 1, "<!-- agentd:issue-1 -->", "text").await.unwrap();
+        client.ensure_comment(&repo(), 1, "<!-- agentd:issue-1 -->", "text").await.unwrap();
         let comments = sim.issue("octo/greeter", 1).unwrap().comments;
         assert_eq!(comments.len(), 1, "{kind}");
         assert_eq!(comments[0].body, "<!-- agentd:issue-1 -->\ntext", "{kind}");
@@ -157,7 +157,7 @@ async fn d6_labels_are_settled_and_repeated_settling_writes_nothing() {
     let labels = LabelsTable::default();
     let settle = async || {
         let now = client.issue(&repo(), 1).await.unwrap().issue.labels;
-        client.settle_labels(&repo(), 1, &now, IssueState::Done, &labels).await.unwrap();
+        client.ensure_labels(&repo(), 1, &now, IssueState::Done, &labels).await.unwrap();
     };
     settle().await;
     assert_eq!(sim.issue("octo/greeter", 1).unwrap().labels, ["agentd:done"]);

@@ -9,6 +9,8 @@
 mod daemon;
 mod double;
 mod promises;
+mod references;
+mod architecture;
 mod github;
 mod github_sim;
 mod evidence;

@@ -25,7 +25,7 @@ use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::domain::{outgoing, output_schema, untrusted};
 use agentd::engine::model::{ModelRequest, ToolChoice};
 use agentd::engine::{arguments, policy_program};
-use agentd::git::brought::Inspect;
+use agentd::git::outgoing::Inspect;
 use agentd::git::submodules::commit_in;
 use agentd::git::{Checkout, GitProgram, Population, Worktree, WorktreePlan, output};
 use agentd::prompt::{address::PromptAddress, frontmatter, template::Template};
@@ -560,7 +560,7 @@ impl Objects {
         let told = wait(async {
             let bringing = self
                 .worktree
-                .bringing((head.as_ref().unwrap_or(&self.base), tree.as_deref()), &known, (1 << 20, inspect))
+                .outgoing((head.as_ref().unwrap_or(&self.base), tree.as_deref()), &known, (1 << 20, inspect))
                 .await
                 .map(|bringing| size(&bringing));
             let diff = match &head {

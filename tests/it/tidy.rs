@@ -1,10 +1,15 @@
-//! The rules of the house that a machine can check: floors, borders, sizes.
+//! The rules of the code that a machine can check: layers, borders, sizes, circles, words, codes.
+
+mod circles;
+mod codes;
+mod lexer;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Adapters are strangers to each other.
+/// Adapters do not import each other.
 const ADAPTERS: &[&str] = &["store", "tools", "agents", "mcp", "llm", "github", "git", "proxy"];
 
 fn source() -> PathBuf {
@@ -25,12 +30,12 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Module name → floor, in the order of the `mod` lines of lib.rs.
-fn floors(map: &str) -> BTreeMap<String, usize> {
+/// Module name → layer, in the order of the `mod` lines of lib.rs.
+fn layers(map: &str) -> BTreeMap<String, usize> {
     map.lines()
         .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
         .enumerate()
-        .map(|(floor, module)| (module.to_owned(), floor))
+        .map(|(layer, module)| (module.to_owned(), layer))
         .collect()
 }
 
@@ -55,11 +60,11 @@ fn imports(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Imports of one file that go upstairs, or from adapter to adapter.
-fn upstairs(file: &str, home: &str, text: &str, floors: &BTreeMap<String, usize>) -> Vec<String> {
+/// Imports of one file that point to a higher layer, or from adapter to adapter.
+fn wrong_imports(file: &str, home: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (line, module) in imports(text) {
-        let (Some(here), Some(there)) = (floors.get(home), floors.get(&module)) else { continue };
+        let (Some(here), Some(there)) = (layers.get(home), layers.get(&module)) else { continue };
         if module == home {
             continue;
         }
@@ -67,38 +72,42 @@ fn upstairs(file: &str, home: &str, text: &str, floors: &BTreeMap<String, usize>
             wrong
                 .push(format!("{file}:{line}: {home} imports {module}, which stands above it in src/lib.rs"));
         } else if ADAPTERS.contains(&home) && ADAPTERS.contains(&module.as_str()) {
-            wrong.push(format!(
-                "{file}:{line}: {home} imports {module}; adapters are strangers to each other"
-            ));
+            wrong.push(format!("{file}:{line}: {home} imports {module}; adapters do not import each other"));
         }
     }
     wrong
 }
 
 #[test]
-fn nobody_imports_upstairs() {
-    let floors = floors(&fs::read_to_string(source().join("lib.rs")).unwrap());
-    assert!(floors.len() > 15, "lib.rs is the map");
+fn no_module_imports_a_higher_layer() {
+    let layers = layers(&fs::read_to_string(source().join("lib.rs")).unwrap());
+    assert!(layers.len() > 15, "lib.rs is the map");
     let mut wrong = Vec::new();
     for file in rust_files(&source()) {
         let inside = file.strip_prefix(source()).unwrap();
         let home = inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        wrong.extend(upstairs(
+        wrong.extend(wrong_imports(
             &inside.display().to_string(),
             &home,
             &fs::read_to_string(&file).unwrap(),
-            &floors,
+            &layers,
         ));
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn the_floor_rule_finds_an_import_that_goes_upstairs_and_one_between_adapters() {
-    let floors = floors("pub mod domain;\npub mod git;\npub mod github;\npub mod cli;\n");
-    assert_eq!(upstairs("domain/x.rs", "domain", "use crate::cli::output;", &floors).len(), 1);
-    assert_eq!(upstairs("github/x.rs", "github", "use crate::{domain::name, git::push};", &floors).len(), 1);
-    assert_eq!(upstairs("cli/x.rs", "cli", "use crate::domain::name; // crate::nothing", &floors).len(), 0);
+fn the_rule_about_layers_finds_an_import_of_a_higher_one_and_one_between_adapters() {
+    let layers = layers("pub mod domain;\npub mod git;\npub mod github;\npub mod cli;\n");
+    assert_eq!(wrong_imports("domain/x.rs", "domain", "use crate::cli::output;", &layers).len(), 1);
+    assert_eq!(
+        wrong_imports("github/x.rs", "github", "use crate::{domain::name, git::push};", &layers).len(),
+        1
+    );
+    assert_eq!(
+        wrong_imports("cli/x.rs", "cli", "use crate::domain::name; // crate::nothing", &layers).len(),
+        0
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What can be looked at without asking anyone: git, the repository, the configuration, the policy.
+//! What can be checked on this machine: git, the repository, the configuration, the policy.
 
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +19,10 @@ pub async fn git(context: &Context) -> Finding {
     }
 }
 
-/// Whether commands can be caged here.
+/// Whether commands can run in a sandbox here.
 pub async fn cage(context: &Context) -> Finding {
     let table = context.config().map(|config| config.sandbox).unwrap_or_default();
-    match crate::lifecycle::enclosure::cage(&context.env, &table).await {
+    match crate::sandbox::run_sandbox::find(&context.env, &table).await {
         Ok(cage) => {
             let mut told = format!("{} works: commands and agent programs run in it", cage.name());
             for lack in cage.lacks() {

@@ -1,20 +1,20 @@
-//! What the configured MCP servers offer, and which of their tools a run would go without. They are started as a run starts
-//! them, asked for their tools, and ended.
+//! What the configured MCP servers offer, and which of their tools a run could not use. They are started as in a run,
+//! asked for their tools, and ended.
 
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
 
 use super::Finding;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::telling::counted;
 use crate::lifecycle::toolbox;
 use crate::mcp::{McpError, McpServers, ServerConfig};
+use crate::record::summary_text::counted;
+use crate::repository::context::RepositoryContext;
 
 const WHAT: &str = "mcp";
 
 /// Asks each server by itself: what is wrong with one hides nothing of the others.
-pub async fn look(site: &Site) -> Vec<Finding> {
+pub async fn look(site: &RepositoryContext) -> Vec<Finding> {
     match toolbox::servers(&site.config) {
         Ok(servers) => {
             let asked = servers.into_iter().map(|(name, config)| ask(site, name, config));
@@ -26,7 +26,7 @@ pub async fn look(site: &Site) -> Vec<Finding> {
     }
 }
 
-async fn ask(site: &Site, name: String, config: ServerConfig) -> Vec<Finding> {
+async fn ask(site: &RepositoryContext, name: String, config: ServerConfig) -> Vec<Finding> {
     let alone = BTreeMap::from([(name.clone(), config)]);
     let servers = match McpServers::connect(alone, site.checkout.root(), &site.child_environment()).await {
         Ok(servers) => servers,

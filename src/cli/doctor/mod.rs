@@ -1,5 +1,5 @@
-//! `agentd doctor`: tries everything a run needs, names a remedy for each problem, and clears what killed runs left on their
-//! issues. What was not tried is not said to be well.
+//! `agentd doctor`: tries everything that a run needs, names a remedy for each problem, and clears what killed runs
+//! left on their issues. It never says "ok" about what it did not try.
 
 mod local;
 mod mcp;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::{Output, Tone};
-use crate::lifecycle::telling::counted;
+use crate::record::summary_text::counted;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
-//! What only the others can tell: GitHub about the token, the remote about the origin branch, the providers about the
-//! models, MCP servers about their tools; and the agent that all of it is for. A request of a few tokens to each model is all
-//! that costs; nothing is written but what takes a killed run's "working" off its issue.
+//! What only others can answer: GitHub about the token, the remote about the origin branch, the providers about the
+//! models, MCP servers about their tools; and the agent. Only a request of a few tokens to each model costs money.
+//! Nothing is written except to remove the running label of a killed run.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,14 +22,14 @@ use crate::domain::name::BranchName;
 use crate::domain::policy::ActorPermission;
 use crate::engine::model::ModelErrorClass;
 use crate::github;
-use crate::lifecycle::open::{Opening, open};
 use crate::lifecycle::plan::step_executors_here;
 use crate::lifecycle::recovery::{Left, clear_left};
-use crate::lifecycle::site::Site;
 use crate::llm::Providers;
-use crate::llm::reach::Reach;
-use crate::sys::cage;
+use crate::llm::availability::Availability;
+use crate::repository::context::RepositoryContext;
+use crate::repository::open::{Opening, open};
 use crate::sys::clock::Clock;
+use crate::sys::sandbox;
 
 /// What programs are called among the findings.
 const PROGRAM: &str = "program";
@@ -37,7 +37,7 @@ const PROGRAM: &str = "program";
 /// Asks everyone.
 pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     let config = Arc::new(config);
-    // A clone of agentd's own is looked at as such, and not as a checkout that its files speak for.
+    // A managed clone is checked as such, because its files decide less than those of a checkout.
     if context.in_clone {
         return models(&config, None).await;
     }
@@ -96,8 +96,8 @@ pub async fn look(context: &Context, config: Config) -> Vec<Finding> {
     }
 }
 
-/// The agent, the programs that work on its steps, and its name where nothing is left to agentd's own session.
-async fn agent(site: &Site) -> (Finding, Vec<Finding>, Option<String>, Sandbox) {
+/// The agent, the programs that work on its steps, and its name if agentd's own session works on none.
+async fn agent(site: &RepositoryContext) -> (Finding, Vec<Finding>, Option<String>, Sandbox) {
     let (finding, loaded) = definition_of(site).await;
     let Some(loaded) = loaded else { return (finding, Vec::new(), None, usual_sandbox()) };
     let sandbox = loaded.definition.boundaries.sandbox.clone();
@@ -121,14 +121,14 @@ fn usual_sandbox() -> Sandbox {
 }
 
 /// Whether a program is where it is looked for.
-fn program_found(program: &AgentProgram, site: &Site) -> Finding {
+fn program_found(program: &AgentProgram, site: &RepositoryContext) -> Finding {
     let word = program.backend.as_str();
     let named = program.argv.first().map(String::as_str).unwrap_or_default();
     let path = OsString::from(site.env.get("PATH").unwrap_or_default());
     let below = Path::new(named).components().count() > 1 && Path::new(named).is_relative();
-    let found = if below { Some(named.into()) } else { cage::which(named.as_ref(), &path) };
+    let found = if below { Some(named.into()) } else { sandbox::which(named.as_ref(), &path) };
     match found {
-        Some(found) if program.caged => {
+        Some(found) if program.sandboxed => {
             Finding::ok(PROGRAM, format!("{word}: {}, in the cage", found.display()))
         }
         Some(found) => Finding::warning(
@@ -145,7 +145,7 @@ fn program_found(program: &AgentProgram, site: &Site) -> Finding {
 }
 
 /// The definition, and what is to be said of it.
-async fn definition_of(site: &Site) -> (Finding, Option<Loaded>) {
+async fn definition_of(site: &RepositoryContext) -> (Finding, Option<Loaded>) {
     let name = site.repository.agent.clone();
     let project = site.checkout.root().as_path().to_owned();
     let folder = project.join(".agent").join(&name);
@@ -185,7 +185,7 @@ async fn definition_of(site: &Site) -> (Finding, Option<Loaded>) {
     }
 }
 
-async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
+async fn tracker(site: &RepositoryContext, github: &github::Client) -> Vec<Finding> {
     let repository = match github.repository(&site.repo).await {
         Ok(repository) => repository,
         Err(error) => {
@@ -242,7 +242,7 @@ async fn tracker(site: &Site, github: &github::Client) -> Vec<Finding> {
 }
 
 /// What runs on the command line that were killed left on their issues.
-async fn left(site: &Site) -> Vec<Finding> {
+async fn left(site: &RepositoryContext) -> Vec<Finding> {
     let what = "killed runs";
     let told = |left: Left| match left.still_shown {
         None => Finding::ok(
@@ -258,7 +258,7 @@ async fn left(site: &Site) -> Vec<Finding> {
     clear_left(site).await.into_iter().map(told).collect()
 }
 
-async fn origin(site: &Site) -> (Option<Finding>, Option<BranchName>) {
+async fn origin(site: &RepositoryContext) -> (Option<Finding>, Option<BranchName>) {
     let what = "origin";
     if site.remote.is_none() && site.repository.publish != Publish::None {
         return (None, None);
@@ -375,8 +375,8 @@ async fn silent_model(
             "try again later",
         ),
         _ => {
-            let listed = match providers.reach(name).await {
-                Some(Reach::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
+            let listed = match providers.availability(name).await {
+                Some(Availability::Answers(Some(known))) => format!("; {name} lists: {}", some_of(&known)),
                 _ => String::new(),
             };
             Finding::problem(

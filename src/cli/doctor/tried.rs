@@ -1,4 +1,4 @@
-//! What is tried in earnest: the verify commands on the origin branch, a push that pushes nothing, the smallest request to
+//! What is really tried: the verify commands on the origin branch, a push that pushes nothing, the smallest request to
 //! each model, and each permission by the request that needs it.
 
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::engine::model::{Model as _, ModelErrorClass, ModelRequest, ToolChoice};
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::github::{self, Right};
-use crate::lifecycle::base_tree::BaseTree;
-use crate::lifecycle::enclosure::Enclosure;
-use crate::lifecycle::site::Site;
-use crate::lifecycle::telling::command_line;
 use crate::llm::Providers;
-use crate::sys::cage;
+use crate::record::summary_text::command_line;
+use crate::repository::base_tree::BaseTree;
+use crate::repository::context::RepositoryContext;
+use crate::sandbox::run_sandbox::RunSandbox;
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 use crate::sys::process::{Exit, ProcessError};
+use crate::sys::sandbox;
 
 const VERIFY: &str = "verify";
 /// Tokens that a model may answer with. Some wires take no fewer.
@@ -36,7 +36,12 @@ const QUESTION: &str = "Answer with the word ok.";
 const LINES: usize = 10;
 
 /// Set-up and verify commands, as a run has them, on the origin's commit.
-pub async fn verify(context: &Context, site: &Site, branch: &BranchName, sandbox: &Sandbox) -> Vec<Finding> {
+pub async fn verify(
+    context: &Context,
+    site: &RepositoryContext,
+    branch: &BranchName,
+    sandbox: &Sandbox,
+) -> Vec<Finding> {
     let commands = &site.config.verify.commands;
     if commands.is_empty() && site.config.worktree.setup.is_empty() {
         return Vec::new();
@@ -66,7 +71,7 @@ pub async fn verify(context: &Context, site: &Site, branch: &BranchName, sandbox
 }
 
 async fn try_all(
-    site: &Site,
+    site: &RepositoryContext,
     branch: &BranchName,
     commit: &CommitId,
     sandbox: &Sandbox,
@@ -77,10 +82,10 @@ async fn try_all(
     let left = || site.config.worktree.setup_timeout.0;
     let mut tree = BaseTree::prepare(site, commit, scratch.join("tree"), None, (&stop, &left)).await?;
     let place = AbsPath::new(scratch.join("cage")).map_err(|error| error.to_string())?;
-    let enclosure = Enclosure::for_trial(site, tree.worktree(), place, sandbox).await?;
+    let enclosure = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
     let caged = enclosure.caged(sandbox);
     tree.enclose(caged, site);
-    let place = match cage::name(caged) {
+    let place = match sandbox::name(caged) {
         "none" => format!("on {branch}, without a sandbox"),
         name => format!("on {branch}, in {name}"),
     };
@@ -144,7 +149,7 @@ fn last_lines(text: &str) -> String {
 }
 
 /// Whether the remote would take a branch of agentd's.
-pub async fn push(site: &Site, origin: &BranchName) -> Option<Finding> {
+pub async fn push(site: &RepositoryContext, origin: &BranchName) -> Option<Finding> {
     let what = "push";
     if site.remote.is_none() || site.repository.publish == Publish::None {
         return None;
@@ -170,7 +175,7 @@ pub async fn push(site: &Site, origin: &BranchName) -> Option<Finding> {
 }
 
 /// Each right that a run needs, by a request that needs it.
-pub async fn rights(site: &Site, github: &github::Client, origin: &BranchName) -> Vec<Finding> {
+pub async fn rights(site: &RepositoryContext, github: &github::Client, origin: &BranchName) -> Vec<Finding> {
     let what = "permissions";
     let pulls = site.repository.publish == Publish::PullRequest;
     let mut rights = vec![Right::ReadIssues, Right::WriteIssues];

@@ -1,5 +1,5 @@
-//! What works and is weak: secrets that can be guessed, files that others can read or write, and what repositories that
-//! agentd clones itself ask for. A problem, where leaving it lets somebody else decide what runs here.
+//! What works but is weak: secrets that can be guessed, files that others can read or write, and what managed clones
+//! ask for. It is a problem if somebody else could decide what runs here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use crate::config::Config;
 use crate::config::sandbox_file::SandboxMode;
 use crate::definition;
 use crate::github::Viewer;
-use crate::lifecycle::{enclosure, managed};
+use crate::repository::managed;
+use crate::sandbox::run_sandbox;
 use crate::sys::private_place;
 
 /// Name of the file with the values of placeholders.
@@ -48,7 +49,7 @@ pub async fn look(context: &Context, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The HTTP front: its secrets. An address that everybody reaches is refused without a token when the file is read.
+/// The secrets of the HTTP front. A public address without a token is refused when the file is read.
 fn front(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Err(error) = config.webhook_secret() {
@@ -113,7 +114,7 @@ fn others(_path: &Path) -> Option<u32> {
     None
 }
 
-/// Programs and policy files of the operator's that lie where whoever can push puts them.
+/// Programs and policy files of the operator at places that anybody who can push can write.
 fn programs(context: &Context, config: &Config) -> Vec<Finding> {
     let Ok(state) = context.state_place() else { return Vec::new() };
     let clones = state.as_path().join("repos");
@@ -148,7 +149,7 @@ async fn of_clones(context: &Context, config: &Config) -> Vec<Finding> {
         return findings;
     };
     let name = name.as_ref().map_or_else(|| "a repository".to_owned(), ToString::to_string);
-    match enclosure::cage(&context.env, &config.sandbox).await {
+    match run_sandbox::find(&context.env, &config.sandbox).await {
         Err(_) if config.sandbox.mode == SandboxMode::Off => findings.push(Finding::warning(
             what,
             format!("sandbox.mode is \"off\", and agentd clones {name} itself: whoever can push there runs commands as you"),

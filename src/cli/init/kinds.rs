@@ -1,4 +1,5 @@
-//! Kinds of projects: what tells each, how its worktree is set up, and what "tests pass" means. One row a kind.
+//! Kinds of projects: how each is recognised, how its worktree is set up, and what "tests pass" means. One row for each
+//! kind.
 
 use std::path::Path;
 

@@ -15,9 +15,9 @@ use super::output::Tone;
 use super::remote::Remote;
 use crate::config::layer::FILE_NAME;
 use crate::config::placeholder::ENV_FILE;
-use crate::config::{Config, ConfigError, Env, Source};
-use crate::definition::scaffold::RESOLVER;
-use crate::sys::{cage, files};
+use crate::config::{self, Config, ConfigError, Env, Source};
+use crate::definition::scaffold::{RESOLVER, editor_schemas, schema_path};
+use crate::sys::{files, sandbox};
 
 pub(super) mod kinds;
 mod models;
@@ -63,7 +63,7 @@ impl Found {
         let path = OsString::from(env.get("PATH").unwrap_or_default());
         let mut missing: Vec<String> = Vec::new();
         if let Some(program) = self.backend.map(|backend| models::words(backend).1)
-            && cage::which(program.as_ref(), &path).is_none()
+            && sandbox::which(program.as_ref(), &path).is_none()
         {
             missing.push(program.to_owned());
         }
@@ -72,7 +72,7 @@ impl Found {
             let own = argv.iter().find(|word| *word != "env" && !word.contains('='));
             // What has a slash is the repository's, or made by the set-up.
             let Some(program) = own.filter(|program| !program.contains('/')) else { continue };
-            if cage::which(program.as_ref(), &path).is_none() && !missing.contains(program) {
+            if sandbox::which(program.as_ref(), &path).is_none() && !missing.contains(program) {
                 missing.push(program.clone());
             }
         }
@@ -106,7 +106,7 @@ pub fn run(context: &Context, args: &InitArgs) -> Result<(), CommandError> {
     tell(context, &root, &found, &done, (kind, &fitting))
 }
 
-/// The kind that is meant: on a terminal a person says it where several fit, else it is the first.
+/// The kind of the project. If several fit, a person chooses on a terminal; otherwise it is the first.
 fn chosen<'a>(context: &Context, fitting: &[&'a Kind]) -> Result<Option<&'a Kind>, CommandError> {
     let Some(first) = fitting.first() else { return Ok(None) };
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !context.output.json();
@@ -140,6 +140,8 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
     files.extend(
         RESOLVER.map(|(path, content)| (format!("resolver/{path}"), agent_file(path, content, found))),
     );
+    files.push((schema_path("config"), format!("{:#}\n", config::schema())));
+    files.extend(editor_schemas());
     let mut paths = Written::default();
     for (path, content) in files {
         // A configuration in the root takes precedence: one below .agent/ would not be read.
@@ -156,7 +158,7 @@ pub(super) fn write(root: &Path, found: &Found) -> Result<Written, CommandError>
     Ok(paths)
 }
 
-/// A file of the agent. Where there are verify commands, a run is a success only if they pass.
+/// A file of the agent. With verify commands, a run is a success only if they pass.
 fn agent_file(path: &str, content: &str, found: &Found) -> String {
     let own = "\"agentd\": { \"closes\": true }";
     if path != "agent.json" {
@@ -174,7 +176,7 @@ fn agent_file(path: &str, content: &str, found: &Found) -> String {
     content.replacen(own, &format!("\"agentd\": {{\n      {}\n    }}", keys.join(",\n      ")), 1)
 }
 
-/// Adds what is not ignored yet to the repository's `.gitignore`; what stands there stays.
+/// Adds what is not ignored yet to the repository's `.gitignore`. Existing lines stay.
 fn ignore(root: &Path, lines: &[String], paths: &mut Written) -> Result<(), CommandError> {
     let name = ".gitignore";
     let file = root.join(name);
@@ -310,7 +312,7 @@ fn tell(
     next.iter().try_for_each(|line| output.line(line))
 }
 
-/// What the configuration that is in force here still lacks, with the file to write it into.
+/// What the present configuration still lacks, with the file for it.
 fn missing(context: &Context, root: &Path) -> Result<Vec<String>, CommandError> {
     let own =
         if root.join(FILE_NAME).exists() { FILE_NAME.to_owned() } else { format!(".agent/{FILE_NAME}") };
@@ -362,7 +364,7 @@ fn missing_variables(config: &Config) -> Vec<String> {
     found
 }
 
-/// Keeps a file with secrets out of git, for this clone alone, where the repository's own rules do not.
+/// Keeps a file with secrets out of git in this clone, if the repository's own rules do not.
 fn keep_out_of_git(context: &Context, root: &Path, path: &str) -> Result<(), CommandError> {
     let checkout = context.base_path()?;
     let ignored =

@@ -46,7 +46,7 @@ const GEMINI: Model = Model {
     price: "{ input = 1.25, output = 10.0, cache_read = 0.31, cache_write = 0.0 }",
 };
 
-/// The model that is written down: the program's usual one, else that of agentd's own session.
+/// The model to write: the program's usual one, else that of agentd's own session.
 pub(super) fn model(backend: Option<BackendChoice>) -> Model {
     match backend {
         None | Some(BackendChoice::ClaudeCode | BackendChoice::OpenCode) => ANTHROPIC,
@@ -65,7 +65,7 @@ pub(super) fn words(backend: BackendChoice) -> (&'static str, &'static str) {
     }
 }
 
-/// `program` of a definition: its model, in its own words, by an endpoint whose key it does not hold.
+/// `program` of a definition: its model, in the program's own words, through an endpoint whose key it does not have.
 pub(super) fn program(backend: BackendChoice) -> Value {
     let model = model(Some(backend));
     let name = match backend {

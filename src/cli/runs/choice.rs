@@ -9,7 +9,7 @@ use crate::cli::args::ListArgs;
 use crate::config::Span;
 use crate::domain::facts::RunFacts;
 use crate::domain::stop::{StopDetail, StopReason};
-use crate::lifecycle::recovery::Standing;
+use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 
 /// A point in time as people write it.

@@ -1,4 +1,4 @@
-//! `agentd runs stop · resume · approve`: acts on a run from outside of its process.
+//! `agentd runs stop · resume · approve`: acts on a run from another process.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::domain::run::Principal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::StopDetail;
 use crate::lifecycle::approval::{self, NewApproval, NotApproved};
-use crate::lifecycle::control::{self, Wish};
-use crate::lifecycle::recovery::Standing;
 use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::lifecycle::stop_request::{self, Wish};
+use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::{Clock, Stopwatch};
 use crate::sys::host::Host;
@@ -34,7 +34,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
     let wish = if abort { Wish::AtOnce } else { Wish::LastReport };
-    control::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
+    stop_request::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {
@@ -68,7 +68,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
     }
 }
 
-/// Goes on with a run that was stopped or killed, as a new run on the same branch (D61).
+/// Continues a run that was stopped or killed, as a new run on the same branch (D61).
 pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let (facts, standing) = settled(dir)?;
     if standing == Standing::Running {
@@ -90,7 +90,7 @@ pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError
     let earlier = asked.flags.clone();
     let flags = |configured: &Budgets| {
         let mut flags = caps(&facts, configured);
-        // A cap that the run ran into is the configuration's now; every other flag holds as it did.
+        // A cap that the run reached comes from the configuration now. Every other flag stays.
         flags.extend(run_command::flags_of(&earlier, |key| {
             key.starts_with("session.") && !ran_out(&facts, key)
         }));
@@ -133,7 +133,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
     }
 }
 
-/// The caps that the run had; a cap that it ran into is the configuration's, which may have been raised since.
+/// The caps that the run had. A cap that it reached comes from the configuration, which may have been raised since.
 fn caps(facts: &RunFacts, configured: &Budgets) -> Vec<Flag> {
     let Some(started) = &facts.started else { return Vec::new() };
     let end = facts.end.as_ref().map(|stop| stop.detail);
@@ -165,7 +165,8 @@ fn caps(facts: &RunFacts, configured: &Budgets) -> Vec<Flag> {
         .collect()
 }
 
-/// Grants what a run proposed and the policy left to a person: once, for a while. Nothing is executed (P-037).
+/// Approves a proposal of a run that the policy leaves to a person: for one use, until it expires. Nothing is executed
+/// (P-037).
 pub(super) fn approve(
     context: &Context,
     dir: &RunDir,

@@ -1,4 +1,4 @@
-//! `agentd runs verify · compare · stats · eval`: whether runs hold, how they differ, what they come to.
+//! `agentd runs verify · compare · stats · eval`: whether runs are intact, how they differ, and their numbers.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::domain::seal::{Proof, SignatureState};
 use crate::domain::statistics::Statistics;
 use crate::domain::stop::StopReason;
 use crate::git::{Checkout, GitProgram};
-use crate::lifecycle::page;
-use crate::lifecycle::recovery::Standing;
-use crate::lifecycle::report;
-use crate::lifecycle::seal_check;
-use crate::lifecycle::verification::{self, Inspection};
+use crate::record::audit::{self, Inspection};
+use crate::record::finish::Standing;
+use crate::record::rendering;
+use crate::record::run_facts;
+use crate::record::seal_check;
 use crate::store::run_dir::RunDir;
 use crate::store::seal_index::INDEX;
 use crate::sys::paths::AbsPath;
@@ -29,7 +29,7 @@ use crate::sys::paths::AbsPath;
 /// How many differences are told.
 const MOST_DIFFERENCES: usize = 20;
 
-/// Exit code 0: everything holds; 1: something does not, and it is named. A journal that cannot be read is a finding.
+/// Exit code 0: everything holds. 1: something does not, and it is named. A journal that cannot be read is a finding.
 pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let told = context.output;
     // A journal without its first event is nobody's run: that is for the findings.
@@ -99,7 +99,7 @@ fn proven(proof: &Proof) -> String {
     }
 }
 
-/// A run that only the index of seals still has: exit code 1, and its name. `None` = nobody knows it.
+/// A run that only the index of seals still has: exit code 1 and its name. `None` = it is unknown.
 pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, CommandError> {
     let Some((line, seal)) = seal_check::gone(&super::state_dir(context)?, asked) else { return Ok(None) };
     let statement = &seal.statement;
@@ -119,15 +119,15 @@ pub(super) fn verify_gone(context: &Context, asked: &str) -> Result<Option<u8>, 
 }
 
 fn inspected(context: &Context, dir: &RunDir) -> Result<Inspection, CommandError> {
-    let lease = report::facts_of(dir).ok().and_then(|facts| facts.lease);
-    // Without a configuration that can be read, what the operator's key signed is told as signed by a key that nobody knows.
+    let lease = run_facts::read(dir).ok().and_then(|facts| facts.lease);
+    // Without a readable configuration, a seal of the operator's key is reported as signed by an unknown key.
     let seal_key = context.config().ok().and_then(|config| config.record.seal_key);
     context.block_on(async {
         let checkout = match &lease {
             Some(lease) => open_checkout(context, &lease.checkout).await,
             None => Err("the run's checkout is not known".to_owned()),
         };
-        verification::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
+        audit::verify(dir, checkout.as_ref().map_err(Clone::clone), seal_key).await
     })
 }
 
@@ -179,7 +179,7 @@ pub(super) fn difference_lines(found: &[Difference]) -> Vec<String> {
         .collect()
 }
 
-/// The gates of X-042 over the runs that a golden file names: the least each must reach.
+/// The quality gates over the runs of a golden file: the least value that each must reach.
 const GATES: [(&str, f64); 4] =
     [("evidence_coverage", 0.95), ("golden_recall", 0.80), ("abstention", 0.90), ("manifest_integrity", 1.0)];
 
@@ -270,7 +270,7 @@ pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
         ("steps to success (median)".to_owned(), number(sums.median_steps_to_success)),
         (
             "time (median)".to_owned(),
-            sums.median_wall_time_ms.map_or_else(|| "–".to_owned(), |ms| page::duration(ms as u64)),
+            sums.median_wall_time_ms.map_or_else(|| "–".to_owned(), |ms| rendering::duration(ms as u64)),
         ),
         ("time of its budget (median)".to_owned(), share(sums.median_wall_time_used_ratio)),
         ("cost".to_owned(), sums.cost_usd.to_string()),

@@ -12,8 +12,8 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
-use crate::lifecycle::recovery::Standing;
-use crate::lifecycle::{page, telling};
+use crate::record::finish::Standing;
+use crate::record::{rendering, summary_text};
 use crate::store::journal_file;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::Clock;
@@ -139,7 +139,7 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     if let Some(stop) = &facts.end {
         rows.push(("", stop.message.clone()));
         if stop.detail == StopDetail::VerifyFailed
-            && let Some(red) = telling::red_verify(&facts)
+            && let Some(red) = summary_text::red_verify(&facts)
         {
             rows.push(("output", red.output));
         }
@@ -158,7 +158,10 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         rows.extend(sandbox.lacks.iter().map(|lack| ("", lack.clone())));
     }
     let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
-    rows.push(("started", format!("{}, for {}", rfc3339_of_ms(facts.started_at), page::duration(lived))));
+    rows.push((
+        "started",
+        format!("{}, for {}", rfc3339_of_ms(facts.started_at), rendering::duration(lived)),
+    ));
     for visit in &facts.visits {
         let next = visit.next.as_deref().map(|next| format!(" → {next}")).unwrap_or_default();
         rows.push((

@@ -15,8 +15,8 @@ use super::context::Context;
 use super::error::CommandError;
 use crate::domain::facts::RunFacts;
 use crate::domain::run_output::RunOutput;
-use crate::lifecycle::recovery::{self, Standing};
-use crate::lifecycle::report;
+use crate::record::finish::{self, Standing};
+use crate::record::run_facts;
 use crate::store::run_dir::{FindError, RunDir, StateDir};
 use crate::sys::clock::Clock;
 use crate::sys::host::Host;
@@ -85,7 +85,7 @@ fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     Ok(dir)
 }
 
-/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+/// RUN = run id, unique prefix, instance or `latest`.
 fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {
@@ -111,7 +111,7 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
         0 => runs
             .into_iter()
             .find(|dir| {
-                report::facts_of(dir)
+                run_facts::read(dir)
                     .ok()
                     .and_then(|facts| facts.lease)
                     .is_some_and(|lease| lease.instance.as_str() == asked)
@@ -122,10 +122,10 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
     }
 }
 
-/// What a run's journal says, and whether it is over; a dead run is ended on the way, a live one left alone (D61).
+/// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
 fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
-    recovery::settle(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
-        // What fails is the reading, or the writing of what a killed process could not write itself.
+    finish::ensure_ended(dir, &Clock::system(), &Host::current(), None).map_err(|error| {
+        // Reading failed, or writing what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
             .hint(format!("agentd runs verify {} names every file that is damaged", dir.run_id))
     })

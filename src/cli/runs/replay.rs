@@ -15,9 +15,9 @@ use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::RunRecord;
-use crate::lifecycle::open::{Opening, open};
-use crate::lifecycle::recording::{Recording, ReplayMode};
 use crate::lifecycle::request::{IssueRef, RunRequest};
+use crate::replay::recorded_run::{RecordedRun, ReplayMode};
+use crate::repository::open::{Opening, open};
 use crate::store::run_dir::{RunDir, StateDir};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
@@ -46,13 +46,13 @@ pub(super) fn replay(
         return Err(invalid(format!("run {} goes on with run {before}", dir.run_id))
             .hint(format!("agentd runs replay {before}")));
     }
-    let recording = Arc::new(Recording::read(dir, &facts, mode).map_err(CommandError::failed)?);
+    let recording = Arc::new(RecordedRun::read(dir, &facts, mode).map_err(CommandError::failed)?);
     let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
     let flags = run_command::flags_of(&started.asked.flags, |_| true);
     let wish = Wish { agent: started.asked.agent.as_deref(), flags: &flags, ..Wish::default() };
     let site = context.block_on(sites::of_run(context, &dir.repo, &base, &wish))??;
     let mut config = site.config.as_ref().clone();
-    // A replay feeds nobody and furnishes nothing.
+    // A replay feeds no sinks and sets up nothing.
     config.record.sinks.clear();
     config.worktree.setup.clear();
     let permission = config.github.min_permission;
@@ -127,7 +127,7 @@ fn tell(
     context: &Context,
     recorded: &(RunRecord, RunOutput),
     replayed: &(RunRecord, RunOutput),
-    recording: &Recording,
+    recording: &RecordedRun,
 ) -> Result<u8, CommandError> {
     let found = comparison::compare((&recorded.0, &recorded.1), (&replayed.0, &replayed.1), 20);
     let missing = recording.missing();

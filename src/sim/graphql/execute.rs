@@ -1,11 +1,12 @@
-//! Executing an operation: fields in order, aliases, fragments, conditions, errors with their paths, nulls that travel up.
+//! Executes an operation: fields in order, aliases, fragments, conditions, errors with their paths, and nulls that move
+//! up.
 
 use serde_json::{Map, Value, json};
 
 use super::objects::{Found, Node, Problem};
 use super::schema::Schema;
 use super::syntax::{Directive, Document, Field, Literal, Operation, Selection};
-use crate::sim::rest::call::Call;
+use crate::sim::call::Call;
 use crate::sim::world::World;
 
 struct Run<'a> {

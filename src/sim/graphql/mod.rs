@@ -7,7 +7,7 @@ mod syntax;
 
 use serde_json::{Map, Value, json};
 
-use super::rest::call::{Call, Outcome, Reply};
+use super::call::{Call, Outcome, Reply};
 use super::world::World;
 use schema::Schema;
 use syntax::{Operation, Place};

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde_json::{Map, Value, json};
 
 use crate::sim::bare;
-use crate::sim::rest::call::Call;
+use crate::sim::call::Call;
 use crate::sim::rest::pulls;
 use crate::sim::rest::shapes::{option_id, time};
 use crate::sim::world::{FieldContent, Issue, ProjectItem, Repository, World};

@@ -13,7 +13,7 @@ use super::script::Chosen;
 use super::{Place, Post, SentEvent, Wire};
 use crate::sim::connection::Cut;
 use crate::sim::scenario_file::CutFile;
-use crate::sim::server::{Shared, plain_response};
+use crate::sim::shared::{Shared, plain_response};
 use crate::sim::world::ModelRequest;
 
 /// A request to a model as it arrived.

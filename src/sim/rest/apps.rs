@@ -5,8 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome, Reply};
 use super::shapes;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{App, Token, World};
 
 /// The App that signed the request's JWT. Form, issuer and times are checked; the signature is not, because
@@ -136,7 +136,7 @@ pub fn access_token(world: &mut World, call: &Call, id: &str) -> Outcome {
             permissions.insert(name.clone(), level.as_str().unwrap_or_default().to_owned());
         }
     }
-    let named = super::issues::names(&body, "repositories");
+    let named = super::body::names(&body, "repositories");
     let repositories = if named.is_empty() {
         app.repositories.clone()
     } else {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome, Reply};
 use super::shapes::{self, repository_url, time};
 use crate::sim::bare;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Check, Repository, World};
 
 fn on<'a>(repo: &'a Repository, sha: &'a str, run: bool) -> impl Iterator<Item = &'a Check> {

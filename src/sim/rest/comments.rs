@@ -2,8 +2,9 @@
 
 use chrono::{DateTime, Utc};
 
-use super::call::{Call, Outcome, Reply};
-use super::{shapes, text};
+use super::body::text;
+use super::shapes;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::World;
 
 /// GitHub's longest comment, in characters.

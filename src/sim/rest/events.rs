@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome};
 use super::shapes;
+use crate::sim::call::{Call, Outcome};
 use crate::sim::world::World;
 
 const PAGING: [&str; 2] = ["per_page", "page"];

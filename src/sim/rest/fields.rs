@@ -1,7 +1,7 @@
 //! Values of issue fields.
 
-use super::call::{Call, Outcome};
 use super::shapes;
+use crate::sim::call::{Call, Outcome};
 use crate::sim::world::World;
 
 /// `GET …/issues/{n}/issue-field-values`.

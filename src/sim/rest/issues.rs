@@ -3,8 +3,9 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use super::call::{Call, Outcome, Reply};
-use super::{shapes, text};
+use super::body::{names, text};
+use super::shapes;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Issue, World};
 
 const PAGING: [&str; 2] = ["per_page", "page"];
@@ -106,16 +107,6 @@ pub fn create(world: &mut World, call: &Call, repo: usize) -> Outcome {
     }
     let repo = &world.repositories[repo];
     Ok(Reply::created(shapes::issue(call, world, repo, &repo.issues[&number])))
-}
-
-/// The strings (or `name`s of objects) of an array field.
-pub fn names(body: &serde_json::Map<String, Value>, field: &str) -> Vec<String> {
-    let entries = body.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-    entries
-        .iter()
-        .filter_map(|entry| entry.as_str().or_else(|| entry.get("name").and_then(Value::as_str)))
-        .map(str::to_owned)
-        .collect()
 }
 
 /// `GET /repos/{o}/{r}/issues/{n}`.

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::call::{Call, Outcome, Reply};
-use super::issues::names;
-use super::{shapes, text};
+use super::body::{names, text};
+use super::shapes;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Label, World};
 
 const PAGING: [&str; 2] = ["per_page", "page"];

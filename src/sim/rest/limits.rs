@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use serde_json::json;
 
-use super::call::{Call, Outcome, Reply};
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::World;
 
 fn key(call: &Call, resource: &str) -> (String, String) {

@@ -1,7 +1,7 @@
-//! The simulated REST API: who asks, what is left of their limit, which resource answers.
+//! The simulated REST API: the caller, the rest of its limit, and the resource that answers.
 
 pub mod apps;
-pub mod call;
+mod body;
 pub mod checks;
 pub mod comments;
 pub mod events;
@@ -14,12 +14,12 @@ pub mod refs;
 pub mod repositories;
 pub mod shapes;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use super::call::{Call, Outcome, Reply};
 use super::graphql;
 use super::world::World;
-use call::{Call, Outcome, Reply};
 
 /// A reply with all its headers, ready to be sent, and whether it was counted.
 pub struct Answer {
@@ -210,17 +210,4 @@ fn on_issue(world: &mut World, call: &Call, repo: usize, number: u64, rest: &[&s
 fn unknown_route(world: &mut World, call: &Call) -> Outcome {
     world.violation(format!("{} /{}: the simulator has no such route", call.method, call.path.join("/")));
     Err(Reply::not_found())
-}
-
-/// The text of a body field; a wrong type is a 422.
-fn text<'a>(
-    body: &'a serde_json::Map<String, Value>,
-    resource: &str,
-    name: &str,
-) -> Result<Option<&'a str>, Reply> {
-    match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Reply::invalid(resource, name, "invalid", Some("is not a string"))),
-    }
 }

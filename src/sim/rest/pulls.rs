@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::call::{Call, Outcome, Reply};
+use super::body::text;
 use super::issues::one_of;
 use super::shapes::{self, time};
-use super::text;
 use crate::sim::bare;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{HeadRepository, Issue, Pull, Repository, World};
 
 /// Reads the branches again, because pushes do not pass the API.

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Call, Outcome, Reply, encode};
 use super::shapes::{repository_url, time};
 use crate::sim::bare;
+use crate::sim::call::{Call, Outcome, Reply, encode};
 use crate::sim::world::{Repository, World};
 
 fn protected(repo: &Repository, branch: &str) -> bool {

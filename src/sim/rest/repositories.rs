@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::call::{Call, Outcome, Reply};
 use super::shapes;
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::World;
 
 /// `GET /user`.

@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::call::{Call, encode};
 use crate::sim::bare;
+use crate::sim::call::{Call, encode};
 use crate::sim::world::{
     Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, Repository, Role, User,
     World,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{FIX, fixer, journal, no_cage, script};
+use super::bench::{FIX, fixer, journal, no_sandbox, script};
 use crate::outside::world::{World, text};
 
 /// A program that speaks the protocol, and does what its first argument says.
@@ -151,8 +151,8 @@ async fn lies_about_usage_and_forks_do_not_matter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_the_cage_it_writes_nothing_outside() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     let world = World::new(0).await;

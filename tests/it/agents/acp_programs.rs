@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{FIX, events, fixer, no_cage, rules};
+use super::bench::{FIX, events, fixer, no_sandbox, rules};
 use crate::outside::world::World;
 
 /// agentd's `edit_file` as models see it.
@@ -22,8 +22,8 @@ impl Real {
     #[expect(clippy::print_stderr, reason = "a skipped test says why")]
     fn is_missing(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let why = no_cage().map(|why| format!("there is no cage here: {why}")).or_else(|| {
-            let found = agentd::sys::cage::which(self.argv[0].as_ref(), &path);
+        let why = no_sandbox().map(|why| format!("there is no sandbox here: {why}")).or_else(|| {
+            let found = agentd::sys::sandbox::which(self.argv[0].as_ref(), &path);
             found.is_none().then(|| format!("{} is not installed", self.argv[0]))
         });
         if let Some(why) = &why {

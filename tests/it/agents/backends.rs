@@ -341,7 +341,8 @@ async fn scaffolded(sandbox: &str, elsewhere: &str) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_works_on_every_step_of_the_scaffolded_agent_and_only_reads_where_that_one_plans() {
     for mode in ["bubblewrap", "landlock"] {
-        let missing = if mode == "landlock" { super::bench::no_landlock() } else { super::bench::no_cage() };
+        let missing =
+            if mode == "landlock" { super::bench::no_landlock() } else { super::bench::no_sandbox() };
         if let Some(why) = missing {
             eprintln!("skipped in {mode}: {why}");
             continue;

@@ -11,7 +11,7 @@ const RULE: &str = "[[rule]]\nid = \"agent-program\"\nkind = \"tool\"\nname = \"
                     effect = \"allow\"\nreason = \"the agent program of this repository\"\n\n# --- Handoffs";
 
 /// Whether a cage works here; the reason where it does not.
-pub fn no_cage() -> Option<String> {
+pub fn no_sandbox() -> Option<String> {
     let tried =
         std::process::Command::new("bwrap").args(["--ro-bind", "/", "/", "--unshare-all", "true"]).output();
     match tried {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::bench::{FIX, fixer, journal, managed, no_cage, script};
+use super::bench::{FIX, fixer, journal, managed, no_sandbox, script};
 use crate::outside::world::{GREEN, World, text};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,8 +61,8 @@ async fn d85_what_a_program_reaches_here_is_not_for_a_managed_clone_to_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_in_the_cage_and_the_record_says_so() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     let world = World::new(0).await;
@@ -77,8 +77,8 @@ async fn the_same_in_the_cage_and_the_record_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d13_commits_of_the_program_itself_are_kept_on_the_branch() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     let world = World::new(0).await;
@@ -147,7 +147,7 @@ async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
     let bin = world.dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     for name in ["git", "sh"] {
-        let found = agentd::sys::cage::which(name.as_ref(), &std::env::var_os("PATH").unwrap()).unwrap();
+        let found = agentd::sys::sandbox::which(name.as_ref(), &std::env::var_os("PATH").unwrap()).unwrap();
         std::os::unix::fs::symlink(found, bin.join(name)).unwrap();
     }
     command.env("PATH", &bin);
@@ -162,7 +162,7 @@ async fn without_a_cage_a_program_is_refused_before_anything_is_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c_24_what_it_changes_against_the_policy_is_taken_back_before_anything_is_published() {
     let world = World::new(0).await;
-    let caged = no_cage().is_none();
+    let caged = no_sandbox().is_none();
     let evil = format!(
         "#!/bin/sh\ncat >/dev/null; {FIX}; mkdir -p .github/workflows; echo 'on: push' > .github/workflows/ci.yml\n\
          git add -A && git -c user.name=x -c user.email=x@x commit -qm 'harmless'; echo done\n"

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{fixer, journal, no_cage, script};
+use super::bench::{fixer, journal, no_sandbox, script};
 use crate::outside::world::World;
 
 /// What the programs try, one line each: `NAME: what came of it`.
@@ -14,8 +14,8 @@ try() { name=$1; shift; echo "$name: $(timeout 10 "$@" 2>&1 | tail -c 400 | tr '
 
 /// Why these tests cannot run here.
 fn skipped() -> Option<String> {
-    let curl = agentd::sys::cage::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
-    no_cage().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()))
+    let curl = agentd::sys::sandbox::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
+    no_sandbox().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()))
 }
 
 /// `127.0.0.1:PORT` of the simulator.

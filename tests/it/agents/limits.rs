@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::Request;
 use serde_json::{Value, json};
 
-use super::bench::{fixer, journal, no_cage, script};
+use super::bench::{fixer, journal, no_sandbox, script};
 use crate::outside::world::{World, text};
 
 fn overlaid(world: &World, from: &str, to: &str) {
@@ -25,8 +25,8 @@ fn record(world: &World, output: &Value) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_memory_and_files_end_where_the_configuration_says() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     let world = World::new(0).await;
@@ -80,7 +80,7 @@ fn no_delegated_group() -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_group_of_the_newer_kind_is_delegated_it_counts_the_processes() {
-    if let Some(why) = no_cage().or_else(no_delegated_group) {
+    if let Some(why) = no_sandbox().or_else(no_delegated_group) {
         eprintln!("skipped: {why}");
         return;
     }
@@ -141,8 +141,8 @@ async fn registry(folder: &Path) -> Result<String, String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verify_command_downloads_from_a_named_host_into_a_cargo_home_of_its_own() {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let missing = agentd::sys::cage::which("cargo".as_ref(), &path).is_none();
-    if let Some(why) = no_cage().or_else(|| missing.then(|| "cargo is not installed".to_owned())) {
+    let missing = agentd::sys::sandbox::which("cargo".as_ref(), &path).is_none();
+    if let Some(why) = no_sandbox().or_else(|| missing.then(|| "cargo is not installed".to_owned())) {
         eprintln!("skipped: {why}");
         return;
     }

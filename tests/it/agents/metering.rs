@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::bench::{events, fixer, no_cage, script};
+use super::bench::{events, fixer, no_sandbox, script};
 use crate::outside::world::World;
 
 /// Why these tests cannot run here.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn skipped() -> bool {
-    let curl = agentd::sys::cage::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
-    let why = no_cage().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()));
+    let curl = agentd::sys::sandbox::which("curl".as_ref(), &std::env::var_os("PATH").unwrap_or_default());
+    let why = no_sandbox().or_else(|| curl.is_none().then(|| "curl is not installed".to_owned()));
     if let Some(why) = &why {
         eprintln!("skipped: {why}");
     }

@@ -8,7 +8,7 @@ mod acp;
 mod acp_programs;
 mod backends;
 pub mod bench;
-pub mod cage;
+pub mod sandbox;
 mod command;
 mod egress;
 mod limits;

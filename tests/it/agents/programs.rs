@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::backends::STEPS;
-use super::bench::{events, fixer, journal, no_cage, rules};
+use super::bench::{events, fixer, journal, no_sandbox, rules};
 use crate::outside::world::{GREEN, World, text};
 
 /// The line that fixes the issue.
@@ -71,8 +71,8 @@ impl Real {
     #[expect(clippy::print_stderr, reason = "a skipped test says why")]
     fn is_missing(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let why = no_cage().map(|why| format!("there is no cage here: {why}")).or_else(|| {
-            let found = agentd::sys::cage::which(self.program.as_ref(), &path);
+        let why = no_sandbox().map(|why| format!("there is no sandbox here: {why}")).or_else(|| {
+            let found = agentd::sys::sandbox::which(self.program.as_ref(), &path);
             found.is_none().then(|| format!("{} is not installed", self.program))
         });
         if let Some(why) = &why {

@@ -10,7 +10,7 @@ use rmcp::service::{RoleClient, RunningService, serve_client};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
 
-use super::bench::{events, fixer, journal, no_cage, no_landlock, rules, script};
+use super::bench::{events, fixer, journal, no_landlock, no_sandbox, rules, script};
 use crate::outside::world::World;
 
 /// A program that tells where its tools are, and waits until somebody says that its work is done.
@@ -149,8 +149,8 @@ async fn c_24_a_hard_denial_ends_the_program_as_it_ends_a_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c_24_in_the_cage_the_tools_are_reached_and_nothing_else_of_the_host_is() {
-    if let Some(why) = no_cage() {
-        eprintln!("skipped, there is no cage here: {why}");
+    if let Some(why) = no_sandbox() {
+        eprintln!("skipped, there is no sandbox here: {why}");
         return;
     }
     tools_are_reached("bubblewrap").await;

@@ -292,8 +292,8 @@ async fn i21_no_call_of_agentds_git_runs_what_an_agent_planted() {
         let made_id = made.as_ref().ok().cloned().flatten();
         at!("commit", made);
         at!("bringing", {
-            let inspect: agentd::git::brought::Inspect = std::sync::Arc::new(|_| Vec::new());
-            tree.bringing(
+            let inspect: agentd::git::outgoing::Inspect = std::sync::Arc::new(|_| Vec::new());
+            tree.outgoing(
                 (made_id.as_ref().unwrap_or(&base), None),
                 std::slice::from_ref(&base),
                 (1 << 20, inspect),
@@ -304,7 +304,7 @@ async fn i21_no_call_of_agentds_git_runs_what_an_agent_planted() {
         at!("restore", tree.restore(kept.as_ref().unwrap_or(&base), "refs/agentd/rescue/r/1", true).await);
         touch("ours\n");
         at!("commit again", tree.commit_all(&message(), &identity()).await);
-        at!("take in", tree.take_in(&conflicts, &identity()).await);
+        at!("take in", tree.merge_base_in(&conflicts, &identity()).await);
         at!("checkpoint of a merge", tree.checkpoint("refs/agentd/checkpoints/r/2", "x").await);
         let merging = checkout.reference("refs/agentd/checkpoints/r/2").await.unwrap();
         at!(
@@ -420,7 +420,7 @@ async fn i21_an_agents_git_directory_lends_nothing_of_other_repositories() {
     let tree = ground.prepare(7).await.unwrap().worktree;
     for way in ["alternates", "link"] {
         let folder = ground.at(&format!("~/cage-{way}"));
-        let (caged, _) = tree.caged_git(&folder, &identity(), &ground.base(None).await).await.unwrap();
+        let (caged, _) = tree.sandbox_git(&folder, &identity(), &ground.base(None).await).await.unwrap();
         let objects = private.repo.join(".git/objects");
         let blob = private.git(&["rev-parse", "HEAD:secret.txt"]).await;
         match way {
@@ -437,7 +437,7 @@ async fn i21_an_agents_git_directory_lends_nothing_of_other_repositories() {
             .git_in(tree.path(), &["--git-dir", &git_dir, "commit", "-q", "--allow-empty", "-m", "own"])
             .await;
         let taken = tree.take_commits(&caged).await.unwrap();
-        assert!(matches!(taken, agentd::git::caged::Taken::Left(_)), "{way}: {taken:?}");
+        assert!(matches!(taken, agentd::git::sandbox_git::Taken::Left(_)), "{way}: {taken:?}");
         assert!(!ground.attempt(&ground.repo, &["cat-file", "-e", &blob]).await.success(), "{way}");
     }
 }
@@ -468,9 +468,9 @@ async fn i21_an_entry_of_a_kind_that_git_does_not_know_is_refused_and_no_task_is
         );
         let odd = odb.write(git2::ObjectType::Commit, text.as_bytes()).unwrap();
         let odd = CommitId::parse(&odd.to_string()).unwrap();
-        let inspect: agentd::git::brought::Inspect = std::sync::Arc::new(|_| Vec::new());
+        let inspect: agentd::git::outgoing::Inspect = std::sync::Arc::new(|_| Vec::new());
         let known = std::slice::from_ref(&ready.head);
-        let brought = ready.worktree.bringing((&odd, None), known, (1 << 20, inspect)).await;
+        let brought = ready.worktree.outgoing((&odd, None), known, (1 << 20, inspect)).await;
         assert!(
             matches!(brought, Err(GitError::OddEntry { .. } | GitError::TwoEntries { .. })),
             "{entries:?}: {:?}",
@@ -501,16 +501,16 @@ async fn i21_a_few_objects_that_hold_a_million_paths_are_neither_taken_nor_compa
     let ready = ground.prepare(7).await.unwrap();
     let (tree, base) = (ready.worktree, ready.head);
     let (caged, _) =
-        tree.caged_git(&ground.at("~/cage"), &identity(), &ground.base(None).await).await.unwrap();
+        tree.sandbox_git(&ground.at("~/cage"), &identity(), &ground.base(None).await).await.unwrap();
     bomb(caged.dir());
     let taken = tree.take_commits(&caged).await.unwrap();
-    let agentd::git::caged::Taken::Left(why) = &taken else { panic!("{taken:?}") };
+    let agentd::git::sandbox_git::Taken::Left(why) = &taken else { panic!("{taken:?}") };
     assert!(why.contains("more paths differ than agentd compares"), "{why}");
     assert_eq!(tree.head().await.unwrap().as_ref(), Some(&base));
     // Without a cage it stands on a branch at once.
     let bomb = CommitId::parse(&bomb(&ground.at(".git")).to_string()).unwrap();
-    let inspect: agentd::git::brought::Inspect = std::sync::Arc::new(|_| Vec::new());
-    let brought = tree.bringing((&bomb, None), std::slice::from_ref(&base), (1 << 20, inspect)).await;
+    let inspect: agentd::git::outgoing::Inspect = std::sync::Arc::new(|_| Vec::new());
+    let brought = tree.outgoing((&bomb, None), std::slice::from_ref(&base), (1 << 20, inspect)).await;
     assert!(matches!(brought, Err(GitError::TooManyPaths)), "{:?}", brought.map(drop));
     let diff = ground.checkout().await.diff(&base, &bomb, 1 << 20).await;
     assert!(matches!(diff, Err(GitError::TooManyPaths)), "{:?}", diff.map(drop));

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::agents::bench::{fixer, journal, no_cage, no_landlock, script};
-use crate::agents::cage::{self, Corpus, Outside, attack};
+use crate::agents::bench::{fixer, journal, no_landlock, no_sandbox, script};
+use crate::agents::sandbox::{self, Corpus, Outside, attack};
 use crate::outside::solo::{calls, left, reports, solo};
 use crate::outside::world::{World, text};
 
@@ -47,22 +47,22 @@ const LEFT: &[(&str, &str, &str)] = &[
 /// Attempts on this surface: both tables and what is in this file.
 pub fn cases() -> usize {
     let rows = |text| Corpus::parse(text).attack.len();
-    rows(CORPUS) + rows(cage::CORPUS) + WITH_THE_NETWORK.len() + LEFT.len()
+    rows(CORPUS) + rows(sandbox::CORPUS) + WITH_THE_NETWORK.len() + LEFT.len()
 }
 
 #[test]
 fn there_are_as_many_attempts_as_the_documentation_says() {
-    let told = include_str!("../../../docs/cage.md");
+    let told = include_str!("../../../docs/sandbox.md");
     assert!(cases() >= 110 && told.contains(&format!("{} attempts", cases())), "{}", cases());
     let lesser = |text| Corpus::parse(text).attack.into_iter().filter_map(|attack| attack.lesser);
-    for what in lesser(CORPUS).chain(lesser(cage::CORPUS)) {
-        assert!(told.contains(&what), "docs/cage.md does not say: {what}");
+    for what in lesser(CORPUS).chain(lesser(sandbox::CORPUS)) {
+        assert!(told.contains(&what), "docs/sandbox.md does not say: {what}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_the_table_gets_out_of_bubblewrap() {
-    match no_cage() {
+    match no_sandbox() {
         Some(why) => eprintln!("skipped, there is no bubblewrap here: {why}"),
         None => attack("auto", CORPUS).await,
     }
@@ -87,7 +87,7 @@ async fn world_in(mode: &str) -> World {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_network_is_not_the_machine_s_sockets() {
     for mode in ["bubblewrap", "landlock"] {
-        if let Some(why) = if mode == "landlock" { no_landlock() } else { no_cage() } {
+        if let Some(why) = if mode == "landlock" { no_landlock() } else { no_sandbox() } {
             eprintln!("skipped {mode}: {why}");
             continue;
         }
@@ -121,7 +121,7 @@ const EVERYTHING: &str =
 async fn what_is_left_in_the_worktree_holds_no_tool_up() {
     for mode in ["off", "bubblewrap", "landlock"] {
         let missing = match mode {
-            "bubblewrap" => no_cage(),
+            "bubblewrap" => no_sandbox(),
             "landlock" => no_landlock(),
             _ => None,
         };
@@ -193,7 +193,7 @@ git init -q one && git -C one -c user.name=a -c user.email=a@b commit -q --allow
 for place in "$TMPDIR" /var/tmp; do mkfifo $place/through && break; done; (echo x > $place/through &) ; [ "$(cat $place/through)" = x ] && echo "works: pipe"
 printf 'x' > file; chmod 755 file; cp -a file copy; tar cf all.tar file copy && mkdir -p out && tar xpf all.tar -C out && install -m 755 file installed && echo "works: files"
 python3 -c "import subprocess, threading, tempfile, ssl; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run(['true'], check=True); tempfile.NamedTemporaryFile(); ssl.create_default_context()" && echo "works: python3"
-if type node; then node -e "const c = require('child_process'); c.execSync('true'); const {StepExecutor} = require('worker_threads'); new StepExecutor('1', {eval: true}).on('exit', () => console.log('works: node'))"; else echo "works: node"; fi
+if type node; then node -e "const c = require('child_process'); c.execSync('true'); const {Worker} = require('worker_threads'); new Worker('1', {eval: true}).on('exit', () => console.log('works: node'))"; else echo "works: node"; fi
 cargo init -q --name tiny --vcs none tiny && (cd tiny && cargo run -q --offline) | grep -q Hello && echo "works: cargo"
 id -un >/dev/null && getent hosts localhost >/dev/null && date >/dev/null && echo "works: names"
 "#;
@@ -203,7 +203,7 @@ async fn common_tools_still_work() {
     let cargo = std::path::PathBuf::from(std::env::var_os("CARGO").unwrap());
     let toolchain = cargo.ancestors().nth(2).unwrap().display().to_string();
     for mode in ["bubblewrap", "landlock"] {
-        if let Some(why) = if mode == "landlock" { no_landlock() } else { no_cage() } {
+        if let Some(why) = if mode == "landlock" { no_landlock() } else { no_sandbox() } {
             eprintln!("skipped {mode}: {why}");
             continue;
         }

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::agents::bench::{no_cage, no_landlock};
+use crate::agents::bench::{no_landlock, no_sandbox};
 use crate::outside::solo::{calls, left, reports, solo};
 use crate::outside::world::{World, text};
 
@@ -140,7 +140,7 @@ async fn tried(mode: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_managers_work_in_bubblewrap_and_credentials_beside_them_are_hidden() {
-    match no_cage() {
+    match no_sandbox() {
         Some(why) => eprintln!("skipped, there is no bubblewrap here: {why}"),
         None => tried("bubblewrap").await,
     }

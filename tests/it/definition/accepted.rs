@@ -1,4 +1,4 @@
-//! What loads, whatever generation or form it is written in (step-flow §6.2).
+//! What loads, whatever generation or form it is written in.
 
 use std::collections::BTreeMap;
 

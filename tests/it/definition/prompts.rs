@@ -1,4 +1,4 @@
-//! Prompts of a definition: where they are found, and what goes into them (step-flow §6.5).
+//! Prompts of a definition: where they are found, and what goes into them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What is refused before any model is asked: one mutation of F0 for each case (step-flow §6.3, §6.5).
+//! What is refused before any model is asked: one mutation of F0 for each case.
 
 use agentd::definition::Severity;
 use serde_json::{Value, json};

@@ -11,8 +11,14 @@ fn a_new_agent_loads_without_a_diagnostic_and_never_overwrites() {
     use agentd::definition::scaffold::{ScaffoldError, new_agent};
     let project = tempfile::tempdir().unwrap();
     let files = new_agent(project.path(), "helper-2").unwrap();
-    assert_eq!(files.len(), 8);
+    assert_eq!(files.len(), 10);
     let folder = project.path().join(".agent/helper-2");
+    for name in ["agent.json", "steps_registry.json"] {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        let definition: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let schema = folder.join(definition["$schema"].as_str().unwrap());
+        assert!(schema.is_file(), "{name} names a schema that is not there: {}", schema.display());
+    }
     let loaded = load(project.path(), &folder, &BTreeSet::new()).unwrap();
     assert_eq!(loaded.diagnostics, []);
     assert_eq!(loaded.definition.name, "helper-2");

@@ -1,4 +1,4 @@
-//! The engine's cases (step-flow §6.6): scripted replies in, the visited steps and the end out.
+//! The engine's cases: scripted replies in, the visited steps and the end out.
 
 mod checks;
 mod closing;

@@ -1,4 +1,4 @@
-//! The seed's step check: a question after a step's work, its answer ok or ng (seed 001, StepCheck).
+//! The step check: a question after a step's work, and its answer ok or ng.
 
 use agentd::domain::stop::StopDetail;
 use serde_json::{Value, json};

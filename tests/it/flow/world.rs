@@ -127,7 +127,7 @@ impl Flow {
             environment: environment.clone(),
             clock: Clock::system(),
             cancel: CancellationToken::new(),
-            caged: None,
+            sandbox: None,
         });
         let mut values = loaded.run_values(&self.given).unwrap();
         for (name, value) in [("issue", "7"), ("issue_title", "Fix it"), ("branch", "feature/issue-7")] {
@@ -139,7 +139,7 @@ impl Flow {
                 agent_folder: loaded.folder.clone(),
                 environment,
                 time_limit: self.time_limit,
-                caged: None,
+                sandbox: None,
                 upstream: None,
             },
             loaded: Arc::new(loaded),
@@ -180,7 +180,7 @@ impl Flow {
 }
 
 impl Ended {
-    /// What holds at the end of every flow (seed 001, AgentResult).
+    /// What holds at the end of every flow.
     fn check_invariants(&self) {
         let reason = self.end.completion_reason.as_deref();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Git as a guest: real repositories in temporary folders, each with its own home and nobody else's configuration.
 
-mod caged;
+mod sandbox_git;
 mod hostile;
 mod prepare;
 mod prune;
@@ -180,8 +180,8 @@ impl Ground {
     }
 
     /// What an agent's git directory is told of where the work starts from.
-    pub async fn base(&self, remote: Option<&Remote>) -> agentd::git::caged::Base {
-        agentd::git::caged::Base {
+    pub async fn base(&self, remote: Option<&Remote>) -> agentd::git::sandbox_git::Base {
+        agentd::git::sandbox_git::Base {
             branch: branch("main"),
             commit: self.head("main").await,
             remote: remote.cloned(),

@@ -223,7 +223,7 @@ async fn a_merge_that_waited_for_its_commit_at_a_checkpoint_waits_again_after_a_
     }
     ground.git(&["commit", "-qm", "theirs"]).await;
     let theirs = ground.head("HEAD").await;
-    assert_eq!(tree.take_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
+    assert_eq!(tree.merge_base_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
     put(&tree, "c.txt", "begun\n");
     let checkpoint = tree.checkpoint("refs/agentd/checkpoints/r/0", "visit 0").await.unwrap();
     put(&tree, "a.txt", "half a thought\n");
@@ -232,7 +232,7 @@ async fn a_merge_that_waited_for_its_commit_at_a_checkpoint_waits_again_after_a_
         assert!(ground.read(".worktrees/issue-7/a.txt").contains("<<<<<<< "));
         assert_eq!(ground.read(".worktrees/issue-7/b.txt"), "new\n");
         assert_eq!(ground.read(".worktrees/issue-7/c.txt"), "begun\n");
-        assert_eq!(tree.take_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
+        assert_eq!(tree.merge_base_in(&theirs, &ada()).await.unwrap(), ["a.txt"]);
         assert!(matches!(tree.commit_all(&message("x"), &ada()).await, Err(GitError::Unresolved { .. })));
     }
     put(&tree, "a.txt", "ours and theirs\n");

@@ -1,4 +1,4 @@
-//! The session's conformance cases through the binary: limits, retries, targets, context, odd replies (contracts §7, 1–18).
+//! The session's conformance cases through the binary: limits, retries, targets, context, odd replies (1–18).
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -201,7 +201,7 @@ async fn the_list_is_printed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_adds_everything_to_a_commit_of_its_own_adds_no_byte_code() {
-    if let Some(why) = crate::agents::bench::no_cage() {
+    if let Some(why) = crate::agents::bench::no_sandbox() {
         eprintln!("skipped, there is no bubblewrap here: {why}");
         return;
     }

@@ -59,7 +59,7 @@ async fn g01_the_first_link_that_is_set_wins_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g02_an_origin_that_cannot_be_used_stops_the_start() {
+async fn g02_g04_an_origin_that_cannot_be_used_stops_the_start() {
     let world = World::new(1).await;
     let fails = async |more: &[&str], detail: &str, told: &[&str]| {
         let mut args = vec!["run", "--issue", "7"];

@@ -1,4 +1,4 @@
-//! The conformance cases of handoffs, fingerprints, evidence and completion, each through the binary (contracts §7).
+//! The conformance cases of handoffs, fingerprints, evidence and completion, each through the binary.
 
 use agentd::sim::ReplyFile;
 use serde_json::{Value, json};

@@ -164,7 +164,7 @@ async fn i19_a_sparse_worktree_has_the_chosen_folders_and_the_others_are_not_del
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_under_lfs_is_not_committed_whole_where_nothing_takes_its_content() {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if agentd::sys::cage::which("git-lfs".as_ref(), &path).is_some() {
+    if agentd::sys::sandbox::which("git-lfs".as_ref(), &path).is_some() {
         eprintln!("skipped: git-lfs is installed here");
         return;
     }

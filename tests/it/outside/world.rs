@@ -174,7 +174,7 @@ impl World {
         self.sim.issue("demo/shop", 7).unwrap().labels
     }
 
-    /// One branch, one open pull request, one comment (interface §7).
+    /// One branch, one open pull request, one comment.
     pub fn assert_one_of_each(&self) {
         assert_eq!(self.sim.pulls("demo/shop").len(), 1);
         assert_eq!(self.sim.issue("demo/shop", 7).unwrap().comments.len(), 1);

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::agents::bench::{fixer, journal, no_cage, script};
+use crate::agents::bench::{fixer, journal, no_sandbox, script};
 use crate::outside::world::World;
 
 /// Name, what the program runs in the cage (`%P` a TLS server's port, `%A` a plain one's), and whether it reaches the server.
@@ -113,7 +113,7 @@ fn secure(world: &World) -> Option<Secure> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_leads_to_the_host_that_it_names() {
-    if let Some(why) = no_cage() {
+    if let Some(why) = no_sandbox() {
         eprintln!("skipped: {why}");
         return;
     }

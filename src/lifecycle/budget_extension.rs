@@ -1,0 +1,101 @@
+//! A budget that is nearly used up. People are asked once on the issue while the run goes on, and may extend it (X-019,
+//! D84).
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use super::run::Run;
+use crate::domain::budget::{BudgetKind, Budgets};
+use crate::domain::event::Event;
+use crate::domain::facts::RunFacts;
+use crate::engine::journal::JournalError;
+use crate::record::rendering;
+use crate::repository::context::RepositoryContext;
+
+/// The caps of a run: as planned, and at least what a person gave the run that it continues.
+pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
+    let planned = &run.plan.budgets;
+    let before = run.lease.predecessor.as_ref();
+    let Some((by, given)) = before.and_then(|before| before.facts.extensions.last()) else {
+        return Ok(planned.clone());
+    };
+    let budgets = planned.at_least(given);
+    run.journal.record(Event::BudgetExtended { by: by.clone(), budgets: budgets.clone() })?;
+    Ok(budgets)
+}
+
+/// Asks as soon as a soft limit is passed, and says so when the budget was extended. Never returns.
+pub(super) async fn listen(run: &Run<'_>, context: &RepositoryContext) -> Infallible {
+    let mut lines = run.journal.listen();
+    loop {
+        match lines.recv().await {
+            Ok(line) if line.kind == "budget_soft_limit" => ask(run, context).await,
+            Ok(line) if line.kind == "budget_extended" => answered(run, context).await,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return std::future::pending().await,
+        }
+    }
+}
+
+/// Makes sure that the comment has every soft limit that was passed so far, and that the label is on the issue.
+pub(super) async fn ask(run: &Run<'_>, context: &RepositoryContext) {
+    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
+    let mut told = run.told.lock().await;
+    let facts = run.journal.facts();
+    let near: Vec<BudgetKind> = facts.soft_limits.iter().map(|(kind, ..)| *kind).collect();
+    if near.iter().all(|kind| told.contains(kind)) {
+        return;
+    }
+    let labels = [context.config.github.labels.attention.as_str()];
+    let asked = async {
+        github.ensure_comment(&context.repo, number, &marker(run), &question(run, &facts)).await?;
+        github.add_labels(&context.repo, number, &labels).await
+    };
+    match asked.await {
+        Ok(()) => *told = near,
+        Err(error) => tracing::warn!(%error, "a limit that is near could not be told on the issue"),
+    }
+}
+
+/// The lease is held for the longer time. If people were asked, the answer replaces the question.
+async fn answered(run: &Run<'_>, context: &RepositoryContext) {
+    let facts = run.journal.facts();
+    let Some((by, budgets)) = facts.extensions.last() else { return };
+    run.lease.hold(run.plan, context, budgets.max_wall_time).await;
+    let (Some(github), Some(number)) = (&context.github, run.tracked_issue()) else { return };
+    let mut told = run.told.lock().await;
+    if std::mem::take(&mut *told).is_empty() {
+        return;
+    }
+    let text =
+        format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
+    let settled = async {
+        github.ensure_comment(&context.repo, number, &marker(run), &text).await?;
+        github.remove_label(&context.repo, number, &context.config.github.labels.attention).await
+    };
+    if let Err(error) = settled.await {
+        tracing::warn!(%error, "that a limit was raised could not be told on the issue");
+    }
+}
+
+fn marker(run: &Run<'_>) -> String {
+    rendering::request_marker(&run.plan.issue.key, "guidance")
+}
+
+fn question(run: &Run<'_>, facts: &RunFacts) -> String {
+    let mut text = "**A limit is near.** The run goes on until the limit itself:\n".to_owned();
+    for (kind, used, cap) in &facts.soft_limits {
+        let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
+        let _infallible = write!(text, "\n- {}: {share:.0} % used", kind.as_str());
+    }
+    let _infallible = write!(
+        text,
+        "\n\nIs it worth more? Then comment `/agentd extend`: now, it gives this run as much again of each budget; after its \
+         end, it starts another one on the same branch with a fresh budget. To end this one with a report: comment \
+         `/agentd stop`, or `agentd runs stop {}`. The daemon reads the comments.\n",
+        run.lease.run_id
+    );
+    text
+}

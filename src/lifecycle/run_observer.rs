@@ -1,0 +1,64 @@
+//! An observer of a run: it follows the journal, can ask the run to stop, and can extend its budget.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::broadcast;
+
+use super::extender::Extender;
+use crate::engine::stop::{StopHandle, StopSignal};
+use crate::store::journal_file::FileJournal;
+use crate::store::journal_format::JournalLine;
+use crate::store::run_dir::RunDir;
+
+/// What a listener is handed when a run's journal opens.
+pub type Lines = broadcast::Receiver<Arc<JournalLine>>;
+
+/// Called once when there is a journal. A slow listener finds what it missed in the directory.
+type Listen = Box<dyn FnOnce(Lines, RunDir) + Send>;
+
+/// An observer's handle on one run.
+pub struct RunObserver {
+    stop: StopHandle,
+    signal: StopSignal,
+    extender: Extender,
+    opened: Mutex<Option<Listen>>,
+}
+
+impl RunObserver {
+    /// An observer that gives the journal's lines to `listen` as soon as there is a journal.
+    pub fn new(listen: impl FnOnce(Lines, RunDir) + Send + 'static) -> Self {
+        let (stop, signal) = StopHandle::new();
+        Self { stop, signal, extender: Extender::default(), opened: Mutex::new(Some(Box::new(listen))) }
+    }
+
+    /// The same, with an end of the outside's for giving its run more.
+    pub fn with_extender(self, extender: &Extender) -> Self {
+        Self { extender: extender.clone(), ..self }
+    }
+
+    /// Nobody listens.
+    pub fn silent() -> Self {
+        Self::new(|_, _| ())
+    }
+
+    /// For asking the run to stop.
+    pub fn stop(&self) -> &StopHandle {
+        &self.stop
+    }
+
+    /// The run's side of the observer.
+    pub fn signal(&self) -> StopSignal {
+        self.signal.clone()
+    }
+
+    pub(super) fn extender(&self) -> Extender {
+        self.extender.clone()
+    }
+
+    pub(super) fn opened(&self, journal: &FileJournal) {
+        let listen = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(listen) = listen {
+            listen(journal.listen(), journal.dir().clone());
+        }
+    }
+}

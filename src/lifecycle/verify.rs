@@ -1,0 +1,221 @@
+//! The verify commands, which agentd itself runs on exactly the tree that is published.
+
+use std::time::Duration;
+
+use super::new_files;
+use super::run::Run;
+use crate::domain::canonical::sha256_hex;
+use crate::domain::event::{Event, VerifyCommand};
+use crate::engine::journal::JournalError;
+use crate::git::error::GitError;
+use crate::git::worktree::Worktree;
+use crate::record::summary_text;
+use crate::repository::base_tree::{self, BaseTree};
+use crate::repository::context::RepositoryContext;
+use crate::repository::host_command;
+use crate::sys::clock::Stopwatch;
+use crate::sys::process::{Captured, Ending, Exit, ProcessError};
+use crate::sys::sandbox;
+
+/// The least time for all verify commands together, however little of the wall time is left.
+const OVERTIME: Duration = Duration::from_secs(5 * 60);
+/// Characters of a verify command's output that the report shows.
+const TAIL: usize = 2_000;
+
+/// Runs the verify commands one after the other on the committed tree (D83). They run even if the wall time is used up,
+/// so that finished work is not lost, but then only for a short time.
+pub async fn verify(run: &Run<'_>, context: &RepositoryContext) -> Result<(), JournalError> {
+    verify_all(run, context).await?;
+    if let Some(worktree) = run.worktree()
+        && let Err(error) = new_files::put_back(run, worktree).await
+    {
+        run.journal.warn(
+            "left_by_verify",
+            format!("what the verify commands left could not be taken away: {error}"),
+        );
+    }
+    run.sandbox().map_or(Ok(()), |sandbox| sandbox.record_asked(&run.journal, &run.plan.redactor))
+}
+
+async fn verify_all(run: &Run<'_>, context: &RepositoryContext) -> Result<(), JournalError> {
+    let Some(worktree) = run.worktree() else { return Ok(()) };
+    let watch = Stopwatch::start();
+    let longest = run.wall_time_left().max(OVERTIME);
+    let commands = &context.config.verify.commands;
+    let mut base = None;
+    for (at, argv) in commands.iter().enumerate() {
+        let left = context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
+        let mut verified = verify_one(run, context, worktree, argv, left).await;
+        if let Ok(red) = &mut verified
+            && !red.passed()
+            && context.replay.is_none()
+            && run.aborted().is_none()
+        {
+            let left = context.config.verify.timeout.0.min(longest.saturating_sub(watch.elapsed()));
+            red.also_red_on_base = on_base(run, context, &mut base, red, left).await;
+        }
+        if run.aborted().is_some() {
+            // The command and git were cancelled, so the result says nothing about the work.
+            let cancelled: Vec<String> = commands[at..].iter().map(|argv| argv.join(" ")).collect();
+            let text =
+                format!("the run was ended at once: nobody knows what comes of `{}`", cancelled.join("`, `"));
+            run.journal.warn("verification_cancelled", text);
+            return Ok(());
+        }
+        let verified = verified?;
+        let also_red = verified.also_red_on_base == Some(true);
+        run.journal.record(Event::Verified(verified))?;
+        if also_red {
+            let text = format!(
+                "`{}` fails on {} too, without what this run did",
+                summary_text::command_line(argv),
+                run.lease.mapping.origin.branch
+            );
+            run.journal.warn("also_red_on_base", text);
+        }
+        let changed = run.journal.facts().committed.as_ref().map(|done| done.change.executed_by(argv));
+        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+            let text = format!(
+                "`{}` was run on the final tree, and {}: look at that change before what it says is relied on",
+                argv.join(" ").replace('`', "'"),
+                summary_text::changed_script(&changed)
+            );
+            run.journal.warn("verify_script_changed", text);
+        }
+    }
+    if !commands.is_empty() && run.wall_time_left().is_zero() {
+        let cap = run.wall_time_cap();
+        let text = format!(
+            "the verify commands ended after the wall time of {cap:?} was used up; all of them together get what is left \
+             of it, and {OVERTIME:?} at least"
+        );
+        run.journal.warn("verified_in_overtime", text);
+    }
+    Ok(())
+}
+
+async fn verify_one(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    worktree: &Worktree,
+    argv: &[String],
+    longest: Duration,
+) -> Result<VerifyCommand, JournalError> {
+    let defect = |error: GitError| run.journal.defect(&format!("the tree around a verify command: {error}"));
+    let tree_before = worktree.tree_of_known().await.map_err(defect)?;
+    let recorded = context.replay.as_ref().and_then(|recorded_run| recorded_run.verified(argv, &tree_before));
+    if let Some(recorded) = recorded {
+        return Ok(recorded);
+    }
+    let started_at = context.clock.now_ms();
+    let ended = run_command(run, worktree, argv, longest).await;
+    let tree_after = worktree.tree_of_known().await.map_err(defect)?;
+    let name = format!("verify/{}.txt", uuid::Uuid::now_v7());
+    let not_started = ended.is_err();
+    let (exit_code, end, duration_ms, stdout, stderr) = match ended {
+        Ok(exit) => {
+            let end = match (exit.ending, exit.code, exit.signal) {
+                (Ending::TimedOut, ..) => Some("timeout".to_owned()),
+                (_, None, Some(signal)) => Some(format!("signal {signal}")),
+                (_, None, None) => Some("ended without exit code".to_owned()),
+                _ => None,
+            };
+            let code = if end.is_some() { None } else { exit.code };
+            (code, end, exit.duration.as_millis() as u64, exit.stdout, exit.stderr)
+        }
+        Err(error) => (None, Some(error.to_string()), 0, empty(), empty()),
+    };
+    let redact = |captured: &Captured| {
+        run.plan
+            .redactor
+            .redact(&captured.text())
+            .map_or_else(|_| "[withheld]".to_owned(), |text| text.into_owned())
+    };
+    let (out, err) = (redact(&stdout), redact(&stderr));
+    let whole = format!("$ {}\n{out}{err}", argv.join(" "));
+    let tail: String = whole.chars().skip(whole.chars().count().saturating_sub(TAIL)).collect();
+    let artifact = run.journal.keep(&name, whole.into_bytes()).await?;
+    Ok(VerifyCommand {
+        argv: argv.to_vec(),
+        exit_code,
+        end,
+        not_started,
+        also_red_on_base: None,
+        started_at,
+        duration_ms,
+        stdout_sha256: sha256_hex(out.as_bytes()),
+        stderr_sha256: sha256_hex(err.as_bytes()),
+        stdout_bytes: stdout.total,
+        stderr_bytes: stderr.total,
+        tail,
+        output: artifact.path,
+        sandbox: sandbox::name(run.caged()).to_owned(),
+        tree_before,
+        tree_after,
+    })
+}
+
+async fn run_command(
+    run: &Run<'_>,
+    worktree: &Worktree,
+    argv: &[String],
+    longest: Duration,
+) -> Result<Exit, ProcessError> {
+    host_command::run(
+        host_command::spec(argv, worktree, run.child_environment(), longest, run.caged()),
+        &run.stop(),
+    )
+    .await
+}
+
+/// Whether a failing command fails on the origin commit too. Then this run did not break it. `None` = it could not be
+/// tried there.
+async fn on_base(
+    run: &Run<'_>,
+    context: &RepositoryContext,
+    base: &mut Option<BaseTree>,
+    red: &VerifyCommand,
+    left: Duration,
+) -> Option<bool> {
+    let commit = &run.lease.mapping.origin.commit;
+    if context.checkout.tree_of_commit(commit).await.is_ok_and(|tree| tree == red.tree_before) {
+        return Some(true);
+    }
+    let caged = run.caged();
+    let known = base_tree::known_end(context, commit, &red.argv, caged);
+    if let Some(code) = known.read() {
+        return Some(code != 0);
+    }
+    if left.is_zero() {
+        return None;
+    }
+    let stop = run.stop();
+    if base.is_none() {
+        let folder = run.journal.dir().sandbox().join("base");
+        let within = || left;
+        match BaseTree::prepare(context, commit, folder, caged, (&stop, &within)).await {
+            Ok(made) => *base = Some(made),
+            Err(why) => {
+                run.journal.warn(
+                    "base_not_tried",
+                    format!("whether it fails on the origin as well is not known: {why}"),
+                );
+                return None;
+            }
+        }
+    }
+    let exit = base.as_ref()?.run(&red.argv, run.child_environment(), left, &stop).await.ok()?;
+    if run.aborted().is_some() {
+        return None;
+    }
+    let code = exit.code.filter(|_| exit.ending == Ending::Itself);
+    // A command that could not run, or took too long, may succeed another time.
+    if let Some(code) = code.filter(|code| !matches!(code, 126 | 127)) {
+        known.keep(code);
+    }
+    Some(code != Some(0))
+}
+
+fn empty() -> Captured {
+    Captured { head: Vec::new(), tail: Vec::new(), total: 0, sha256: sha256_hex(b""), truncated: false }
+}

@@ -1,0 +1,16 @@
+//! What a run leaves: its record, report, evidence and seal are folds over its journal. Same events, same bytes.
+
+pub mod run_journal;
+pub mod run_facts;
+pub mod cited_sources;
+pub mod evidence;
+pub mod summary_text;
+pub mod rendering;
+pub mod run_record;
+pub mod report;
+pub mod seal;
+pub mod seal_check;
+pub mod sinks;
+pub mod in_flight;
+pub mod finish;
+pub mod audit;

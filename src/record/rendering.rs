@@ -1,0 +1,327 @@
+//! Texts for people, rendered from a run's output and facts by the templates: report, pull request, status comment.
+
+use std::fmt::Write as _;
+
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, context};
+
+use super::summary_text::{self, counted, pending, short_hash};
+use crate::domain::event::Change;
+use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
+use crate::domain::outgoing::{LONGEST_BODY, cut, defused};
+use crate::domain::policy::{FALLBACK_PUBLIC_REASON, ProposalKind};
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::untrusted::visible;
+
+/// Most characters of a proposal's arguments that a comment shows.
+const LONGEST_PROPOSAL: usize = 2_000;
+/// Most files that a list names.
+const LONGEST_LIST: usize = 20;
+
+/// A template that does not render: a defect of agentd, caught by its tests.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot render {template}: {message}")]
+pub struct RenderError {
+    template: &'static str,
+    message: String,
+}
+
+/// First line of the one status comment of an issue (D84).
+pub fn marker(issue: &IssueKey) -> String {
+    format!("<!-- agentd:issue-{issue} -->")
+}
+
+/// First line of the one comment of an issue that asks people for `what` (D84).
+pub fn request_marker(issue: &IssueKey, what: &str) -> String {
+    format!("<!-- agentd:issue-{issue}:{what} -->")
+}
+
+/// What the renderings show beside the run's output.
+#[derive(Debug, Clone, Default)]
+pub struct Links {
+    /// The pull request, once it is there.
+    pub pull_request: Option<String>,
+    /// Why the pull request is a draft, if it is.
+    pub draft_reason: Option<String>,
+    /// The label that starts a run.
+    pub trigger_label: String,
+    /// Whether merging closes the issue: the closure that the definition allows (D81).
+    pub closes_issue: bool,
+}
+
+/// `report.md`.
+pub fn report(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("report.md", include_str!("../../templates/report.md.j2"), run, facts, links)
+}
+
+/// Body of the pull request (D14).
+pub fn pull_request(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("pull-request.md", include_str!("../../templates/pull-request.md.j2"), run, facts, links)
+}
+
+/// The issue's status comment, without its marker (D84).
+pub fn status_comment(run: &RunOutput, facts: &RunFacts, links: &Links) -> Result<String, RenderError> {
+    render("status-comment.md", include_str!("../../templates/status-comment.md.j2"), run, facts, links)
+}
+
+fn render(
+    template: &'static str,
+    source: &str,
+    run: &RunOutput,
+    facts: &RunFacts,
+    links: &Links,
+) -> Result<String, RenderError> {
+    let failed = |error: minijinja::Error| RenderError { template, message: error.to_string() };
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::SemiStrict);
+    environment.add_filter("plain", |name: String| summary_text::plain(&name));
+    environment.add_filter("line", |text: String| one_line(&text));
+    environment.add_template(template, source).map_err(failed)?;
+    let no_change = Change::default();
+    let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
+    let (headline, sentence) = headline(run, facts);
+    let (verified, unverified): (Vec<_>, Vec<_>) = run.claims.iter().partition(|claim| claim.is_verified());
+    let totals = facts.totals();
+    // What a model wrote is made harmless for GitHub (D36). The report on disk has the original words.
+    let public = template != "report.md";
+    // If merging must not close the issue, the model's words must not either.
+    let own = run.objective.issue.as_ref().filter(|_| links.closes_issue).map(|issue| issue.number);
+    let said = |text: &str| {
+        if public { defused(text, own) } else { text.to_owned() }
+    };
+    let values = context! {
+        run => Value::from(Serde(run)),
+        headline, sentence => said(&sentence),
+        red => red(run, facts).map(|red| fenced(&red.output)),
+        summary => said(run.summary.trim()),
+        title => said(&one_line(&run.objective.title)),
+        objective_body => run.objective.body.trim(),
+        change => Value::from(Serde(change)),
+        change_line => change_line(change),
+        by_commands => by_commands(change),
+        not_committed => run.warnings.iter().filter(|warning| ["left_out", "kept_out"].contains(&warning.code.as_str()))
+            .map(|warning| said(&sentence_of(&warning.text))).collect::<Vec<_>>(),
+        cost_line => cost_line(totals.cost, totals.cost_unknown, totals.tokens_in + totals.cache_read + totals.cache_write, totals.tokens_out),
+        cost_used => amount(totals.cost, totals.cost_unknown),
+        cost_cap => facts.started.as_ref().map_or(Money::ZERO, |started| started.budgets.max_cost).to_string(),
+        time_line => duration(run.budgets.wall_time_used_ms),
+        wall_used => duration(run.budgets.wall_time_used_ms),
+        wall_cap => duration(run.budgets.max_wall_time_ms),
+        verification => facts.verification.iter().map(|command| context! {
+            line => summary_text::plain(&command.argv.join(" ")),
+            changed => match change.executed_by(&command.argv).as_slice() {
+                [] => String::new(),
+                paths => format!("; {}", summary_text::changed_script(paths)),
+            },
+            passed => command.passed(),
+            outcome => command.outcome(),
+            duration => duration(command.duration_ms),
+        }).collect::<Vec<_>>(),
+        verified => verified.iter().map(|claim| context! {
+            statement => said(&claim.statement), evidence_ids => claim.evidence_ids.clone(),
+            proofs => run.evidence.iter().filter(|record| claim.evidence_ids.contains(&record.evidence_id))
+                .map(|record| said(&summary_text::proof(record))).collect::<Vec<_>>(),
+        }).collect::<Vec<_>>(),
+        unverified => !unverified.is_empty(),
+        limitations => run.limitations.iter().map(|line| said(line)).collect::<Vec<_>>(),
+        next_steps => summary_text::next_steps(run, facts).iter().map(|step| said(step)).collect::<Vec<_>>(),
+        interventions => summary_text::interventions(run, facts).iter().map(|line| said(line)).collect::<Vec<_>>(),
+        message => run.error.as_ref().map(|error| said(&error.message)),
+        pr_url => links.pull_request.clone(),
+        draft_reason => links.draft_reason.as_deref().map(said),
+        trigger_label => links.trigger_label.clone(),
+        closes => own,
+        issue_number => run.objective.issue.as_ref().map(|issue| issue.number),
+        version => env!("CARGO_PKG_VERSION"),
+    };
+    let page = environment.get_template(template).and_then(|page| page.render(values)).map_err(failed)?;
+    // What breaks words where GitHub reads them is invisible itself.
+    let page = squeeze(&if public { page } else { visible(&page) });
+    let rest = format!("The rest is in the run's report: `agentd runs report {}`.", run.run_id);
+    Ok(if public { cut(&page, LONGEST_BODY, &rest) } else { page })
+}
+
+/// The comment that asks people for approvals, without its marker (P-036, D84). What the model wrote is shown as data.
+pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
+    let mut text =
+        "**An approval is needed.** The agent wants to do what the policy lets a person decide:\n".to_owned();
+    for proposal in pending(facts) {
+        let resource = &proposal.resource;
+        let what = match resource.kind {
+            ProposalKind::Handoff => format!("hand over to the step `{}`", resource.name.replace('`', "'")),
+            _ => format!("call `{}`", resource.name.replace('`', "'")),
+        };
+        let arguments: String = proposal.canonical_json.chars().take(LONGEST_PROPOSAL).collect();
+        let cut = if arguments.len() < proposal.canonical_json.len() { " … (cut)" } else { "" };
+        let longest = arguments.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        let because = proposal.public_reason.as_deref().unwrap_or(FALLBACK_PUBLIC_REASON);
+        let own = run.objective.issue.as_ref().map(|issue| issue.number);
+        let _infallible = write!(
+            text,
+            "\n- It wants to {what} with\n\n  {fence}json\n  {arguments}{cut}\n  {fence}\n\n  {}\n\n  To approve it, comment `/agentd approve {}` (the daemon reads it), or run on agentd's machine: `agentd runs approve {} {}`\n",
+            defused(because, own),
+            short_hash(&proposal.proposal_hash),
+            run.run_id,
+            proposal.proposal_hash
+        );
+    }
+    text.push_str("\nAfter the comment the issue is worked on again; elsewhere start it again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
+    text
+}
+
+/// What happened, in a word and a sentence.
+pub fn headline(run: &RunOutput, facts: &RunFacts) -> (String, String) {
+    if let Some(red) = red(run, facts) {
+        return (red.headline, red.sentence);
+    }
+    let (headline, sentence) = usual_headline(run, facts);
+    (headline.to_owned(), sentence)
+}
+
+/// The verify command that decided how the run ended.
+pub fn red(run: &RunOutput, facts: &RunFacts) -> Option<summary_text::RedVerify> {
+    summary_text::red_verify(facts).filter(|_| run.stop_detail == StopDetail::VerifyFailed)
+}
+
+fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
+    let no_change = Change::default();
+    let change = facts.committed.as_ref().map_or(&no_change, |committed| &committed.change);
+    let message = run.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
+    match run.stop_reason {
+        StopReason::ObjectiveAchieved if change.is_empty() => {
+            ("Done, without a change.", "The agent reports that nothing needs to be changed.".to_owned())
+        }
+        StopReason::ObjectiveAchieved => ("Done.", format!("{}.", change_line(change))),
+        StopReason::BudgetExceeded => ("Stopped at a limit.", message),
+        StopReason::NoEvidence => ("Ended without enough evidence.", message),
+        StopReason::HumanRequested => ("Stopped on request.", message),
+        StopReason::SystemError => ("Failed.", message),
+    }
+}
+
+/// `3 files, +20 −4 lines, 2 commits`.
+pub fn change_line(change: &Change) -> String {
+    if change.is_empty() {
+        return "no change".to_owned();
+    }
+    let (added, removed) = change.lines();
+    format!(
+        "{}, +{added} −{removed} lines, {}",
+        counted(change.files.len(), "file"),
+        counted(change.commits as usize, "commit")
+    )
+}
+
+/// New files that only commands made, as a list; empty where there are none.
+fn by_commands(change: &Change) -> String {
+    let made: Vec<_> = change.files.iter().filter(|file| file.by_command).collect();
+    let shown = made.iter().take(LONGEST_LIST).map(|file| format!("`{}`", summary_text::plain(&file.path)));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let more = made.len().saturating_sub(LONGEST_LIST);
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+fn sentence_of(text: &str) -> String {
+    format!("{text}.")
+}
+
+/// `$0.0123 (4,300 tokens in, 210 out)`.
+pub fn cost_line(cost: Money, unknown: bool, tokens_in: u64, tokens_out: u64) -> String {
+    format!("{} ({} tokens in, {} out)", amount(cost, unknown), thousands(tokens_in), thousands(tokens_out))
+}
+
+fn amount(cost: Money, unknown: bool) -> String {
+    match (cost, unknown) {
+        (Money::ZERO, true) => "unknown cost".to_owned(),
+        (cost, true) => format!("at least {cost}"),
+        (cost, false) => cost.to_string(),
+    }
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Bytes for people: `850 bytes`, `12 KiB`, `3.4 MiB`.
+pub fn amount_of_bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{} KiB", bytes / 1024),
+        _ => format!("{}.{} MiB", bytes >> 20, ((bytes % (1 << 20)) * 10) >> 20),
+    }
+}
+
+/// Milliseconds for people: `850 ms`, `12.4 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..60 => format!("{}.{} s", seconds, milliseconds % 1000 / 100),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Output in a code block that it cannot end; nothing where there is none.
+fn fenced(output: &str) -> String {
+    if output.trim().is_empty() {
+        return String::new();
+    }
+    let longest = output.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}text\n{}\n{fence}", visible(output))
+}
+
+/// A title as one line: nothing after it begins a line of its own.
+fn one_line(text: &str) -> String {
+    visible(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// No more than one empty line in a row, one newline at the end.
+fn squeeze(page: &str) -> String {
+    let mut out = String::with_capacity(page.len());
+    let mut empty = 0;
+    for line in page.lines().map(str::trim_end) {
+        empty = if line.is_empty() { empty + 1 } else { 0 };
+        if empty < 2 && !(out.is_empty() && line.is_empty()) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    while out.ends_with("\n\n") {
+        out.pop();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_short_and_true() {
+        assert_eq!(duration(850), "850 ms");
+        assert_eq!(duration(12_440), "12.4 s");
+        assert_eq!(duration(200_000), "3 min 20 s");
+        assert_eq!(duration(7_500_000), "2 h 5 min");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(amount(Money::ZERO, true), "unknown cost");
+    }
+
+    #[test]
+    fn pages_have_no_holes() {
+        assert_eq!(squeeze("\n\na \n\n\n\nb\n\n"), "a\n\nb\n");
+    }
+}

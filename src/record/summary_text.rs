@@ -1,0 +1,352 @@
+//! Facts of a run in sentences for people: who or what intervened, how a claim was proven, how to go on.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::domain::constraint::ConstraintKind;
+use crate::domain::event::{Effect, Event};
+use crate::domain::evidence::{EvidenceRecord, Provenance};
+use crate::domain::facts::{EffectState, RunFacts};
+use crate::domain::policy::Decision;
+use crate::domain::run::ForcedFinal;
+use crate::domain::run_output::RunOutput;
+use crate::domain::stop::{StopDetail, StopReason};
+use crate::domain::trace::SuspendedProposal;
+use crate::domain::untrusted::visible;
+
+/// Lines of a red verify command's output that people are shown at once.
+const RED_LINES: usize = 10;
+/// Most characters of a command that stand in a sentence.
+const LONGEST_COMMAND: usize = 160;
+
+/// Everything that the agent did not do itself: people, limits, the policy, the host (X-041).
+pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(before) = facts.lease.as_ref().and_then(|lease| lease.previous_run) {
+        let visits = counted(facts.imported, "finished step visit");
+        told.push(format!("The run goes on with run `{before}`: {visits} taken over, what it spent counts."));
+    }
+    let mut denied: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut sent_back: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, event) in &facts.other {
+        match event {
+            Event::PolicyDecided(made) if made.decision == Decision::Deny => {
+                *denied.entry((made.resource.name.clone(), made.reason.clone())).or_default() += 1;
+            }
+            Event::PolicyDecided(made) if made.reason == "approved" => {
+                let told_by = made.metadata.as_ref().and_then(|metadata| metadata.get("approver")?.as_str());
+                let approver = told_by.unwrap_or("a person");
+                told.push(format!("`{}` was approved by {approver}.", plain(&made.resource.name)));
+            }
+            Event::ReplyRejected { reason, .. } => *sent_back.entry(reason).or_default() += 1,
+            Event::FinalTurnForced { turn, reason } => {
+                told.push(format!("Turn {turn} was made the last of its session: {}.", why_last(*reason)));
+            }
+            Event::ConstraintSet { constraint } => {
+                let ConstraintKind::RefuseAction { action } = &constraint.kind;
+                told.push(format!(
+                    "The loop guard refused an action that changed nothing (`{}`), from turn {} on for {} turns.",
+                    short_hash(action),
+                    constraint.turn,
+                    constraint.ttl
+                ));
+            }
+            Event::TargetSkipped { target, reason } => {
+                told.push(format!("`{}` was not asked: {reason}.", plain(target)));
+            }
+            _ => {}
+        }
+    }
+    for ((name, reason), count) in denied {
+        let times = counted(count, "time");
+        told.push(format!("The policy refused `{}` {times}: `{}`.", plain(&name), plain(&reason)));
+    }
+    for (reason, count) in sent_back {
+        told.push(format!("{} sent back to the model: `{reason}`.", counted(count, "reply")));
+    }
+    for proposal in pending(facts) {
+        let name = plain(&proposal.resource.name);
+        told.push(format!("`{name}` waits for an approval (`{}`).", short_hash(&proposal.proposal_hash)));
+    }
+    for (kind, used, cap) in &facts.soft_limits {
+        let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
+        told.push(format!("`{}` passed {share:.0} % of its cap; the run went on.", kind.as_str()));
+    }
+    for (by, budgets) in &facts.extensions {
+        told.push(format!("{} raised the budgets: {}.", plain(by), budgets.all_shown()));
+    }
+    if run.stop_reason == StopReason::HumanRequested
+        && !matches!(run.stop_detail, StopDetail::ApprovalPending | StopDetail::GuidanceNeeded)
+        && let Some(error) = &run.error
+    {
+        told.push(error.message.clone());
+    }
+    told.extend(run.warnings.iter().map(|warning| format!("`{}`: {}", warning.code, warning.text)));
+    told
+}
+
+/// What a record of evidence is, in a few words.
+pub fn proof(record: &EvidenceRecord) -> String {
+    let lines = || match (record.span.start, record.span.end) {
+        (start, end) if start == end => format!("line {start}"),
+        (start, end) => format!("lines {start}–{end}"),
+    };
+    match &record.provenance {
+        Provenance::FileSpan(file) => format!("`{}`, {}", plain(&file.path), lines()),
+        Provenance::Command(command) => {
+            let end = match (command.exit_code, &command.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => signal.clone(),
+                (None, None) => "no exit code".to_owned(),
+            };
+            let ran = format!("agentd ran `{}`: {end}", plain(&command.argv.join(" ")));
+            match command.changed_by_run.as_slice() {
+                [] => ran,
+                changed => format!("{ran}; {}", changed_script(changed)),
+            }
+        }
+        Provenance::Git(git) => {
+            format!("commit `{}`, {}", short_hash(&git.commit), counted(git.files.len(), "file"))
+        }
+        Provenance::ToolResult(tool) => format!("answer of `{}`, {}", plain(&tool.command), lines()),
+        Provenance::IssueText(_) => "the issue's text".to_owned(),
+        Provenance::Http(http) => format!("<{}>", http.url),
+    }
+}
+
+/// That a command executed what the run had changed.
+pub fn changed_script(paths: &[String]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", plain(path))).collect();
+    format!("it executes {}, which this run changed", paths.join(", "))
+}
+
+/// What people are told first of a run whose verify commands do not pass.
+pub struct RedVerify {
+    /// What happened, and which command says that it does not hold.
+    pub headline: String,
+    /// What else is known of it.
+    pub sentence: String,
+    /// The last lines of the command's output.
+    pub output: String,
+}
+
+impl RedVerify {
+    /// Headline and sentence in one.
+    pub fn message(&self) -> String {
+        format!("{} {}", self.headline, self.sentence).trim_end().to_owned()
+    }
+}
+
+/// That a verify command does not pass; `None` = all do.
+pub fn red_verify(facts: &RunFacts) -> Option<RedVerify> {
+    let red = facts.red()?;
+    let line = command_line(&red.argv);
+    let changed = facts.committed.as_ref().is_some_and(|done| !done.change.is_empty());
+    let change = if changed { "Changed" } else { "Nothing was changed" };
+    let headline = format!("{change}, but `{line}` {}.", red.outcome());
+    let mut sentences = Vec::new();
+    let origin = facts.lease.as_ref().map(|lease| &lease.origin);
+    match (red.also_red_on_base, origin) {
+        (Some(true), Some(origin)) if changed => sentences.push(format!(
+            "It fails on {} at {} as well, without the change.",
+            origin.branch,
+            origin.commit.short()
+        )),
+        (Some(false), Some(origin)) => {
+            sentences.push(format!("It passes on {} at {}.", origin.branch, origin.commit.short()));
+        }
+        _ => {}
+    }
+    let further = facts.verification.iter().filter(|other| !other.passed()).skip(1);
+    sentences
+        .extend(further.map(|other| format!("`{}` {}, too.", command_line(&other.argv), other.outcome())));
+    Some(RedVerify { headline, sentence: sentences.join(" "), output: red.last_lines(RED_LINES) })
+}
+
+/// A command on one line, inside a code span.
+pub fn command_line(argv: &[String]) -> String {
+    let line = plain(&argv.join(" "));
+    if line.chars().count() <= LONGEST_COMMAND {
+        return line;
+    }
+    line.chars().take(LONGEST_COMMAND - 1).chain(['…']).collect()
+}
+
+/// What a person can do next, by how the run ended.
+pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
+    let mut steps = failed_effects(run, facts);
+    let again = again(run);
+    let resume = format!("`agentd runs resume {}`", run.run_id);
+    let step = match run.stop_detail {
+        StopDetail::Completed | StopDetail::CompletedForcedFinal => match &run.artifacts.pr_url {
+            Some(url) => format!("Review the pull request: {url}"),
+            None if facts.committed.as_ref().is_some_and(|done| !done.change.is_empty()) => {
+                format!("Look at the change: `agentd runs diff {}`.", run.run_id)
+            }
+            None => format!("If something is missing, say so on the issue and run again: {again}."),
+        },
+        StopDetail::MaxSteps | StopDetail::MaxWallTime | StopDetail::MaxCost | StopDetail::MaxIterations => {
+            format!(
+                "Raise the limit ({}) and go on: {resume}; or run again: {again}. The branch is continued.",
+                limit_key(run.stop_detail)
+            )
+        }
+        StopDetail::MaxTurnsExhausted => {
+            format!("Raise `session.max_turns` (`--max-turns`), or split the step, and run again: {again}.")
+        }
+        StopDetail::ApprovalPending => {
+            for proposal in pending(facts) {
+                steps.push(format!(
+                    "Approve it, if it should be done: `agentd runs approve {} {}`; then {resume}.",
+                    run.run_id, proposal.proposal_hash
+                ));
+            }
+            return steps;
+        }
+        StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
+        StopDetail::VerifyFailed => after_red(run, facts),
+        StopDetail::ClaimsRejected | StopDetail::RequiredClaimMissing => format!(
+            "Read what could not be proven under \"Not verified\"; if the work is right, take it as it is, else say on \
+             the issue what is missing and run again: {again}."
+        ),
+        StopDetail::ModelAbstained | StopDetail::SearchEmpty => {
+            format!(
+                "Add to the issue what the agent could not find (files, steps, examples) and run again: {again}."
+            )
+        }
+        StopDetail::UserStop | StopDetail::UserAbort | StopDetail::Shutdown | StopDetail::Interrupted => {
+            format!("Go on where it stopped: {resume}; or begin another run on the branch: {again}.")
+        }
+        StopDetail::IssueClosed => format!("Reopen the issue to have it worked on again, then {again}."),
+        StopDetail::LabelRemoved => {
+            format!("Put the label back to have the issue worked on again, or {again}.")
+        }
+        StopDetail::AuthError => format!("Check the provider's key (`agentd doctor`), then go on: {resume}."),
+        StopDetail::QuotaExceeded => {
+            format!(
+                "Raise the provider's quota, or add another target to `session.targets`, then go on: {resume}."
+            )
+        }
+        StopDetail::LlmUnavailable => {
+            format!("Wait until the provider answers again, or add another target, then go on: {resume}.")
+        }
+        StopDetail::PolicyDenied => format!(
+            "See the refused call in `agentd runs events {}`; allow it in the policy if it should be, then go on: {resume}.",
+            run.run_id
+        ),
+        StopDetail::McpUnavailable => {
+            format!("Start or mend the MCP server, or set `required = false` for it, then go on: {resume}.")
+        }
+        _ => format!("Run again: {again}; the branch is continued."),
+    };
+    steps.push(step);
+    steps
+}
+
+fn after_red(run: &RunOutput, facts: &RunFacts) -> String {
+    let again = again(run);
+    match facts.red() {
+        Some(red) if !red.could_run() => format!(
+            "Make `{}` able to run on agentd's machine (`agentd doctor` tries it), then run again: {again}.",
+            command_line(&red.argv)
+        ),
+        Some(red) if red.also_red_on_base == Some(true) => format!(
+            "Mend what makes `{}` fail on the origin branch, or take the work as it is; then run again: {again}.",
+            command_line(&red.argv)
+        ),
+        _ => format!(
+            "Read the output above, say on the issue what is wrong, and run again: {again}. The branch is continued."
+        ),
+    }
+}
+
+fn failed_effects(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
+    let mut steps = Vec::new();
+    for (effect, state) in &facts.effects {
+        let EffectState::Failed(message) = state else { continue };
+        steps.push(format!("{} failed: {message}", capitalised(effect.as_str())));
+        if *effect == Effect::Push
+            && let Some(mapping) = &run.mapping
+        {
+            let mut step = String::new();
+            let _infallible = write!(
+                step,
+                "The work is on the local branch `{}`; publish it with `git push <remote> {}`, or run again: {}.",
+                mapping.branch,
+                mapping.branch,
+                again(run)
+            );
+            steps.push(step);
+        }
+    }
+    steps
+}
+
+fn again(run: &RunOutput) -> String {
+    match run.objective.issue.as_ref() {
+        Some(issue) => format!("`agentd run --issue {}`", issue.number),
+        None => "`agentd run --issue-file FILE`".to_owned(),
+    }
+}
+
+fn why_last(reason: ForcedFinal) -> &'static str {
+    match reason {
+        ForcedFinal::Context => "the context was nearly full",
+        ForcedFinal::MaxTurns => "no further turn is allowed",
+        ForcedFinal::RetryExhaustion => "too many replies could not be used",
+        ForcedFinal::UserStop => "the run was asked to stop",
+        ForcedFinal::MaxCost => "the money left covers the last report alone",
+        ForcedFinal::TaskStatus => "the agent said that it is done",
+    }
+}
+
+fn limit_key(detail: StopDetail) -> &'static str {
+    match detail {
+        StopDetail::MaxSteps => "`budgets.max_steps` in agentd.toml, or `--max-steps`",
+        StopDetail::MaxWallTime => "`budgets.max_wall_time` in agentd.toml, or `--max-wall-time`",
+        StopDetail::MaxCost => {
+            "`budgets.max_cost` or `budgets.max_cost_per_day` in agentd.toml, or `--max-cost`"
+        }
+        _ => "`maxIterations` of the agent's verdict",
+    }
+}
+
+/// A name inside a code span, also one in a table.
+pub fn plain(name: &str) -> String {
+    visible(&name.replace(['\n', '\r'], " ")).replace('`', "'").replace('|', "\u{2502}")
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
+        .unwrap_or_default()
+}
+
+/// What a run proposed and a person has to approve, each once.
+pub fn pending(facts: &RunFacts) -> Vec<&SuspendedProposal> {
+    let mut pending: Vec<&SuspendedProposal> = Vec::new();
+    for (_, event) in &facts.other {
+        if let Event::ProposalSuspended(proposal) = event
+            && !pending.iter().any(|known| known.proposal_hash == proposal.proposal_hash)
+        {
+            pending.push(proposal);
+        }
+    }
+    pending
+}
+
+/// `1 file`, `3 files`, `2 replies`.
+pub fn counted(count: usize, word: &str) -> String {
+    match (count, word.strip_suffix('y')) {
+        (1, _) => format!("1 {word}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {word}s"),
+    }
+}
+
+/// Enough of a hash to find the rest.
+pub fn short_hash(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}

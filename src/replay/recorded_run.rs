@@ -1,0 +1,505 @@
+//! A recorded run as a source of replies, tool answers and states of the worktree, for a replay (P-040).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use regex::Regex;
+use serde_json::Value;
+
+use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
+use super::recorded_model::{self, Answer, Given, kept, whole};
+use crate::domain::budget::Budgets;
+use crate::domain::canonical::canonical_sha256;
+use crate::domain::event::{Event, VerifyCommand};
+use crate::domain::facts::RunFacts;
+use crate::domain::ledger_entry::AccountingKind;
+use crate::domain::message::{Message, ToolSpec};
+use crate::domain::name::CommitId;
+use crate::domain::policy::{EnvelopeStatus, Risk};
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::Item;
+use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use crate::engine::stop::StopHandle;
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
+use crate::store::run_dir::RunDir;
+
+/// What is taken from the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayMode {
+    /// Everything comes from the record: no model is asked and no tool runs. What the record lacks is an error.
+    Strict,
+    /// What is there; what it lacks is asked and run.
+    Hybrid,
+    /// Nothing: model and tools are asked anew, in the scratch worktree.
+    Live,
+}
+
+impl ReplayMode {
+    /// Reads the word of `--mode`.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "strict" => Some(Self::Strict),
+            "hybrid" => Some(Self::Hybrid),
+            "live" => Some(Self::Live),
+            _ => None,
+        }
+    }
+}
+
+/// A record being played.
+pub struct RecordedRun {
+    mode: ReplayMode,
+    sessions: Mutex<VecDeque<RecordedSession>>,
+    answers: Mutex<BTreeMap<(String, String), VecDeque<Recorded>>>,
+    checkpoints: BTreeMap<u32, CommitId>,
+    verified: Vec<VerifyCommand>,
+    offered: Option<OfferedTools>,
+    budgets: Option<Budgets>,
+    /// How the run was ended from outside: by a person, by its time, or by the death of its process.
+    cut_short: Option<Stop>,
+    stopper: OnceLock<StopHandle>,
+    missing: Mutex<Option<String>>,
+    tools_run: AtomicU64,
+    models_asked: AtomicU64,
+}
+
+/// The answers that one session got, and the handles of its stored outputs in the order they were given out.
+struct RecordedSession {
+    answers: VecDeque<Given>,
+    handles: Vec<String>,
+    /// Something was said that later requests of the session hold.
+    begun: bool,
+}
+
+type Recorded = Result<ToolOutput, ToolError>;
+
+impl RecordedRun {
+    /// Reads what a run left. Blocks. An error names the file.
+    pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
+        let checkpoints = facts.checkpoints.iter().cloned().collect();
+        let mut sessions = VecDeque::new();
+        let mut texts = BTreeMap::new();
+        let rejected = recorded_model::rejected(dir, facts)?;
+        for (_, event) in &facts.other {
+            let Event::SessionClosed(closed) = event else { continue };
+            let Some(kept) = &closed.conversation else { continue };
+            let messages = conversation(&dir.path.join(&kept.path))?;
+            for message in &messages {
+                if let Message::Tool { tool_call_id, content } = message {
+                    texts.insert((closed.visit, tool_call_id.clone()), content.clone());
+                }
+            }
+            sessions.push_back(RecordedSession {
+                answers: recorded_model::answers(closed.session, &messages, facts, &rejected),
+                handles: handles(&messages),
+                begun: false,
+            });
+        }
+        Ok(Self {
+            mode,
+            sessions: Mutex::new(sessions),
+            answers: Mutex::new(answers(dir, facts, &texts)?),
+            checkpoints,
+            verified: facts.verification.clone(),
+            offered: offered(dir)?,
+            budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
+            cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
+            stopper: OnceLock::new(),
+            missing: Mutex::new(None),
+            tools_run: AtomicU64::new(0),
+            models_asked: AtomicU64::new(0),
+        })
+    }
+
+    /// What the record lacked, in words; only a strict replay ends by it.
+    pub fn missing(&self) -> Option<String> {
+        lock(&self.missing).clone()
+    }
+
+    /// Tools that really ran, and model requests that were really made.
+    pub fn effects(&self) -> (u64, u64) {
+        (self.tools_run.load(Ordering::Relaxed), self.models_asked.load(Ordering::Relaxed))
+    }
+
+    /// The state of the worktree after a recorded visit, for a replay that does not make the edits itself.
+    pub fn state_after(&self, visit: u32) -> Option<&CommitId> {
+        self.checkpoints.get(&visit).filter(|_| self.mode != ReplayMode::Live)
+    }
+
+    /// The result of a verify command on exactly this tree. In a strict replay there is always an answer.
+    pub fn verified(&self, argv: &[String], tree: &str) -> Option<VerifyCommand> {
+        let known = self.verified.iter().find(|run| run.argv == argv && run.tree_before == tree);
+        match (self.mode, known) {
+            (ReplayMode::Live, _) => None,
+            (_, Some(known)) => Some(known.clone()),
+            (ReplayMode::Hybrid, None) => None,
+            (ReplayMode::Strict, None) => Some(VerifyCommand {
+                argv: argv.to_vec(),
+                exit_code: None,
+                end: Some("not run: the record has no run of it on this tree".to_owned()),
+                not_started: true,
+                also_red_on_base: None,
+                started_at: 0,
+                duration_ms: 0,
+                stdout_sha256: String::new(),
+                stderr_sha256: String::new(),
+                stdout_bytes: 0,
+                stderr_bytes: 0,
+                tail: String::new(),
+                output: String::new(),
+                sandbox: "none".to_owned(),
+                tree_before: tree.to_owned(),
+                tree_after: tree.to_owned(),
+            }),
+        }
+    }
+
+    /// The record as a model; `live` answers what the mode leaves to it.
+    pub fn model(self: &Arc<Self>, live: Arc<dyn Model>) -> Arc<dyn Model> {
+        Arc::new(RecordedModel { recording: Arc::clone(self), live })
+    }
+
+    /// The caps that the run had, whatever an issue or a configuration says now.
+    pub fn budgets(&self) -> Option<&Budgets> {
+        self.budgets.as_ref()
+    }
+
+    /// Whether a model can be asked at all: a strict replay needs no key.
+    pub fn asks_models(&self) -> bool {
+        self.mode != ReplayMode::Strict
+    }
+
+    /// Lets the replay end as the run did that was ended from outside.
+    pub fn stops_with(&self, stop: StopHandle) {
+        // A replay is walked once.
+        let _first = self.stopper.set(stop);
+    }
+
+    /// The tools of MCP servers as the run offered them: a strict replay starts no server. `None` = start the servers.
+    pub fn offered(&self) -> Option<Vec<Arc<dyn Tool>>> {
+        if self.mode != ReplayMode::Strict {
+            return None;
+        }
+        let offered = self.offered.iter().flat_map(|offered| &offered.tools);
+        Some(offered.map(|tool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>).collect())
+    }
+
+    /// The record is at its end. If the run was ended from outside here, the replay ends too, and this never returns.
+    async fn end_as_recorded(&self) {
+        if let (ReplayMode::Strict, Some(end), Some(stop)) = (self.mode, &self.cut_short, self.stopper.get())
+        {
+            stop.abort(end.clone());
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The record as tools, in the order and with the words of the real ones.
+    pub fn tools(self: &Arc<Self>, real: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
+        let recorded = |real: &Arc<dyn Tool>| {
+            Arc::new(RecordedTool { recording: Arc::clone(self), real: Arc::clone(real) }) as Arc<dyn Tool>
+        };
+        real.iter().map(recorded).collect()
+    }
+
+    fn lacks(&self, what: String) -> String {
+        lock(&self.missing).get_or_insert(what).clone()
+    }
+
+    fn next_answer(&self, request: &ModelRequest) -> Option<Answer> {
+        let mut sessions = lock(&self.sessions);
+        let first = !request.messages.iter().any(|message| matches!(message, Message::Assistant { .. }));
+        while let Some(session) = sessions.front()
+            && (session.answers.is_empty() || (first && session.begun))
+        {
+            sessions.pop_front();
+        }
+        let session = sessions.front_mut()?;
+        let given = session.answers.pop_front()?;
+        // A turn whose attempts were all refused adds nothing to the first request of the next turn.
+        session.begun |= given.accepted;
+        let mut reply = match given.answer {
+            Ok(reply) => reply,
+            Err(error) => return Some(Err(error)),
+        };
+        // Every run makes new handles. The recorded one means the one that was given out at the same place.
+        let now = handles(&request.messages);
+        for (old, new) in session.handles.iter().zip(&now) {
+            for call in &mut reply.tool_calls {
+                call.arguments = call.arguments.replace(old.as_str(), new);
+            }
+        }
+        Some(Ok(reply))
+    }
+}
+
+/// What no replay comes to by itself.
+fn from_outside(detail: StopDetail) -> bool {
+    matches!(
+        detail,
+        StopDetail::UserStop
+            | StopDetail::UserAbort
+            | StopDetail::Shutdown
+            | StopDetail::IssueClosed
+            | StopDetail::LabelRemoved
+            | StopDetail::Interrupted
+            | StopDetail::MaxWallTime
+    )
+}
+
+fn offered(dir: &RunDir) -> Result<Option<OfferedTools>, String> {
+    match std::fs::read(dir.path.join(OFFERED_TOOLS)) {
+        Ok(bytes) => {
+            OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{OFFERED_TOOLS}: {error}")),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is held is whole after every single step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn conversation(path: &Path) -> Result<Vec<Message>, String> {
+    let failed = |error: String| format!("{}: {error}", path.display());
+    let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let document: Value = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+    let messages = document.get("messages").cloned().unwrap_or_default();
+    serde_json::from_value(messages).map_err(|error| failed(error.to_string()))
+}
+
+/// Handles of stored outputs in the tool messages, in order.
+fn handles(messages: &[Message]) -> Vec<String> {
+    static HANDLE: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"session-[0-9a-f-]{36}/[0-9a-f-]{36}").ok());
+    let mut found: Vec<String> = Vec::new();
+    for message in messages {
+        let (Message::Tool { content, .. }, Some(shape)) = (message, &*HANDLE) else { continue };
+        for handle in shape.find_iter(content).map(|found| found.as_str().to_owned()) {
+            if !found.contains(&handle) {
+                found.push(handle);
+            }
+        }
+    }
+    found
+}
+
+/// The answers of calls that ran, by tool and arguments, in order. Denied calls are not among them, because the gate
+/// decides about them again.
+fn answers(
+    dir: &RunDir,
+    facts: &RunFacts,
+    texts: &BTreeMap<(u32, String), String>,
+) -> Result<BTreeMap<(String, String), VecDeque<Recorded>>, String> {
+    let mut open: BTreeMap<(u32, String), (String, String)> = BTreeMap::new();
+    let mut told: BTreeMap<String, Value> = BTreeMap::new();
+    let mut answers: BTreeMap<(String, String), VecDeque<Recorded>> = BTreeMap::new();
+    for (_, event) in &facts.other {
+        match event {
+            Event::ToolFacts { call_id, facts, .. } => {
+                told.insert(call_id.clone(), facts.clone());
+            }
+            Event::ItemRecorded { visit, item, .. } => match item.as_ref() {
+                Item::ToolCallItem { call_id, name, arguments, .. } => {
+                    let arguments = whole(dir, arguments)?;
+                    open.insert((*visit, call_id.clone()), (name.clone(), hash(&arguments)));
+                }
+                Item::ToolCallOutputItem { call_id, output, .. } => {
+                    let at = (*visit, call_id.clone());
+                    let Some(key) = open.remove(&at) else { continue };
+                    let facts_told = told.remove(call_id);
+                    let text = texts.get(&at).map(String::as_str).unwrap_or_default();
+                    let recorded = match (output.status, &output.data) {
+                        (EnvelopeStatus::Ok, Some(data)) => {
+                            ran(dir, facts, &whole(dir, data)?, call_id, *visit, facts_told)?
+                        }
+                        (EnvelopeStatus::Denied, _) if failure(text).is_some() => Err(ToolError::Refused {
+                            code: output.code.clone().unwrap_or_default(),
+                            message: failure(text).unwrap_or_default().to_owned(),
+                        }),
+                        _ => continue,
+                    };
+                    answers.entry(key).or_default().push_back(recorded);
+                }
+                Item::Message { .. } | Item::HandoffItem { .. } => {}
+            },
+            _ => {}
+        }
+    }
+    Ok(answers)
+}
+
+/// `(tool failed: …)`
+fn failure(text: &str) -> Option<&str> {
+    text.strip_prefix("(tool failed: ")?.strip_suffix(')')
+}
+
+fn hash(arguments: &Value) -> String {
+    canonical_sha256(arguments).unwrap_or_default()
+}
+
+fn ran(
+    dir: &RunDir,
+    facts: &RunFacts,
+    data: &Value,
+    call_id: &str,
+    visit: u32,
+    told: Option<Value>,
+) -> Result<Recorded, String> {
+    let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let entry = facts.ledger.iter().find_map(|entry| match &entry.what {
+        AccountingKind::Tool { call_id: of, handle, exit_code, .. }
+            if of == call_id && entry.step_visit == visit =>
+        {
+            Some((handle.clone(), *exit_code))
+        }
+        _ => None,
+    });
+    let (handle, exit_code) = entry.unwrap_or_default();
+    let output = match (data.get("result"), handle) {
+        (Some(Value::String(result)), _) => result.clone(),
+        (_, Some(handle)) => {
+            String::from_utf8_lossy(&kept(dir, &format!("tool-output/{handle}"))?).into_owned()
+        }
+        _ if text("error_type") == "Timeout" => return Ok(Err(ToolError::Timeout)),
+        _ => {
+            return Ok(Err(ToolError::ForModel { error_type: text("error_type"), message: text("message") }));
+        }
+    };
+    Ok(Ok(ToolOutput { text: output, exit_code, facts: told }))
+}
+
+struct RecordedModel {
+    recording: Arc<RecordedRun>,
+    live: Arc<dyn Model>,
+}
+
+impl Model for RecordedModel {
+    fn complete<'a>(&'a self, request: &'a ModelRequest) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
+        async move {
+            let mode = self.recording.mode;
+            if mode != ReplayMode::Live
+                && let Some(answer) = self.recording.next_answer(request)
+            {
+                return answer;
+            }
+            self.recording.end_as_recorded().await;
+            if mode == ReplayMode::Strict {
+                let message = self.recording.lacks("the record has no further reply of the model".to_owned());
+                return Err(ModelError { class: ModelErrorClass::BadRequest, message, status: None });
+            }
+            self.recording.models_asked.fetch_add(1, Ordering::Relaxed);
+            self.live.complete(request).await
+        }
+        .boxed()
+    }
+}
+
+struct RecordedTool {
+    recording: Arc<RecordedRun>,
+    real: Arc<dyn Tool>,
+}
+
+impl Tool for RecordedTool {
+    fn spec(&self) -> &ToolSpec {
+        self.real.spec()
+    }
+
+    fn source(&self) -> &str {
+        self.real.source()
+    }
+
+    fn risk(&self) -> Risk {
+        self.real.risk()
+    }
+
+    fn queue(&self) -> Option<&str> {
+        self.real.queue()
+    }
+
+    fn bound_parameters(&self) -> &[BoundParameter] {
+        self.real.bound_parameters()
+    }
+
+    fn arguments_schema(&self) -> &Value {
+        self.real.arguments_schema()
+    }
+
+    fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
+        async move {
+            let (mode, name) = (self.recording.mode, &self.spec().name);
+            // The host sets bound parameters. The record has the arguments as the model wrote them.
+            let mut asked = arguments.clone();
+            if let Some(members) = asked.as_object_mut() {
+                for bound in self.bound_parameters() {
+                    members.remove(bound.name());
+                }
+            }
+            let key = (name.clone(), hash(&asked));
+            if mode != ReplayMode::Live
+                && let Some(recorded) =
+                    lock(&self.recording.answers).get_mut(&key).and_then(VecDeque::pop_front)
+            {
+                return recorded;
+            }
+            self.recording.end_as_recorded().await;
+            if mode == ReplayMode::Strict {
+                let what = format!("the record has no further answer of {name} to arguments {}", key.1);
+                return Err(ToolError::Fatal(self.recording.lacks(what)));
+            }
+            self.recording.tools_run.fetch_add(1, Ordering::Relaxed);
+            self.real.call(permit, arguments, limits).await
+        }
+        .boxed()
+    }
+}
+
+/// A tool of a server that is not started. Its description and every answer come from the record.
+struct AbsentTool {
+    offered: OfferedTool,
+    bound: Vec<BoundParameter>,
+}
+
+impl AbsentTool {
+    fn new(offered: OfferedTool) -> Self {
+        Self { bound: offered.bound_parameters(), offered }
+    }
+}
+
+impl Tool for AbsentTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.offered.spec
+    }
+
+    fn source(&self) -> &str {
+        &self.offered.source
+    }
+
+    fn risk(&self) -> Risk {
+        self.offered.risk
+    }
+
+    fn queue(&self) -> Option<&str> {
+        self.offered.queue.as_deref()
+    }
+
+    fn bound_parameters(&self) -> &[BoundParameter] {
+        &self.bound
+    }
+
+    fn arguments_schema(&self) -> &Value {
+        &self.offered.arguments_schema
+    }
+
+    fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
+        async {
+            Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source)))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,132 @@
+//! Cleaning up worktrees whose work is merged, and long enough ago: by hand, and by the daemon in the background.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::context::RepositoryContext;
+use super::mapping_format::{MappingRecord, mapping_of};
+use super::resources::blocking;
+use crate::domain::name::BranchName;
+use crate::domain::refusal::Refusal;
+use crate::git::prune::{ListedWorktree, PrunePlan, Pruned};
+use crate::sys::holder_format::{Holder, Liveness};
+use crate::sys::lock::{self, Lock, LockError};
+
+/// How long a lease is taken for at most while its worktree goes.
+const MINUTES: i64 = 10;
+
+/// A worktree and what is known of its issue.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// The worktree.
+    pub listed: ListedWorktree,
+    /// The mapping, where a run made it.
+    pub mapping: Option<MappingRecord>,
+    /// Who works in it.
+    pub holder: Option<Holder>,
+}
+
+/// The repository's worktrees.
+pub async fn list(context: &RepositoryContext) -> Result<Vec<Known>, Refusal> {
+    let mut found = Vec::new();
+    for listed in context.checkout.list_worktrees(&context.worktree_root()).await? {
+        let path = context.checkout.lease_file(&listed.name).as_path().to_owned();
+        let record = blocking(move || lock::peek(&path)).await?;
+        let mapping = record.as_ref().and_then(|record| mapping_of(record.record.as_ref()?));
+        let now = context.clock.now();
+        let alive = |holder: &Holder| holder.liveness(&context.host, now) != Liveness::Dead;
+        let holder = record.and_then(|record| record.holder).filter(alive);
+        found.push(Known { listed, mapping, holder });
+    }
+    Ok(found)
+}
+
+/// Removes worktrees that are merged, clean and were last worked on at least `age` ago. The others stay, each with its
+/// reason.
+pub async fn clean_up(
+    context: &RepositoryContext,
+    age: Duration,
+    dry_run: bool,
+) -> Result<Vec<Pruned>, Refusal> {
+    let known = list(context).await?;
+    let mut held = BTreeMap::new();
+    // Held until the end, so that no run begins in a worktree that goes.
+    let mut leases = Vec::new();
+    for one in &known {
+        let name = &one.listed.name;
+        if let Some(why) = reason_to_hold(one, context.clock.now(), age) {
+            held.insert(name.clone(), why);
+        } else if !dry_run {
+            match take(context, name).await? {
+                Ok(lease) => leases.push(lease),
+                Err(error) => {
+                    held.insert(name.clone(), format!("its lease is {error}"));
+                }
+            }
+        }
+    }
+    let free: Vec<&Known> = known.iter().filter(|one| !held.contains_key(&one.listed.name)).collect();
+    let plan = PrunePlan {
+        root: context.worktree_root(),
+        merged_into: origins(context, &free).await,
+        merged_heads: merged_heads(context, &free).await,
+        free: free.iter().map(|one| one.listed.name.clone()).collect(),
+        held,
+        dry_run,
+    };
+    let pruned = context.checkout.prune(&plan).await?;
+    drop(leases);
+    Ok(pruned)
+}
+
+fn reason_to_hold(one: &Known, now: DateTime<Utc>, age: Duration) -> Option<String> {
+    if let Some(holder) = &one.holder {
+        return Some(format!("a run works in it: {holder}"));
+    }
+    let (seconds, _) = one.mapping.as_ref()?.run_id.0.get_timestamp()?.to_unix();
+    let began = DateTime::<Utc>::from_timestamp(i64::try_from(seconds).ok()?, 0)?;
+    let until = began + TimeDelta::from_std(age).unwrap_or(TimeDelta::days(36_500));
+    (until > now)
+        .then(|| format!("it is kept until {} (worktree.retention)", until.format("%Y-%m-%dT%H:%M:%SZ")))
+}
+
+async fn take(context: &RepositoryContext, name: &str) -> Result<Result<Lock, LockError>, Refusal> {
+    let path = context.checkout.lease_file(name).as_path().to_owned();
+    let now = context.clock.now();
+    let holder = Holder::here(&context.host, "worktrees prune", now, now + TimeDelta::minutes(MINUTES));
+    let host = context.host.clone();
+    blocking(move || Lock::try_acquire(&path, holder, &host, now)).await
+}
+
+/// The present commits of the origin branches. A branch that cannot be fetched proves nothing.
+async fn origins(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
+    let configured =
+        context.repository.origin_branch.as_deref().and_then(|name| BranchName::parse(name).ok());
+    let mapped = of.iter().filter_map(|one| Some(one.mapping.as_ref()?.origin.branch.clone()));
+    let branches: BTreeSet<BranchName> = mapped.chain(configured).collect();
+    let mut commits = Vec::new();
+    for branch in branches {
+        match context.origin_commit(&branch).await {
+            Ok(commit) => commits.extend(commit),
+            Err(refusal) => tracing::warn!(%branch, %refusal, "what is merged into it cannot be told"),
+        }
+    }
+    commits
+}
+
+/// Heads of merged pull requests, if there is a tracker. Squashed ones are in no history.
+async fn merged_heads(context: &RepositoryContext, of: &[&Known]) -> Vec<crate::domain::name::CommitId> {
+    let Some(github) = &context.github else { return Vec::new() };
+    let mut commits = Vec::new();
+    for branch in of.iter().filter_map(|one| Some(one.mapping.as_ref()?.branch.clone())) {
+        match github.merged_heads(&context.repo, &branch).await {
+            Ok(heads) => commits.extend(heads),
+            Err(error) => {
+                tracing::warn!(%branch, %error, "whether its pull request was merged cannot be told");
+            }
+        }
+    }
+    commits
+}

@@ -1,0 +1,196 @@
+//! A repository that agentd works for: configuration, checkout, tracker and state. Made once, used by every run.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::last_known_good::LastKnownGood;
+use super::resources;
+use crate::config::env::Env;
+use crate::config::settings::{Config, Repository};
+use crate::domain::host_paths::{HostPaths, Shown};
+use crate::domain::name::{BranchName, CommitId, RepoName};
+use crate::domain::refusal::Refusal;
+use crate::engine::redaction_program::RedactionProgram;
+use crate::git::checkout::Checkout;
+use crate::git::error::GitError;
+use crate::git::program::Identity;
+use crate::git::remote::{Remote, RemoteAuth};
+use crate::github;
+use crate::record::sinks::Sinks;
+use crate::replay::recorded_run::RecordedRun;
+use crate::store::run_dir::StateDir;
+use crate::sys::clock::Clock;
+use crate::sys::host::Host;
+use crate::sys::paths::AbsPath;
+
+/// A repository that agentd works for.
+#[derive(Clone)]
+pub struct RepositoryContext {
+    /// The effective configuration.
+    pub config: Arc<Config>,
+    /// The repository's entry.
+    pub repository: Repository,
+    /// `owner/name`.
+    pub repo: RepoName,
+    /// The main checkout; its files, index, HEAD and stash are never touched.
+    pub checkout: Checkout,
+    /// URL of the remote; `None` = the checkout has no remote of that name.
+    pub remote: Option<String>,
+    /// The tracker; `None` where nobody configured credentials and none are needed (D30).
+    pub github: Option<github::Client>,
+    /// The state directory.
+    pub state: StateDir,
+    /// Wall time.
+    pub clock: Clock,
+    /// This process on this machine.
+    pub host: Host,
+    /// What children may inherit is taken from here.
+    pub env: Env,
+    /// A recorded run that is replayed; `None` for a real run (P-040).
+    pub replay: Option<Arc<RecordedRun>>,
+    /// The last known good policy and definitions, for a process that outlives changes of them; `None` = broken ones
+    /// are refused.
+    pub last_known_good: Option<Arc<LastKnownGood>>,
+    /// Whether agentd manages the checkout. Then its files are those of the origin branch and are updated for each run.
+    pub managed: bool,
+}
+
+impl RepositoryContext {
+    /// The directory that holds the worktrees.
+    pub fn worktree_root(&self) -> AbsPath {
+        self.checkout.root().join(&self.config.worktree.root)
+    }
+
+    /// Places of this machine that nothing names that leaves it.
+    pub fn host_paths(&self) -> HostPaths {
+        host_paths(&self.config, self.checkout.root(), self.state.path(), &self.env)
+    }
+
+    /// The whole environment of a child process: names that name nothing secret.
+    pub fn child_environment(&self) -> Vec<(OsString, OsString)> {
+        resources::child_environment(&self.env)
+    }
+
+    /// `redaction.program`, if there is one.
+    pub fn redaction_program(&self) -> Option<RedactionProgram> {
+        (!self.config.redaction.program.is_empty()).then(|| RedactionProgram {
+            argv: self.config.redaction.program.clone(),
+            cwd: resources::program_folder(&self.config, "redaction.program", self.checkout.root()),
+            env: self.child_environment(),
+        })
+    }
+
+    /// `record.sinks`, as they are started for this repository.
+    pub fn sinks(&self) -> Sinks {
+        Sinks {
+            programs: self.config.record.sinks.clone(),
+            folder: resources::program_folder(&self.config, "record.sinks", self.checkout.root()),
+            environment: self.child_environment(),
+        }
+    }
+
+    /// The remote with its present credentials: the GitHub token if the remote is on GitHub's host, else what the
+    /// user's git would use (D28). `None` = no remote.
+    pub async fn authorised_remote(&self) -> Result<Option<Remote>, Refusal> {
+        let Some(url) = &self.remote else { return Ok(None) };
+        let auth = match &self.github {
+            Some(github) if self.takes_token(github, url) => {
+                RemoteAuth::Token(github.git_token().await?.token)
+            }
+            _ => RemoteAuth::User,
+        };
+        Ok(Some(Remote::new(&self.repository.remote, url, auth)))
+    }
+
+    /// HTTP remotes on GitHub's host, and the one that the operator named, get the token.
+    fn takes_token(&self, github: &github::Client, url: &str) -> bool {
+        let over_http = url.starts_with("http://") || url.starts_with("https://");
+        let named = self.config.source("repositories") != crate::config::Source::Default;
+        over_http && (github.endpoint().serves_remote(url) || named)
+    }
+
+    /// The commit of the origin branch: fetched from the remote, or without a remote the local branch's.
+    pub async fn origin_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
+        self.origin_tip(branch, true).await
+    }
+
+    /// The same. With `bring` false the remote is only asked, so the commit may be missing here.
+    pub async fn origin_tip(&self, branch: &BranchName, bring: bool) -> Result<Option<CommitId>, Refusal> {
+        match self.authorised_remote().await? {
+            Some(remote) => self.remote_tip(&remote, branch, bring).await,
+            None => Ok(self.checkout.local_branch(branch).await?),
+        }
+    }
+
+    /// The commit of a branch on the remote, brought here or only asked for.
+    pub async fn remote_tip(
+        &self,
+        remote: &Remote,
+        branch: &BranchName,
+        bring: bool,
+    ) -> Result<Option<CommitId>, Refusal> {
+        if !bring {
+            return Ok(self.checkout.remote_branch(remote, branch).await?);
+        }
+        let mut found = self.checkout.fetch(remote, std::slice::from_ref(branch)).await?;
+        Ok(found.pop().flatten())
+    }
+
+    /// The commit that a branch had on the remote when it was last seen there.
+    pub async fn last_seen(&self, branch: &BranchName) -> Result<Option<CommitId>, GitError> {
+        let Some(url) = &self.remote else { return Ok(None) };
+        let remote = Remote::new(&self.repository.remote, url, RemoteAuth::User);
+        self.checkout.last_seen(&remote, branch).await
+    }
+
+    /// Where [`RepositoryContext::origin_commit`] looks, for messages.
+    pub fn origin_place(&self) -> String {
+        match &self.remote {
+            Some(_) => format!("on the remote \"{}\"", self.repository.remote),
+            None => format!("in {}", self.checkout.root()),
+        }
+    }
+
+    /// The commit of a branch, here or else on the remote.
+    pub async fn branch_commit(&self, branch: &BranchName) -> Result<Option<CommitId>, Refusal> {
+        if let Some(commit) = self.checkout.local_branch(branch).await? {
+            return Ok(Some(commit));
+        }
+        match self.authorised_remote().await? {
+            Some(remote) => Ok(self.checkout.remote_branch(&remote, branch).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Author and committer of agentd's commits (D13).
+    pub async fn identity(&self) -> Result<Identity, GitError> {
+        let own = self.checkout.identity().await?.unwrap_or_else(Identity::agentd);
+        let commit = &self.config.commit;
+        Ok(Identity {
+            name: commit.author_name.clone().unwrap_or(own.name),
+            email: commit.author_email.clone().unwrap_or(own.email),
+        })
+    }
+
+    /// A path of the configuration; relative ones start at the main checkout (D85).
+    pub fn configured_path(&self, path: &Path) -> PathBuf {
+        self.checkout.root().join(path).as_path().to_owned()
+    }
+}
+
+/// The main checkout, the folder of the worktrees, the state directory and the home, each with its names.
+pub fn host_paths(config: &Config, root: &AbsPath, state: &Path, env: &Env) -> HostPaths {
+    let places = [
+        (Some(root.as_path().to_owned()), Shown::Inside),
+        (Some(root.join(&config.worktree.root).as_path().to_owned()), Shown::Folders),
+        (Some(state.to_owned()), Shown::As("$AGENTD_STATE_DIR")),
+        (env.home(), Shown::As("~")),
+    ];
+    let named = |(place, shown): (Option<PathBuf>, Shown)| {
+        let place = place?;
+        let real = place.canonicalize().unwrap_or_else(|_| place.clone());
+        Some([place, real].map(|place| (place.display().to_string(), shown.clone())))
+    };
+    HostPaths::new(places.into_iter().filter_map(named).flatten())
+}

@@ -1,0 +1,47 @@
+//! A command of the operator (set-up, verify). It ends when the run is aborted.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::stop::StopSignal;
+use crate::git::worktree::Worktree;
+use crate::sys::process::{self, Exit, ProcessError, ProcessSpec};
+use crate::sys::sandbox::{self, ProcessSandbox};
+
+/// Bytes of each stream of a verify command that are kept.
+const OUTPUT_CAP: usize = 256 * 1024;
+
+/// Runs it to its end. An abort waits until the command has ended too.
+pub async fn run(spec: ProcessSpec, stop: &StopSignal) -> Result<Exit, ProcessError> {
+    let cancel = CancellationToken::new();
+    let aborted = cancel.clone();
+    let running = process::run(spec, &cancel);
+    tokio::pin!(running);
+    tokio::select! {
+        ended = &mut running => ended,
+        _ = stop.wait_aborted() => {
+            aborted.cancel();
+            running.await
+        }
+    }
+}
+
+/// How a verify command is started, also outside of a run.
+pub fn spec(
+    argv: &[String],
+    worktree: &Worktree,
+    environment: Vec<(OsString, OsString)>,
+    longest: Duration,
+    caged: Option<&ProcessSandbox>,
+) -> ProcessSpec {
+    let (program, args) =
+        argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
+    let spec = ProcessSpec::new(program, worktree.path())
+        .args(args)
+        .envs(environment)
+        .timeout(longest)
+        .output_cap(OUTPUT_CAP);
+    sandbox::wrap(caged, spec)
+}

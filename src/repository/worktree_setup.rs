@@ -1,0 +1,156 @@
+//! Setting up a new worktree: chosen untracked files of the main checkout are copied, then the setup commands run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::context::RepositoryContext;
+use super::host_command;
+use super::resources::blocking;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::stop::{StopSignal, StopState};
+use crate::git::error::GitError;
+use crate::git::worktree::Worktree;
+use crate::sys::clock::Stopwatch;
+use crate::sys::files;
+use crate::sys::process::{Exit, ProcessSpec};
+
+/// Stands in the administrative directory once a worktree is set up; a set-up that failed is done again next time.
+const SET_UP: &str = "agentd-furnished";
+/// Bytes of a setup command's output that are kept.
+const OUTPUT_CAP: usize = 16 * 1024;
+/// Characters of a failed command's output that people are shown.
+const TAIL: usize = 1_000;
+
+/// Copies and sets up, once for each worktree. `left` says how much time there is, `note` takes what people should know.
+/// The stop is why the run cannot go on.
+pub async fn set_up(
+    context: &RepositoryContext,
+    worktree: &Worktree,
+    stop: &StopSignal,
+    left: &(dyn Fn() -> Duration + Sync),
+    note: &(dyn Fn(String) + Sync),
+) -> Result<(), Stop> {
+    let settings = &context.config.worktree;
+    let done = worktree.git_dir().join(SET_UP);
+    if (settings.copy.is_empty() && settings.setup.is_empty()) || done.as_path().exists() {
+        return Ok(());
+    }
+    for path in &settings.copy {
+        let notes = copy(context, worktree, path).await.map_err(|error| failed(&error.to_string()))?;
+        notes.into_iter().for_each(note);
+    }
+    let watch = Stopwatch::start();
+    for argv in &settings.setup {
+        let left = settings.setup_timeout.0.saturating_sub(watch.elapsed()).min(left());
+        run_setup_command(context, worktree, argv, left, stop).await?;
+    }
+    files::write_private(done.as_path(), b"").map_err(|error| failed(&error.to_string()))
+}
+
+fn failed(message: &str) -> Stop {
+    Stop::new(StopDetail::GitError, format!("The worktree could not be furnished: {message}."))
+}
+
+/// Copies a file, or the files below a folder. Modes stay, nothing is overwritten, and links are skipped (I16, I17).
+/// Copies that git would take for new work are kept out of commits.
+async fn copy(
+    context: &RepositoryContext,
+    worktree: &Worktree,
+    path: &Path,
+) -> Result<Vec<String>, GitError> {
+    let (from, to) = (context.checkout.root().join(path), worktree.path().join(path));
+    let shown = path.to_string_lossy().into_owned();
+    let copied = blocking(move || copy_below(from.as_path(), to.as_path())).await;
+    let copied = copied.map_err(|refusal| GitError::Lost(refusal.stop.message))??;
+    let name = shown.trim_start_matches("./").trim_end_matches('/');
+    let mut notes = Vec::new();
+    if copied.missing {
+        notes.push(format!("{shown} (worktree.copy) is not in the main checkout; nothing was copied"));
+    }
+    if copied.files > 0 && !worktree.ignores(name).await? {
+        worktree.keep_out(name).await?;
+    }
+    if copied.there > 0 {
+        notes.push(format!(
+            "{} file(s) of {shown} (worktree.copy) are in the worktree already and stay",
+            copied.there
+        ));
+    }
+    if copied.links > 0 {
+        notes.push(format!("{} link(s) in {shown} (worktree.copy) were not followed", copied.links));
+    }
+    Ok(notes)
+}
+
+#[derive(Default)]
+struct Copied {
+    files: usize,
+    there: usize,
+    links: usize,
+    missing: bool,
+}
+
+fn copy_below(from: &Path, to: &Path) -> Result<Copied, files::FileError> {
+    let mut copied = Copied { missing: from.symlink_metadata().is_err(), ..Copied::default() };
+    let mut open: Vec<(PathBuf, PathBuf)> = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = open.pop() {
+        let Ok(meta) = from.symlink_metadata() else { continue };
+        if meta.is_symlink() {
+            copied.links += 1;
+        } else if meta.is_dir() {
+            let entries = std::fs::read_dir(&from).into_iter().flatten().flatten();
+            open.extend(entries.map(|entry| (entry.path(), to.join(entry.file_name()))));
+        } else if meta.is_file() {
+            if files::copy_new(&from, &to)? {
+                copied.files += 1;
+            } else {
+                copied.there += 1;
+            }
+        }
+    }
+    Ok(copied)
+}
+
+async fn run_setup_command(
+    context: &RepositoryContext,
+    worktree: &Worktree,
+    argv: &[String],
+    left: Duration,
+    stop: &StopSignal,
+) -> Result<(), Stop> {
+    let line = argv.join(" ");
+    tracing::info!(command = line, "setting the worktree up");
+    let Some((program, args)) = argv.split_first() else { return Ok(()) };
+    let spec = ProcessSpec::new(program, worktree.path())
+        .args(args)
+        .envs(context.child_environment())
+        .timeout(left)
+        .output_cap(OUTPUT_CAP);
+    let ended = host_command::run(spec, stop).await;
+    if let StopState::Abort(stop) = stop.state() {
+        return Err(stop);
+    }
+    let why = match ended {
+        Ok(exit) if exit.success() => {
+            tracing::info!(command = line, seconds = exit.duration.as_secs_f64(), "set up");
+            return Ok(());
+        }
+        Ok(exit) => end_of(&exit),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("The setup command `{line}` (worktree.setup) did not succeed: {why}");
+    Err(Stop::new(StopDetail::ConfigInvalid, message))
+}
+
+fn end_of(exit: &Exit) -> String {
+    let said = format!("{}{}", exit.stdout.text(), exit.stderr.text());
+    let said = said.trim();
+    let from = said.char_indices().rev().nth(TAIL).map_or(0, |(at, _)| at);
+    let said = said.get(from..).unwrap_or_default();
+    let end = match exit.code {
+        _ if exit.timed_out() => "it took longer than worktree.setup_timeout".to_owned(),
+        Some(code) => format!("exit code {code}"),
+        None => "a signal ended it".to_owned(),
+    };
+    if said.is_empty() { end } else { format!("{end}\n{said}") }
+}

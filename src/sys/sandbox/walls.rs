@@ -1,0 +1,45 @@
+//! What of the machine is inside a sandbox.
+
+use std::path::{Path, PathBuf};
+
+use crate::sys::paths::AbsPath;
+
+/// The system's folders that are there, where the machine has them.
+pub(super) const SYSTEM: [&str; 10] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
+
+/// What is inside, beside the system.
+#[derive(Debug, Clone, Default)]
+pub struct Walls {
+    /// May be written. Must exist.
+    pub writable: Vec<AbsPath>,
+    /// May be read. What does not exist is left out.
+    pub readable: Vec<AbsPath>,
+    /// What of all that cannot be read.
+    pub hidden: Vec<AbsPath>,
+    /// `(here, there)`: a file or folder shown at another place, writable.
+    pub shown_as: Vec<(AbsPath, AbsPath)>,
+    /// `(here, there)`: the same, not writable.
+    pub shown_read_only: Vec<(AbsPath, AbsPath)>,
+    /// Where named pipes may be made, beside the folders for temporary files: who reads there expects them.
+    pub pipes: Vec<AbsPath>,
+    /// What is left of the network.
+    pub network: Network,
+}
+
+/// What is left of the network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing.
+    #[default]
+    None,
+    /// The proxy behind this socket.
+    Proxy(AbsPath),
+    /// The whole network, as outside.
+    All,
+}
+
+/// The file by which names are looked up, where it stands below /run.
+pub(super) fn resolver() -> Option<PathBuf> {
+    Path::new("/etc/resolv.conf").canonicalize().ok().filter(|real| real.starts_with("/run"))
+}
