@@ -1,8 +1,9 @@
 //! What the daemon costs and how soon it begins, measured from outside; a limit that is missed is a failure.
 //!
-//! `cargo bench --bench daemon [-- idle | label | worktrees]`, all three without an argument:
+//! `cargo bench --bench daemon [-- idle | label | metrics | worktrees]`, all of them without an argument:
 //! - `idle`: the 120 polls of an hour with 50 repositories: counted requests, resident memory, processor time;
 //! - `label`: from a label put on to the first request to the model, on a repository of 2,300 files;
+//! - `metrics`: the 99th of 100 answers of `/metrics` to eight that ask without a pause, over 600 runs, while others go on;
 //! - `worktrees`: 16 at a time on that repository, 20 rounds, against git making them one after the other.
 #![expect(
     clippy::unwrap_used,
@@ -42,6 +43,9 @@ fn main() {
     }
     if wanted("label") {
         runtime.block_on(label());
+    }
+    if wanted("metrics") {
+        runtime.block_on(metrics());
     }
     if wanted("idle") {
         runtime.block_on(idle());
@@ -211,6 +215,72 @@ async fn label() {
         "label to first model request, {FILES} files, polls {poll:?} apart: median {median:.2?}, worst {worst:.2?}"
     );
     assert!(worst <= poll + Duration::from_millis(1500), "{times:?}");
+}
+
+/// A run directory as a run leaves it, or as one does that was killed: without a result, with a long journal.
+fn left_run(home: &Path, ended: bool) {
+    let place = home.join("state/repos/bench/repo-0/runs").join(uuid::Uuid::now_v7().to_string());
+    files::create_dir(&place).unwrap();
+    let journal = "{\"seq\":1}\n".repeat(if ended { 100 } else { 100_000 });
+    files::write_public(&place.join("events.jsonl"), journal.as_bytes()).unwrap();
+    if ended {
+        let result = json!({
+            "mapping": { "issue": 1, "instance": "i" }, "objective": { "title": "t" }, "started_at": "2026-01-01T00:00:00Z",
+            "success": true, "stop_reason": "OBJECTIVE_ACHIEVED", "totals": { "cost_usd": 0.01 },
+            "final_report": { "content": "x".repeat(20_000) },
+        });
+        files::write_public(&place.join("result.json"), result.to_string().as_bytes()).unwrap();
+    }
+}
+
+async fn metrics() {
+    let dir = tempfile::tempdir().unwrap();
+    project(&dir.path().join("project"), 20);
+    let sim = simulator(&dir.path().join("project"), 2).await;
+    let home = dir.path().join("home");
+    for n in 0..600 {
+        left_run(&home, n % 12 > 0);
+    }
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _daemon = daemon(&home, &sim, 2, &format!("1s\"\nlisten = \"{address}"));
+    let (http, url) = (reqwest::Client::new(), format!("http://{address}/metrics"));
+    while http.get(&url).send().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for issue in 1..=LABELS {
+        for n in 0..2 {
+            sim.add_label(&format!("bench/repo-{n}"), issue, "agentd", "bench");
+        }
+    }
+    until(|| !sim.model_requests().is_empty()).await;
+    let before = sim.model_requests().len();
+    let asking = (0..8).map(|_| {
+        let (http, url) = (http.clone(), url.clone());
+        tokio::spawn(async move {
+            let (mut times, began) = (Vec::new(), Instant::now());
+            while began.elapsed() < Duration::from_secs(6) {
+                let asked = Instant::now();
+                let answer = http.get(&url).send().await.unwrap().text().await.unwrap();
+                assert!(answer.contains("agentd_runs_total"), "{answer}");
+                times.push(asked.elapsed());
+            }
+            times
+        })
+    });
+    let mut times: Vec<Duration> =
+        futures::future::join_all(asking).await.into_iter().flat_map(Result::unwrap).collect();
+    times.sort_unstable();
+    let at = |share: usize| times[times.len() * share / 100];
+    println!(
+        "/metrics over 600 runs, eight ask without a pause while runs make {} requests to the model: {} answers, median {:.1?}, \
+         99 % within {:.1?}, worst {:.1?}",
+        sim.model_requests().len() - before,
+        times.len(),
+        at(50),
+        at(99),
+        times[times.len() - 1]
+    );
+    assert!(at(99) <= Duration::from_millis(50), "{:?}", at(99));
 }
 
 async fn worktrees() {

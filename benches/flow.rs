@@ -160,7 +160,7 @@ async fn run(
         format: ReportFormat::Markdown,
         shapes: Shapes::default(),
         settings: world::settings(),
-        tools: Vec::new(),
+        tools: Vec::new().into(),
         verify_commands: Vec::new(),
         include_prompt_text: false,
         scope: world::scope(),

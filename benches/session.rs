@@ -241,7 +241,7 @@ async fn session(folder: &Path, lines: usize) {
         aside: None,
         report: ReportShape::new(ReportFormat::Markdown, None).unwrap(),
         settings: world::settings(),
-        tools,
+        tools: tools.into(),
         prompt: PromptIdentity::default(),
         turn_timeout: None,
     };

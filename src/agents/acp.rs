@@ -10,11 +10,12 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::entry::Entry;
 use super::events::{count, text};
 use super::launch::{AgentError, LAST_MOMENT, Launch, last_line, last_words};
 use super::lines::{Line, Lines};
 use super::permission_request;
-use super::tool_bridge::Entry;
+use super::program::{CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
@@ -40,25 +41,37 @@ const WAITING: usize = 64;
 /// Calls that are remembered until a question comes.
 const MOST_CALLS: usize = 64;
 
-/// Whether a message ends the talk.
+/// The protocol's programs.
+pub(super) struct Acp;
+
+impl Program for Acp {
+    /// A session learns of the tools when it is made.
+    fn command_line(&self, _line: &mut CommandLine, _context: &LaunchContext<'_>) {}
+
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Protocol
+    }
+}
+
+/// Whether a message ends the conversation.
 enum Next {
     More,
     Done,
 }
 
-/// One talk.
-struct Talk<'a> {
+/// One conversation.
+struct Conversation<'a> {
     launch: &'a Launch,
     task: &'a AgentTask,
     entry: Option<&'a Entry>,
     out: mpsc::Sender<String>,
-    /// The request that waits for its answer; the talk has one at a time.
+    /// The request that waits for its answer; it has one at a time.
     waiting: u64,
-    /// How it can be authenticated, as it said.
+    /// How it can be authenticated, as it output.
     methods: Vec<Value>,
     /// Whether it has been.
     authenticated: bool,
-    /// Whether the session is one that it has loaded: then it has heard the task.
+    /// Whether the session is one that it has loaded: then it knows the task.
     loaded: bool,
     session: String,
     after_tool: bool,
@@ -71,8 +84,8 @@ struct Talk<'a> {
 type Served = (String, String, Value);
 
 impl Launch {
-    /// Talks to a program until it has answered the prompt. Dropping the future ends it with everything it started.
-    pub(super) async fn talk(
+    /// Connections to a program until it has answered the prompt. Dropping the future ends it with everything it started.
+    pub(super) async fn converse(
         &self,
         spec: ProcessSpec,
         task: &AgentTask,
@@ -84,20 +97,8 @@ impl Launch {
         let writer = tokio::spawn(write(stdin, inbox));
         let errors = tokio::spawn(last_words(stderr));
         let mut lines = Lines::new(BufReader::new(stdout));
-        let mut talk = Talk {
-            launch: self,
-            task,
-            entry,
-            out,
-            waiting: INITIALIZE,
-            methods: Vec::new(),
-            authenticated: false,
-            loaded: false,
-            session: String::new(),
-            after_tool: false,
-            served: VecDeque::new(),
-        };
-        talk.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
+        let mut conversation = Conversation::new(self, task, entry, out);
+        conversation.say(&json!({"jsonrpc": "2.0", "id": INITIALIZE, "method": "initialize", "params": {
             "protocolVersion": VERSION,
             "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
             "clientInfo": {"name": "agentd", "title": "agentd", "version": env!("CARGO_PKG_VERSION")},
@@ -114,7 +115,7 @@ impl Launch {
                 Ok(Line::Text(line)) if line.trim().is_empty() => {}
                 Ok(Line::Text(line)) => {
                     silence_ends = Instant::now() + self.program.stall_limit;
-                    match talk.message(&line).await {
+                    match conversation.message(&line).await {
                         Ok(Next::More) => {}
                         Ok(Next::Done) => break Ok(()),
                         Err(error) => break Err(error),
@@ -126,7 +127,7 @@ impl Launch {
                 }
             }
         };
-        drop(talk);
+        drop(conversation);
         let status = match &ended {
             // Its input is closed, and it has a moment to end. A program that closed its output has the same.
             Ok(()) | Err(AgentError::Ended { .. }) => {
@@ -157,7 +158,28 @@ impl Launch {
     }
 }
 
-impl Talk<'_> {
+impl<'a> Conversation<'a> {
+    fn new(
+        launch: &'a Launch,
+        task: &'a AgentTask,
+        entry: Option<&'a Entry>,
+        out: mpsc::Sender<String>,
+    ) -> Self {
+        Self {
+            launch,
+            task,
+            entry,
+            out,
+            waiting: INITIALIZE,
+            methods: Vec::new(),
+            authenticated: false,
+            loaded: false,
+            session: String::new(),
+            after_tool: false,
+            served: VecDeque::new(),
+        }
+    }
+
     fn say(&self, message: &Value) -> Result<(), AgentError> {
         let broken = |_| AgentError::Itself("it does not read what it is told".to_owned());
         self.out.try_send(format!("{message}\n")).map_err(broken)
@@ -172,7 +194,7 @@ impl Talk<'_> {
         match (text(&message, "/method"), id) {
             (Some(method), Some(id)) => self.asked(&method, id.clone(), &message).await.map(|()| Next::More),
             (Some(method), None) => {
-                // What is told before the prompt is the past of a session that was loaded.
+                // What comes before the prompt is the past of a session that was loaded.
                 if method == "session/update" && self.waiting == PROMPT {
                     self.update(&message);
                 }
@@ -197,9 +219,9 @@ impl Talk<'_> {
         match self.waiting {
             INITIALIZE => {
                 if result.get("protocolVersion").and_then(Value::as_u64) != Some(VERSION) {
-                    let said = result.get("protocolVersion").cloned().unwrap_or_default();
+                    let spoken = result.get("protocolVersion").cloned().unwrap_or_default();
                     return Err(AgentError::Itself(format!(
-                        "it speaks version {said} of the protocol, not {VERSION}"
+                        "it speaks version {spoken} of the protocol, not {VERSION}"
                     )));
                 }
                 self.methods = result["authMethods"].as_array().cloned().unwrap_or_default();
@@ -263,7 +285,7 @@ impl Talk<'_> {
 
     fn prompt(&mut self) -> Result<Next, AgentError> {
         let session = self.session.clone();
-        self.task.progress.tell(|said| said.conversation = Some(session.clone()));
+        self.task.progress.tell(|output| output.conversation = Some(session.clone()));
         let words = match &self.task.anew {
             Some(anew) if !self.loaded => anew,
             _ => &self.task.prompt,
@@ -290,10 +312,10 @@ impl Talk<'_> {
             Permissions::Policy => match self.served_call(message) {
                 Some((server, ..)) if server == permission_request::SERVER => true,
                 Some((server, tool, arguments)) => {
-                    let wish = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
-                    self.task.tools.permit(wish).await == Permission::Allowed
+                    let request = PermissionRequest { tool: format!("{server}__{tool}"), arguments };
+                    self.task.tools.permit(request).await == Permission::Allowed
                 }
-                None => self.task.tools.permit(wish(message)).await == Permission::Allowed,
+                None => self.task.tools.permit(request_of(message)).await == Permission::Allowed,
             },
         };
         let wanted = if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
@@ -316,8 +338,8 @@ impl Talk<'_> {
     fn served_call(&self, message: &Value) -> Option<Served> {
         let call = message.pointer("/params/toolCall")?;
         let id = text(call, "/toolCallId");
-        let told = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
-        served(call).or_else(|| told.map(|(_, served)| served.clone()))
+        let announced = id.and_then(|id| self.served.iter().rev().find(|(known, _)| *known == id));
+        served(call).or_else(|| announced.map(|(_, served)| served.clone()))
     }
 
     fn update(&mut self, message: &Value) {
@@ -332,16 +354,16 @@ impl Talk<'_> {
             Some("agent_message_chunk") => {
                 let fresh = std::mem::take(&mut self.after_tool);
                 let words = text(message, "/params/update/content/text").unwrap_or_default();
-                self.task.progress.tell(|said| {
+                self.task.progress.tell(|output| {
                     if fresh {
-                        said.text.clear();
+                        output.text.clear();
                     }
-                    said.text.push_str(&words);
+                    output.text.push_str(&words);
                 });
             }
             Some("tool_call") => {
                 self.after_tool = true;
-                self.task.progress.tell(|said| said.turns = said.turns.saturating_add(1));
+                self.task.progress.tell(|output| output.turns = output.turns.saturating_add(1));
             }
             Some("usage_update") => {
                 let amount = message.pointer("/params/update/cost/amount").and_then(Value::as_f64);
@@ -350,7 +372,7 @@ impl Talk<'_> {
                     // It tells the sum of its session; a sum does not shrink.
                     self.task
                         .progress
-                        .tell(|said| said.cost = Some(said.cost.map_or(cost, |known| known.max(cost))));
+                        .tell(|output| output.cost = Some(output.cost.map_or(cost, |known| known.max(cost))));
                 }
             }
             _ => {}
@@ -359,7 +381,7 @@ impl Talk<'_> {
 
     /// Tokens, where the program tells them beside its answer.
     fn usage(&self, result: &Value) {
-        let told = [
+        let places = [
             (
                 "/usage/inputTokens",
                 "/usage/outputTokens",
@@ -373,7 +395,7 @@ impl Talk<'_> {
                 "/_meta/quota/token_count/cache_write_input_tokens",
             ),
         ];
-        let usages = told.map(|(input, output, read, write)| {
+        let usages = places.map(|(input, output, read, write)| {
             TokenUsage::new(
                 count(result, input),
                 count(result, output),
@@ -382,7 +404,7 @@ impl Talk<'_> {
             )
         });
         if let Some(usage) = usages.into_iter().find(|usage| usage.total_tokens > 0) {
-            self.task.progress.tell(|said| said.usage = Some(usage));
+            self.task.progress.tell(|output| output.usage = Some(usage));
         }
     }
 }
@@ -409,7 +431,7 @@ fn variables(method: &Value) -> Vec<Vec<String>> {
     if listed.is_empty() { vec![vec![id.clone()], vec![format!("{id}_API_KEY")]] } else { vec![listed] }
 }
 
-/// agentd's own tools, as a session is told of them.
+/// agentd's own tools, as a session learns of them.
 fn server(entry: &Entry) -> Value {
     json!({"name": permission_request::SERVER, "command": entry.agentd, "args": entry.args(), "env": []})
 }
@@ -448,7 +470,7 @@ fn named(name: &str) -> Option<(String, String)> {
 }
 
 /// What is asked for.
-fn wish(message: &Value) -> PermissionRequest {
+fn request_of(message: &Value) -> PermissionRequest {
     let call = message.pointer("/params/toolCall").cloned().unwrap_or_default();
     let kind = text(&call, "/kind").unwrap_or_else(|| "other".to_owned());
     let place = text(&call, "/locations/0/path").or_else(|| {
@@ -465,8 +487,8 @@ fn wish(message: &Value) -> PermissionRequest {
     }
 }
 
-/// Hears a talk of which only the program's side is there.
-pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
+/// Reads a conversation of which only the program's side is there.
+pub(super) async fn read_output(task: &AgentTask, output: &[u8]) {
     let Ok(cwd) = AbsPath::new("/") else { return };
     let Some(usual) = AgentProgram::usual(Backend::ClaudeCode) else { return };
     let program = AgentProgram { backend: Backend::Acp, permissions: Permissions::Policy, ..usual };
@@ -479,22 +501,10 @@ pub(super) async fn hear(task: &AgentTask, output: &[u8]) {
         counted: Arc::default(),
     };
     let (out, mut inbox) = mpsc::channel(WAITING);
-    let mut talk = Talk {
-        launch: &launch,
-        task,
-        entry: None,
-        out,
-        waiting: INITIALIZE,
-        methods: Vec::new(),
-        authenticated: false,
-        loaded: false,
-        session: String::new(),
-        after_tool: false,
-        served: VecDeque::new(),
-    };
+    let mut conversation = Conversation::new(&launch, task, None, out);
     let mut lines = Lines::new(output);
     while let Ok(Line::Text(line)) = lines.next().await {
-        if !line.trim().is_empty() && !matches!(talk.message(&line).await, Ok(Next::More)) {
+        if !line.trim().is_empty() && !matches!(conversation.message(&line).await, Ok(Next::More)) {
             break;
         }
         while inbox.try_recv().is_ok() {}

@@ -1,29 +1,74 @@
-//! Claude Code's stream of JSON events.
+//! Claude Code: its command line, and its stream of JSON events.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::events::{Heard, count, kind, text};
-use super::permission_request::{self, SERVER};
+use super::events::{Signal, count, kind, text};
+use super::permission_request::{self, PERMISSION, SERVER};
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
+use crate::domain::agent_program::Permissions;
 use crate::domain::message::TokenUsage;
 use crate::domain::money::Money;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_tools::PermissionRequest;
 
+/// The program.
+pub(super) struct ClaudeCode;
+
+impl Program for ClaudeCode {
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, task, entry, .. } = *context;
+        line.add(&["-p", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
+        if let Some(entry) = entry {
+            let server = json!({"type": "stdio", "command": entry.agentd, "args": entry.args()});
+            let config = json!({"mcpServers": {SERVER: server}});
+            let path = line.file(entry, "claude-mcp.json", config);
+            line.add(&["--mcp-config", &path, "--allowedTools", &format!("mcp__{SERVER}")]);
+            line.env.push(("MCP_TOOL_TIMEOUT", format!("{CALL_SECONDS}000")));
+        }
+        match (program.permissions, entry) {
+            // In the sandbox it may do what it likes.
+            (Permissions::Sandbox, _) => line.add(&["--permission-mode", "bypassPermissions"]),
+            (Permissions::Policy, Some(_)) => {
+                let asked = format!("mcp__{SERVER}__{PERMISSION}");
+                line.add(&["--permission-mode", "default", "--permission-prompt-tool", &asked]);
+            }
+            // Nobody can be asked: what it would ask for is refused.
+            (Permissions::Policy, None) => line.add(&["--permission-mode", "default"]),
+        }
+        if let Some(turns) = program.max_turns {
+            line.add(&["--max-turns", &turns.to_string()]);
+        }
+        if let Some(model) = &program.model {
+            line.add(&["--model", model]);
+        }
+        if let Some(schema) = &task.schema {
+            line.add(&["--json-schema", &schema.to_string()]);
+        }
+        if let Some(resume) = &task.resume {
+            line.add(&["--resume", resume]);
+        }
+    }
+
+    fn output_format(&self, _before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::default()))
+    }
+}
+
 /// Reads its events. Messages repeat their usage for each content block, so counts are kept by message until the last
 /// event gives the sum.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+struct Reader {
     messages: BTreeMap<String, TokenUsage>,
 }
 
-impl Reader {
-    pub(super) fn event(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+impl program::Reader for Reader {
+    fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "system" => progress.tell(|said| {
-                said.conversation = text(event, "/session_id").or(said.conversation.take());
-                said.model = text(event, "/model").or(said.model.take());
+            "system" => progress.tell(|output| {
+                output.conversation = text(event, "/session_id").or(output.conversation.take());
+                output.model = text(event, "/model").or(output.model.take());
             }),
             "assistant" => {
                 let id = text(event, "/message/id").unwrap_or_default();
@@ -36,44 +81,46 @@ impl Reader {
                     .flatten()
                     .filter_map(|block| text(block, "/text"))
                     .collect();
-                progress.tell(|said| {
-                    said.usage = Some(whole);
-                    said.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
-                    said.model = text(event, "/message/model").or(said.model.take());
+                progress.tell(|output| {
+                    output.usage = Some(whole);
+                    output.turns = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+                    output.model = text(event, "/message/model").or(output.model.take());
                     if !spoken.trim().is_empty() {
-                        said.text = spoken;
+                        output.text = spoken;
                     }
                 });
             }
             "result" => return self.result(event, progress),
             _ => {}
         }
-        Heard::More
+        Signal::More
     }
+}
 
+impl Reader {
     /// The subtype may say success where the provider failed: only `is_error` counts.
-    fn result(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+    fn result(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         let reported = usage(event, "/usage");
-        progress.tell(|said| {
-            said.conversation = text(event, "/session_id").or(said.conversation.take());
+        progress.tell(|output| {
+            output.conversation = text(event, "/session_id").or(output.conversation.take());
             if reported.total_tokens > 0 {
-                said.usage = Some(reported);
+                output.usage = Some(reported);
             }
-            said.cost = event
+            output.cost = event
                 .get("total_cost_usd")
                 .and_then(Value::as_f64)
                 .and_then(Money::from_dollars)
-                .or(said.cost);
-            said.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(said.turns);
-            said.structured = event.get("structured_output").and_then(Value::as_object).cloned();
+                .or(output.cost);
+            output.turns = u32::try_from(count(event, "/num_turns")).unwrap_or(u32::MAX).max(output.turns);
+            output.structured = event.get("structured_output").and_then(Value::as_object).cloned();
             if let Some(last) = text(event, "/result").filter(|last| !last.trim().is_empty()) {
-                said.text = last;
+                output.text = last;
             }
         });
         let subtype = text(event, "/subtype").unwrap_or_default();
         let failed = event.get("is_error").and_then(Value::as_bool).unwrap_or(false);
         if !failed && !subtype.starts_with("error") {
-            return Heard::Done;
+            return Signal::Done;
         }
         let words = text(event, "/result").unwrap_or_default();
         let why = match subtype.as_str() {
@@ -82,12 +129,12 @@ impl Reader {
             _ if words.trim().is_empty() => format!("it ended with \"{subtype}\""),
             _ => words,
         };
-        Heard::Failed(why)
+        Signal::Failed(why)
     }
 }
 
 /// What it asks to be allowed before it uses a tool of its own; `None` = a tool of agentd's, judged when it is called.
-pub(super) fn wish(tool: &str, input: &Value) -> Option<PermissionRequest> {
+pub(super) fn request_of(tool: &str, input: &Value) -> Option<PermissionRequest> {
     let at = |keys: &[&str]| keys.iter().find_map(|key| input.get(*key)?.as_str());
     if let Some(named) = tool.strip_prefix("mcp__") {
         let ours = named.strip_prefix(SERVER).is_some_and(|rest| rest.starts_with("__"));
@@ -116,7 +163,7 @@ fn usage(event: &Value, at: &str) -> TokenUsage {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use program::Reader as _;
 
     use super::*;
 
@@ -128,23 +175,23 @@ mod tests {
                 "content": [{"type": "text", "text": text}]}})
         };
         for event in [message("a", "one"), message("a", ""), message("b", "two")] {
-            assert_eq!(reader.event(&event, &progress), Heard::More);
+            assert_eq!(reader.event(&event, &progress), Signal::More);
         }
         assert_eq!(progress.so_far().usage.map(|usage| usage.total_tokens), Some(22));
         let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "done",
             "session_id": "s", "num_turns": 2, "total_cost_usd": 0.5, "usage": {"input_tokens": 30, "output_tokens": 9}});
-        assert_eq!(reader.event(&result, &progress), Heard::Done);
-        let said = progress.so_far();
-        assert_eq!((said.text.as_str(), said.turns), ("done", 2));
-        assert_eq!(said.cost, Some(Money::from_micros(500_000)));
-        assert_eq!(said.usage.map(|usage| usage.total_tokens), Some(39));
+        assert_eq!(reader.event(&result, &progress), Signal::Done);
+        let output = progress.so_far();
+        assert_eq!((output.text.as_str(), output.turns), ("done", 2));
+        assert_eq!(output.cost, Some(Money::from_micros(500_000)));
+        assert_eq!(output.usage.map(|usage| usage.total_tokens), Some(39));
     }
 
     #[test]
     fn success_with_is_error_is_a_failure() {
         let event =
             json!({"type": "result", "subtype": "success", "is_error": true, "result": "API Error: 500"});
-        let heard = Reader::default().event(&event, &AgentProgress::default());
-        assert_eq!(heard, Heard::Failed("API Error: 500".into()));
+        let signal = Reader::default().event(&event, &AgentProgress::default());
+        assert_eq!(signal, Signal::Failed("API Error: 500".into()));
     }
 }

@@ -1,30 +1,85 @@
-//! Codex's stream of JSON events.
+//! Codex: its command line, and its stream of JSON events.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::events::{Heard, count, kind, text};
+use super::events::{Signal, count, kind, text};
+use super::permission_request::SERVER;
+use super::program::{self, CALL_SECONDS, CommandLine, LaunchContext, OutputFormat, Program};
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 
+/// The program.
+pub(super) struct Codex;
+
+impl Program for Codex {
+    fn command_line(&self, line: &mut CommandLine, context: &LaunchContext<'_>) {
+        let LaunchContext { program, sandboxed, task, entry, variable } = *context;
+        line.add(&["exec"]);
+        if let Some(resume) = &task.resume {
+            line.add(&["resume", resume]);
+        }
+        line.add(&["--json", "--skip-git-repo-check"]);
+        if sandboxed {
+            line.add(&["--dangerously-bypass-approvals-and-sandbox"]);
+        } else if task.resume.is_none() {
+            line.add(&["-s", "workspace-write"]);
+        }
+        if let Some(entry) = entry {
+            // Values are TOML; a JSON text or list of texts is one, too.
+            let mut set =
+                |key: &str, value: Value| line.add(&["-c", &format!("mcp_servers.{SERVER}.{key}={value}")]);
+            set("command", json!(entry.agentd));
+            set("args", json!(entry.args()));
+            set("tool_timeout_sec", json!(CALL_SECONDS));
+            set("default_tools_approval_mode", json!("approve"));
+        }
+        // Its own provider reads no other address from a variable. Copied settings have their own.
+        if let Some(address) = variable("OPENAI_BASE_URL").filter(|_| !context.has_settings(".codex")) {
+            line.add(&["-c", &format!("model_provider=\"{SERVER}\"")]);
+            let mut set = |key: &str, value: &str| {
+                line.add(&["-c", &format!("model_providers.{SERVER}.{key}={}", json!(value))]);
+            };
+            set("name", SERVER);
+            set("base_url", &address);
+            set("env_key", "OPENAI_API_KEY");
+            set("wire_api", "responses");
+        }
+        if let Some(model) = &program.model {
+            line.add(&["-m", model]);
+        }
+        line.add(&["-"]);
+    }
+
+    fn output_format(&self, before: TokenUsage) -> OutputFormat {
+        OutputFormat::Events(Box::new(Reader::after(before)))
+    }
+
+    fn counts_conversation(&self) -> bool {
+        true
+    }
+}
+
 /// Reads its events. Its counts are those of the whole thread, also of what went before in it.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+struct Reader {
     before: TokenUsage,
 }
 
 impl Reader {
     /// A reader for a thread that used `before` already.
-    pub(super) fn after(before: TokenUsage) -> Self {
+    fn after(before: TokenUsage) -> Self {
         Self { before }
     }
+}
 
-    pub(super) fn event(&mut self, event: &Value, progress: &AgentProgress) -> Heard {
+impl program::Reader for Reader {
+    fn event(&mut self, event: &Value, progress: &AgentProgress) -> Signal {
         match kind(event) {
-            "thread.started" => progress.tell(|said| said.conversation = text(event, "/thread_id")),
-            "turn.started" => progress.tell(|said| said.turns = said.turns.saturating_add(1)),
+            "thread.started" => progress.tell(|output| output.conversation = text(event, "/thread_id")),
+            "turn.started" => progress.tell(|output| output.turns = output.turns.saturating_add(1)),
             "item.completed" if text(event, "/item/type").as_deref() == Some("agent_message") => {
                 if let Some(words) = text(event, "/item/text") {
-                    progress.tell(|said| said.text = words);
+                    progress.tell(|output| output.text = words);
                 }
             }
             "turn.completed" => {
@@ -38,13 +93,13 @@ impl Reader {
                     cached.saturating_sub(before.cache_read_input_tokens),
                     written.saturating_sub(before.cache_write_input_tokens),
                 );
-                progress.tell(|said| said.usage = Some(now));
-                return Heard::Done;
+                progress.tell(|output| output.usage = Some(now));
+                return Signal::Done;
             }
-            "turn.failed" => return Heard::Failed(reason(event, "/error/message")),
+            "turn.failed" => return Signal::Failed(reason(event, "/error/message")),
             _ => {}
         }
-        Heard::More
+        Signal::More
     }
 }
 
@@ -55,7 +110,7 @@ fn reason(event: &Value, at: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use program::Reader as _;
 
     use super::*;
 
@@ -65,7 +120,7 @@ mod tests {
         let mut reader = Reader::after(TokenUsage::new(100, 10, 50, 0));
         let event = json!({"type": "turn.completed",
             "usage": {"input_tokens": 300, "cached_input_tokens": 80, "output_tokens": 15}});
-        assert_eq!(reader.event(&event, &progress), Heard::Done);
+        assert_eq!(reader.event(&event, &progress), Signal::Done);
         assert_eq!(progress.so_far().usage, Some(TokenUsage::new(120, 5, 30, 0)));
     }
 }

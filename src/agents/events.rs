@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What an event says of the launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Signal {
     /// It goes on.
     More,
     /// The program is done; nothing that comes after counts.

@@ -9,12 +9,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::Instant;
 
-use super::command_line::{self, CommandLine};
-use super::events::Heard;
+use super::entry::Entry;
+use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::reader::Reader;
-use super::tool_bridge::Entry;
-use crate::domain::agent_program::{AgentProgram, Backend};
+use super::program::{CommandLine, LaunchContext, OutputFormat, Program, Reader, read_line};
+use crate::domain::agent_program::AgentProgram;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::AgentProgress;
 use crate::engine::agent_task::AgentTask;
@@ -79,8 +78,16 @@ impl Launch {
     /// Runs the program on a task to its end. Its output goes to the task's progress as it comes. Dropping the future
     /// ends the program with everything that it started. `entry` = the way to agentd's own tools.
     pub async fn run(&self, task: &AgentTask, entry: Option<&Entry>) -> Result<Option<i32>, AgentError> {
-        let known = |name: &str| self.variable(name);
-        let line = command_line::of(&self.program, self.sandbox.is_some(), task, entry, &known);
+        let line = CommandLine::of(
+            self.known(),
+            &LaunchContext {
+                program: &self.program,
+                sandboxed: self.sandbox.is_some(),
+                task,
+                entry,
+                variable: &|name| self.variable(name),
+            },
+        );
         self.prepare(&line).await?;
         let (program, first) = self
             .program
@@ -96,11 +103,15 @@ impl Launch {
             .stdin(line.stdin);
         let spec = sandbox::wrap(self.sandbox.as_ref(), spec);
         let before = self.counted_before(task.resume.as_deref());
-        match Reader::of(self.program.backend, before) {
-            Some(reader) => self.listen(spec, reader, task).await,
-            None if self.program.backend == Backend::Acp => self.talk(spec, task, entry).await,
-            None => command(spec, task).await,
+        match self.known().output_format(before) {
+            OutputFormat::Events(reader) => self.read_events(spec, reader, task).await,
+            OutputFormat::Protocol => self.converse(spec, task, entry).await,
+            OutputFormat::Answer => command(spec, task).await,
         }
+    }
+
+    fn known(&self) -> &'static dyn Program {
+        super::program(self.program.backend)
     }
 
     /// The value of a variable that the program is given.
@@ -133,9 +144,9 @@ impl Launch {
     }
 
     fn remember(&self, progress: &AgentProgress) {
-        let said = progress.so_far();
-        if self.program.backend == Backend::Codex
-            && let (Some(id), Some(usage)) = (said.conversation, said.usage)
+        let output = progress.so_far();
+        if self.known().counts_conversation()
+            && let (Some(id), Some(usage)) = (output.conversation, output.usage)
         {
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
             let all = counted.entry(id).or_default();
@@ -144,10 +155,10 @@ impl Launch {
     }
 
     /// A program that tells events on standard output.
-    async fn listen(
+    async fn read_events(
         &self,
         spec: ProcessSpec,
-        mut reader: Reader,
+        mut reader: Box<dyn Reader>,
         task: &AgentTask,
     ) -> Result<Option<i32>, AgentError> {
         let input = spec.stdin.clone();
@@ -176,8 +187,8 @@ impl Launch {
             match line {
                 Ok(Line::Text(line)) if outcome.is_none() => {
                     silence_ends = Instant::now() + self.program.stall_limit;
-                    match reader.line(&line, &task.progress) {
-                        Heard::More => {}
+                    match read_line(reader.as_mut(), &line, &task.progress) {
+                        Signal::More => {}
                         done => {
                             outcome = Some(done);
                             silence_ends = Instant::now() + LAST_MOMENT;
@@ -203,7 +214,7 @@ impl Launch {
         ended?;
         let code = status.and_then(|status| status.code());
         match outcome {
-            Some(Heard::Failed(why)) => Err(AgentError::Itself(why)),
+            Some(Signal::Failed(why)) => Err(AgentError::Itself(why)),
             Some(_) => Ok(code),
             // OpenCode says nothing at the end: its exit code does.
             None if code == Some(0) && !task.progress.so_far().text.trim().is_empty() => Ok(code),
@@ -220,7 +231,7 @@ async fn command(spec: ProcessSpec, task: &AgentTask) -> Result<Option<i32>, Age
     let exit = process::run(spec.output_cap(LONGEST_ANSWER), &task.cancel)
         .await
         .map_err(|error| AgentError::NotStarted(error.to_string()))?;
-    task.progress.tell(|said| said.text = exit.stdout.text().trim_end().to_owned());
+    task.progress.tell(|output| output.text = exit.stdout.text().trim_end().to_owned());
     match (exit.ending, exit.code) {
         (Ending::Cancelled | Ending::TimedOut, _) => Err(AgentError::Cancelled),
         (Ending::Itself, Some(0)) => Ok(Some(0)),
@@ -242,11 +253,11 @@ pub(super) fn last_line(words: &str) -> String {
 
 /// Reads a stream to its end and keeps what it ended with.
 pub(super) async fn last_words(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
-    let (mut kept, mut chunk) = (Vec::new(), vec![0; 4096]);
+    let (mut last, mut chunk) = (Vec::new(), vec![0; 4096]);
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..read]);
-        let surplus = kept.len().saturating_sub(LAST_ERRORS);
-        kept.drain(..surplus);
+        last.extend_from_slice(&chunk[..read]);
+        let surplus = last.len().saturating_sub(LAST_ERRORS);
+        last.drain(..surplus);
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&last).into_owned()
 }

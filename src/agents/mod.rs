@@ -9,14 +9,29 @@ pub mod launch;
 mod tool_server;
 pub mod permission_request;
 mod lines;
-mod command_line;
+mod command;
+mod program;
+mod entry;
 mod events;
 mod acp;
 mod claude_code;
 mod codex;
 mod gemini;
 mod opencode;
-mod reader;
 mod replay;
 
+use crate::domain::agent_program::Backend;
+
 pub use replay::read_output;
+
+/// Who knows a backend's program.
+fn program(backend: Backend) -> &'static dyn program::Program {
+    match backend {
+        Backend::Command => &command::Command,
+        Backend::ClaudeCode => &claude_code::ClaudeCode,
+        Backend::Codex => &codex::Codex,
+        Backend::Gemini => &gemini::Gemini,
+        Backend::OpenCode => &opencode::OpenCode,
+        Backend::Acp => &acp::Acp,
+    }
+}

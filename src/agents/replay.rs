@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::events::Heard;
+use super::events::Signal;
 use super::lines::{Line, Lines};
-use super::reader::Reader;
+use super::program::{OutputFormat, read_line};
 use crate::domain::agent_program::Backend;
 use crate::domain::message::TokenUsage;
 use crate::engine::agent_output::{AgentOutput, AgentProgress};
@@ -17,7 +17,8 @@ use crate::engine::agent_tools::AgentTools;
 #[doc(hidden)]
 pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
     let progress = AgentProgress::default();
-    let Some(mut reader) = Reader::of(backend, TokenUsage::default()) else {
+    let OutputFormat::Events(mut reader) = super::program(backend).output_format(TokenUsage::default())
+    else {
         // Nobody answers: what the program asks for is not allowed.
         let (tools, _) = AgentTools::new(Arc::from([]));
         let (prompt, cancel) = ("Work.".to_owned(), CancellationToken::new());
@@ -31,12 +32,12 @@ pub async fn read_output(backend: Backend, output: &[u8]) -> AgentOutput {
             tools,
             cancel,
         };
-        super::acp::hear(&task, output).await;
+        super::acp::read_output(&task, output).await;
         return progress.so_far();
     };
     let mut lines = Lines::new(output);
     while let Ok(Line::Text(line)) = lines.next().await {
-        if reader.line(&line, &progress) != Heard::More {
+        if read_line(reader.as_mut(), &line, &progress) != Signal::More {
             break;
         }
     }

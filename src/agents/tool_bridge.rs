@@ -1,7 +1,7 @@
 //! The bridge from an agent program to the tools of its run: a socket in a private folder, or pipes if the sandbox
 //! allows no sockets. It is served while the program runs.
 //!
-//! `agentd mcp` is the other end: it passes lines between that and its own standard streams. Only the run's user and
+//! `agentd mcp` is the other end: it passes lines between the bridge and its own standard streams. Only the run's user and
 //! programs in the run's sandbox reach the folder. Nothing else authorises, and the bridge of one launch has the tools
 //! of that launch only.
 
@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 #[cfg(unix)]
 use tokio::task::JoinSet;
 
+pub use super::entry::Entry;
 use super::tool_server::ToolServer;
 use crate::engine::agent_tools::AgentTools;
 use crate::sys::paths::AbsPath;
@@ -33,29 +34,11 @@ pub enum Transport {
     Pipes,
 }
 
-/// An open way; closed when dropped.
+/// An open bridge; closed when dropped.
 #[derive(Debug)]
 pub struct ToolBridge {
-    place: PathBuf,
+    path: PathBuf,
     serving: JoinHandle<()>,
-}
-
-/// What a program is told of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The `agentd` program.
-    pub agentd: String,
-    /// The socket, or the folder of the pipes, as the program sees it.
-    pub socket: String,
-    /// Where files for the program stand, as it sees them: its private home.
-    pub home: AbsPath,
-}
-
-impl Entry {
-    /// What starts the server's other end.
-    pub(super) fn args(&self) -> [&str; 3] {
-        ["mcp", "--socket", &self.socket]
-    }
 }
 
 impl ToolBridge {
@@ -63,20 +46,20 @@ impl ToolBridge {
     #[cfg(unix)]
     pub fn open(
         folder: &AbsPath,
-        (name, way): (&str, Transport),
+        (name, transport): (&str, Transport),
         tools: &AgentTools,
         permissions: bool,
     ) -> io::Result<Self> {
-        let place = folder.join(name).as_path().to_owned();
+        let path = folder.join(name).as_path().to_owned();
         let server = ToolServer { tools: tools.clone(), permissions };
-        let serving = match way {
+        let serving = match transport {
             Transport::Socket => {
                 let listener = tokio::net::UnixListener::from_std(socket::listen(folder.as_path(), name)?)?;
                 tokio::spawn(async move {
-                    let mut talks = Talks { server, under_way: JoinSet::new() };
+                    let mut connections = Connections { server, under_way: JoinSet::new() };
                     loop {
                         match listener.accept().await {
-                            Ok((stream, _)) => talks.begin(stream.into_split()),
+                            Ok((stream, _)) => connections.begin(stream.into_split()),
                             // No more files, for example: a moment later there may be some.
                             Err(_) => tokio::time::sleep(PAUSE).await,
                         }
@@ -85,27 +68,27 @@ impl ToolBridge {
             }
             #[cfg(target_os = "linux")]
             Transport::Pipes => {
-                crate::sys::files::create_private_dir(&place).map_err(io::Error::other)?;
-                let mut listener = crate::sys::pipes::PipeListener::listen(&place)?;
+                crate::sys::files::create_private_dir(&path).map_err(io::Error::other)?;
+                let mut listener = crate::sys::pipes::PipeListener::listen(&path)?;
                 tokio::spawn(async move {
-                    let mut talks = Talks { server, under_way: JoinSet::new() };
-                    while let Ok(talk) = listener.accept().await {
-                        talks.begin(talk);
+                    let mut connections = Connections { server, under_way: JoinSet::new() };
+                    while let Ok(streams) = listener.accept().await {
+                        connections.begin(streams);
                     }
                 })
             }
             #[cfg(not(target_os = "linux"))]
             Transport::Pipes => return Err(io::ErrorKind::Unsupported.into()),
         };
-        Ok(Self { place, serving })
+        Ok(Self { path, serving })
     }
 
-    /// There is no such way here.
+    /// There is no bridge here.
     #[cfg(not(unix))]
     pub fn open(
         _folder: &AbsPath,
         _name: (&str, Transport),
-        _desk: &AgentTools,
+        _tools: &AgentTools,
         _permissions: bool,
     ) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
@@ -114,13 +97,13 @@ impl ToolBridge {
 
 /// The conversations of one launch; they end with it.
 #[cfg(unix)]
-struct Talks {
+struct Connections {
     server: ToolServer,
     under_way: JoinSet<()>,
 }
 
 #[cfg(unix)]
-impl Talks {
+impl Connections {
     fn begin<R, W>(&mut self, streams: (R, W))
     where
         R: tokio::io::AsyncRead + Send + Sync + Unpin + 'static,
@@ -134,7 +117,7 @@ impl Talks {
         let server = self.server.clone();
         self.under_way.spawn(async move {
             match rmcp::service::serve_server(server, streams).await {
-                Ok(talk) => drop(talk.waiting().await),
+                Ok(connection) => drop(connection.waiting().await),
                 Err(error) => tracing::debug!(%error, "an agent program left before it spoke"),
             }
         });
@@ -144,14 +127,14 @@ impl Talks {
 impl Drop for ToolBridge {
     fn drop(&mut self) {
         self.serving.abort();
-        let is_folder = self.place.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let is_folder = self.path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         let removed = if is_folder {
-            crate::sys::files::remove_dir(&self.place).map(drop)
+            crate::sys::files::remove_dir(&self.path).map(drop)
         } else {
-            crate::sys::files::remove_file(&self.place).map(drop)
+            crate::sys::files::remove_file(&self.path).map(drop)
         };
         if let Err(error) = removed {
-            tracing::debug!(%error, "the way of an agent program to its tools stays");
+            tracing::debug!(%error, "the bridge of an agent program to its tools stays");
         }
     }
 }
@@ -165,7 +148,7 @@ mod tests {
     use crate::domain::message::ToolSpec;
 
     #[tokio::test]
-    async fn a_client_reaches_it_by_a_long_path_and_a_closed_desk_runs_nothing() {
+    async fn a_client_reaches_it_by_a_long_path_and_a_closed_tools_runs_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let folder =
             AbsPath::new(temp.path().canonicalize().unwrap()).unwrap().join("a".repeat(120).as_str());

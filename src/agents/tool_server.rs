@@ -89,10 +89,10 @@ impl ToolServer {
         let Some(tool) = arguments.get("tool_name").and_then(Value::as_str) else {
             return json!({"behavior": "deny", "message": "tool_name is missing"});
         };
-        let allowed = match claude_code::wish(tool, &input) {
+        let allowed = match claude_code::request_of(tool, &input) {
             // Its calls are judged when they come.
             None => Permission::Allowed,
-            Some(wish) => self.tools.permit(wish).await,
+            Some(request) => self.tools.permit(request).await,
         };
         match allowed {
             Permission::Allowed => json!({"behavior": "allow", "updatedInput": input}),

@@ -1,11 +1,14 @@
 //! The command line: every command and flag of agentd, with its help.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::issue_arg::{IssueArg, issue};
 use crate::config::{Publish, Span};
+use crate::domain::agent_program::Backend;
 use crate::domain::name::RepoName;
 
 const AFTER_HELP: &str = "\
@@ -476,18 +479,22 @@ pub struct InitArgs {
     pub backend: Option<BackendChoice>,
 }
 
-/// Agent programs that `init` knows how to write down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum BackendChoice {
-    /// Claude Code.
-    ClaudeCode,
-    /// Codex.
-    Codex,
-    /// Gemini CLI.
-    Gemini,
-    /// OpenCode.
-    #[value(name = "opencode")]
-    OpenCode,
+/// An agent program that `init` knows how to write down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackendChoice(pub Backend);
+
+impl ValueEnum for BackendChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        static CHOICES: LazyLock<Vec<BackendChoice>> = LazyLock::new(|| {
+            let known = Backend::ALL.iter().filter(|backend| backend.facts().init.is_some());
+            known.map(|backend| BackendChoice(*backend)).collect()
+        });
+        &CHOICES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.as_str()).help(self.0.facts().title))
+    }
 }
 
 /// `agentd sim`.

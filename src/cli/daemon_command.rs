@@ -17,8 +17,9 @@ use super::tools_command;
 use crate::config::Config;
 use crate::daemon::status_format::{RunningStatus, Status};
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, Holder, IssueRef, Limits, Parts, Presence, Progress,
-    Reload, Surroundings, Watched, abandons, approves, explain, gather, outlook, retires, unfinished, walks,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, Holder, IssueRef, Limits, Presence,
+    Progress, Reload, Surroundings, Watched, abandons, approves, clean_ups, explain, gather, outlook, starts,
+    unfinished,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::issue::IssueKey;
@@ -136,7 +137,7 @@ fn daemon_front(
         status: daemon.statuses(),
         progress: daemon.progress(),
         state: StateDir::new(context.state_dir()?.as_path().to_owned()),
-        bell: daemon.waker(),
+        hints: daemon.hints(),
         webhook_secret: secrets.webhook,
         chat,
     })
@@ -349,7 +350,7 @@ pub(super) async fn parts(
     context: &Context,
     shutdown: &Shutdown,
     chats: &Chats,
-) -> Result<(Parts, Option<FileWatch>), CommandError> {
+) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
     let sites = sites::all(context, &wish(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
@@ -364,7 +365,7 @@ pub(super) async fn parts(
     let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
     let open = open_again(context.clone(), shutdown.clone(), progress.clone());
     let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), bell);
-    Ok((Parts { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
+    Ok((Dependencies { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
 }
 
 /// Opens everything again, for the repositories that could not be opened yet.
@@ -375,7 +376,7 @@ fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reloa
             let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
             let unfinished = unfinished(&sites.open).await;
             let parts = parts_of(&context, &shutdown, sites, progress).await;
-            parts.map(|parts| Parts { unfinished, ..parts }).map_err(|error| error.message)
+            parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
         }
         .boxed()
     })
@@ -395,7 +396,7 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
             if chats.receiver_count() > 0 {
                 let new = chat(&context).await.map_err(|error| error.message)?;
                 if let Some(old) = chats.send_replace(new) {
-                    tokio::spawn(async move { old.retire().await });
+                    tokio::spawn(async move { old.close_when_idle().await });
                 }
             }
             Ok(parts)
@@ -445,14 +446,14 @@ async fn parts_of(
     shutdown: &Shutdown,
     sites: sites::Sites,
     progress: Progress,
-) -> Result<Parts, CommandError> {
+) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
     let mut repositories = Vec::new();
     let sites::Sites { open: sites, later, client } = sites;
     for site in &sites {
         repositories.push(watched(site).await);
     }
-    Ok(Parts {
+    Ok(Dependencies {
         client,
         repositories,
         unopened: later,
@@ -467,12 +468,12 @@ async fn parts_of(
         host: Host::current(),
         shutdown: shutdown.clone(),
         unfinished: Vec::new(),
-        retire: Some(retires(&sites)),
+        clean_up: Some(clean_ups(&sites)),
         abandon: abandons(&sites),
         approve: approves(&sites),
         listen: None,
         reload: None,
-        start: walks(sites, {
+        start: starts(sites, {
             let progress = progress.clone();
             move |request| {
                 let issue = &request.issue.issue;

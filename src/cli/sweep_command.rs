@@ -13,7 +13,7 @@ use super::daemon_command::{listen, parts, tell, unopened};
 use super::error::CommandError;
 use crate::config::Config;
 use crate::config::config_file::SweepSelect;
-use crate::daemon::{Daemon, Parts, Previewed};
+use crate::daemon::{Daemon, Dependencies, Previewed};
 use crate::domain::money::Money;
 
 /// Characters of a title that the list shows.
@@ -56,7 +56,7 @@ fn cost_line(most: Money, runs: usize) -> String {
     format!("{issues}, at most {most} by the caps of [budgets].")
 }
 
-fn lines(previewed: &[Previewed], most: Money, parts: &Parts) -> Vec<String> {
+fn lines(previewed: &[Previewed], most: Money, parts: &Dependencies) -> Vec<String> {
     let mut told = Vec::new();
     let mut runs = 0;
     for Previewed { repo, listed } in previewed {
@@ -80,7 +80,12 @@ fn lines(previewed: &[Previewed], most: Money, parts: &Parts) -> Vec<String> {
     told
 }
 
-fn show(context: &Context, previewed: &[Previewed], most: Money, parts: &Parts) -> Result<u8, CommandError> {
+fn show(
+    context: &Context,
+    previewed: &[Previewed],
+    most: Money,
+    parts: &Dependencies,
+) -> Result<u8, CommandError> {
     let failed = previewed.iter().any(|of| of.listed.is_err());
     if context.output.json() {
         let issues = previewed.iter().flat_map(|of| of.listed.iter().flatten().map(move |one| (of, one)));
@@ -112,7 +117,7 @@ fn agreed(
     context: &Context,
     previewed: &[Previewed],
     most: Money,
-    parts: &Parts,
+    parts: &Dependencies,
 ) -> Result<bool, CommandError> {
     let told = lines(previewed, most, parts).join("\n");
     let nobody = previewed.iter().all(|of| of.listed.as_ref().is_ok_and(Vec::is_empty));

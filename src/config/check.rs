@@ -276,19 +276,9 @@ impl Checker<'_> {
         for (field, url) in urls.into_iter().filter_map(|(field, url)| Some((field, url?))) {
             self.address(url, &format!("github.{field}"));
         }
-        let labels = &github.labels;
-        let all = [
-            ("trigger", &labels.trigger),
-            ("queued", &labels.queued),
-            ("running", &labels.running),
-            ("done", &labels.done),
-            ("failed", &labels.failed),
-            ("attention", &labels.attention),
-            ("no_evidence", &labels.no_evidence),
-        ];
         let mut seen = BTreeSet::new();
-        for (field, label) in all {
-            let key = format!("github.labels.{field}");
+        for (field, label) in github.labels.all() {
+            let (key, label) = (format!("github.labels.{field}"), label.name);
             self.require(!label.trim().is_empty(), &key, "is empty");
             let fits = label.trim() == label && !label.contains([',', '\n']);
             let rule = "must be a name as GitHub has it: no comma, no blanks around it";

@@ -14,7 +14,9 @@ use super::sandbox_file::SandboxTable;
 use super::table_file::table;
 use super::tools_file::{McpTable, RestTable};
 use crate::domain::budget::Budgets;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::OnFatalError;
+use crate::domain::model_wire::ProviderKind;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::words::words;
@@ -162,27 +164,6 @@ pub struct AppTable {
     pub installation_id: u64,
     /// Placeholder of the private key (PEM).
     pub private_key: String,
-}
-
-table! {
-    /// `[github.labels]`.
-    #[derive(PartialEq, Eq)]
-    pub struct LabelsTable {
-        /// Starts a run.
-        pub trigger: String = "agentd".to_owned(),
-        /// The issue waits.
-        pub queued: String = "agentd:queued".to_owned(),
-        /// A run works on it.
-        pub running: String = "agentd:running".to_owned(),
-        /// The last run succeeded.
-        pub done: String = "agentd:done".to_owned(),
-        /// The last run failed.
-        pub failed: String = "agentd:failed".to_owned(),
-        /// A person is needed.
-        pub attention: String = "agentd:attention".to_owned(),
-        /// The last run ended without evidence.
-        pub no_evidence: String = "agentd:no-evidence".to_owned(),
-    }
 }
 
 table! {
@@ -358,20 +339,6 @@ pub struct ProviderTable {
     /// Headers sent with each request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-}
-
-/// The wires that agentd speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProviderKind {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI chat completions, and every server compatible with it.
-    Openai,
-    /// OpenAI Responses.
-    OpenaiResponses,
-    /// Gemini.
-    Gemini,
 }
 
 /// `[policy]`.

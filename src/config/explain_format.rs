@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::config_file::ProviderKind;
-use super::settings::{Config, default_base_url};
+use super::settings::Config;
 use super::source_format::Source;
 use crate::domain::exclude::BUILT_IN;
+use crate::domain::model_wire::ProviderKind;
 
 /// One effective value.
 #[derive(Debug, Clone, Serialize)]
@@ -36,9 +36,9 @@ impl Config {
         }
         for (name, table) in &self.file.providers {
             let key = format!("providers.{name}.");
-            let kind: Option<ProviderKind> = table.kind.or_else(|| super::settings::kind_of(name));
+            let kind: Option<ProviderKind> = table.kind.or_else(|| ProviderKind::parse(name));
             if let (None, Some(kind)) = (&table.base_url, kind) {
-                derive(&key, format!("{key}base_url"), default_base_url(kind).to_owned());
+                derive(&key, format!("{key}base_url"), kind.wire().base_url.to_owned());
             }
         }
         let built_in = BUILT_IN.iter().map(|(about, patterns)| {

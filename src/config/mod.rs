@@ -28,7 +28,8 @@ mod known_keys;
 mod secret;
 mod tree;
 
-pub use config_file::{Auto, ProviderKind, Publish};
+pub use crate::domain::model_wire::ProviderKind;
+pub use config_file::{Auto, Publish};
 pub use duration::Span;
 pub use entry::Entry;
 pub use env::Env;

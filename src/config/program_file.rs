@@ -113,11 +113,11 @@ pub fn named(word: &str, is_known: bool) -> Result<StepExecutor, Unfit> {
         return Ok(StepExecutor::Session);
     }
     let Some(backend) = Backend::parse(word) else {
-        let known: Vec<&str> = Backend::ALL.into_iter().map(Backend::as_str).collect();
+        let known: Vec<&str> = Backend::ALL.iter().map(|backend| backend.as_str()).collect();
         let message = format!("there is no backend \"{word}\"");
         return Err(unfit("backend", message, format!("write {SESSION}, {}", known.join(", "))));
     };
-    if backend.usual_program().is_none() && !is_known {
+    if backend.facts().program.is_none() && !is_known {
         return Err(without_argv(backend));
     }
     Ok(StepExecutor::Named(backend))
@@ -153,16 +153,17 @@ impl ProgramTable {
         let mut problems = Vec::new();
         let mut argv = self.argv;
         if argv.is_empty() {
-            match backend.usual_program() {
+            match backend.facts().program {
                 Some(usual) => argv.push(usual.to_owned()),
                 None => problems.push(without_argv(backend)),
             }
         }
+        let facts = backend.facts();
         let meaningless = [
-            ("model", self.model.is_some() && matches!(backend, Backend::Command | Backend::Acp)),
-            ("maxTurns", self.max_turns.is_some() && backend != Backend::ClaudeCode),
-            ("stallLimit", self.stall_limit.is_some() && backend == Backend::Command),
-            ("permissions", self.permissions.is_some() && !backend.asks()),
+            ("model", self.model.is_some() && !facts.takes_model),
+            ("maxTurns", self.max_turns.is_some() && !facts.takes_turn_limit),
+            ("stallLimit", self.stall_limit.is_some() && !facts.tells),
+            ("permissions", self.permissions.is_some() && facts.asks.is_none()),
         ];
         for (key, _) in meaningless.into_iter().filter(|(_, given)| *given) {
             let message = format!("program.{key} means nothing to the backend \"{}\"", backend.as_str());
@@ -170,10 +171,9 @@ impl ProgramTable {
         }
         // Without endpoints agentd sees no request.
         let unseen = self.endpoints.is_empty();
-        let silent = matches!(backend, Backend::Command);
         for (key, given) in [
             ("maxRequests", self.max_requests.is_some() && unseen),
-            ("maxTokens", self.max_tokens.is_some() && unseen && silent),
+            ("maxTokens", self.max_tokens.is_some() && unseen && !facts.tells),
         ] {
             if given {
                 let message =
@@ -213,7 +213,7 @@ impl ProgramTable {
         let permissions = match self.permissions {
             Some(PermissionsWord::Policy) => Permissions::Policy,
             Some(PermissionsWord::Cage) => Permissions::Sandbox,
-            None if sandboxed && backend != Backend::Acp => Permissions::Sandbox,
+            None if sandboxed => facts.permissions,
             None => Permissions::Policy,
         };
         Ok(AgentProgram {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, LabelsTable, PolicyTable, ProviderKind, Publish, RecordTable,
-    RedactionTable, RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, CommitTable, ConfigFile, PolicyTable, Publish, RecordTable, RedactionTable, RepositoryTable,
+    SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -21,7 +21,9 @@ use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::SessionSettings;
+use crate::domain::model_wire::ProviderKind;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
@@ -388,13 +390,15 @@ impl Config {
                 &format!("names the provider \"{name}\", but there is no [providers.{name}]"),
             )
         })?;
-        let kind = table.kind.or_else(|| kind_of(name)).ok_or_else(|| {
-            self.invalid(&key, "needs `kind`: anthropic, openai, openai-responses or gemini")
+        let kind = table.kind.or_else(|| ProviderKind::parse(name)).ok_or_else(|| {
+            let words: Vec<&str> = ProviderKind::ALL.iter().map(|kind| kind.as_str()).collect();
+            let (last, others) = words.split_last().unwrap_or((&"", &[]));
+            self.invalid(&key, &format!("needs `kind`: {} or {last}", others.join(", ")))
         })?;
         let text = |field: &str, text: &str| self.tree.placeholder(&format!("{key}.{field}"), text);
         let base_url = match &table.base_url {
             Some(url) => text("base_url", url).resolve()?,
-            None => default_base_url(kind).to_owned(),
+            None => kind.wire().base_url.to_owned(),
         };
         if !is_http(&base_url) {
             let message = format!("\"{base_url}\" is not an http(s) address");
@@ -440,23 +444,17 @@ impl Config {
             return Ok(None);
         }
         let Provider { kind, base_url, api_key, mut headers, .. } = self.provider(name)?;
-        let (header, prefix, url_variable, key_variable) = match kind {
-            ProviderKind::Anthropic => ("x-api-key", "", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
-            ProviderKind::Openai | ProviderKind::OpenaiResponses => {
-                ("authorization", "Bearer ", "OPENAI_BASE_URL", "OPENAI_API_KEY")
-            }
-            ProviderKind::Gemini => ("x-goog-api-key", "", "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
-        };
+        let wire = kind.wire();
         if let Some(api_key) = api_key {
-            let value = format!("{prefix}{}", secrecy::ExposeSecret::expose_secret(&api_key));
-            headers.push((header.to_owned(), value.into()));
+            let value = format!("{}{}", wire.key_prefix, secrecy::ExposeSecret::expose_secret(&api_key));
+            headers.push((wire.key_header.to_owned(), value.into()));
         }
         Ok(Some(Endpoint {
             name: name.to_owned(),
             url: base_url,
             headers,
-            url_variable: Some(url_variable.to_owned()),
-            key_variable: Some(key_variable.to_owned()),
+            url_variable: Some(wire.url_variable.to_owned()),
+            key_variable: Some(wire.key_variable.to_owned()),
         }))
     }
 
@@ -482,23 +480,6 @@ impl Config {
     /// An error about a key's value, located.
     pub(super) fn invalid(&self, key: &str, message: &str) -> ConfigError {
         ConfigError::Invalid { at: self.tree.source(key), key: key.to_owned(), message: message.to_owned() }
-    }
-}
-
-/// The kind whose word is the provider's own name.
-pub(super) fn kind_of(name: &str) -> Option<ProviderKind> {
-    use serde::de::value::{Error, StrDeserializer};
-    use serde::{Deserialize as _, de::IntoDeserializer as _};
-    let word: StrDeserializer<'_, Error> = name.into_deserializer();
-    ProviderKind::deserialize(word).ok()
-}
-
-/// Where a provider of a kind is when `base_url` does not say (D51).
-pub(super) fn default_base_url(kind: ProviderKind) -> &'static str {
-    match kind {
-        ProviderKind::Anthropic => "https://api.anthropic.com",
-        ProviderKind::Openai | ProviderKind::OpenaiResponses => "https://api.openai.com/v1",
-        ProviderKind::Gemini => "https://generativelanguage.googleapis.com",
     }
 }
 

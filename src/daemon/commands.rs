@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::admission::Admission;
-use super::board::IssueRef;
+use super::main_loop::Daemon;
 use super::poll::Watch;
 use super::pulls::issue_of;
+use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, CommentsRead};
-use super::watch::Daemon;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
@@ -101,16 +101,16 @@ impl Asked {
 }
 
 /// Commands of known members of the repository come first; otherwise the order of writing counts.
-fn by_standing(mut heard: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
-    heard.sort_by_key(|(_, comment)| comment.association);
-    heard
+fn by_trust(mut received: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
+    received.sort_by_key(|(_, comment)| comment.association);
+    received
 }
 
 impl Watch {
     /// Keeps a command until its author can be looked up. If there are too many, the latest is ignored.
     fn put_off(&mut self, comment: Comment) {
-        if self.heard.len() < PUT_OFF {
-            self.heard.push(comment);
+        if self.received.len() < PUT_OFF {
+            self.received.push(comment);
         }
     }
 
@@ -133,7 +133,7 @@ impl Watch {
         }
         match self.comments_since(client, now).await {
             // What commands nothing costs nothing.
-            Ok(new) => self.heard.extend(new.into_iter().filter(|one| command(&one.body).is_some())),
+            Ok(new) => self.received.extend(new.into_iter().filter(|one| command(&one.body).is_some())),
             Err(error) => {
                 self.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
                 tracing::debug!(repo = %self.watched.name, %error, "the comments could not be read");
@@ -175,21 +175,21 @@ impl Watch {
 impl Daemon {
     /// Does what permitted people want.
     pub(super) async fn heed_comments(&mut self) {
-        let heard: Vec<(RepoName, Comment)> = self
+        let received: Vec<(RepoName, Comment)> = self
             .watches
             .iter_mut()
             .flat_map(|watch| {
                 let repo = watch.watched.name.clone();
-                std::mem::take(&mut watch.heard).into_iter().map(move |comment| (repo.clone(), comment))
+                std::mem::take(&mut watch.received).into_iter().map(move |comment| (repo.clone(), comment))
             })
             .collect();
-        if heard.is_empty() {
+        if received.is_empty() {
             return;
         }
         // Noted before it is done: a command is followed at most once.
         self.save();
         let mut asked = Asked::default();
-        for (repo, comment) in by_standing(heard) {
+        for (repo, comment) in by_trust(received) {
             if !self.heed(&repo, &comment, &mut asked).await
                 && let Some(watch) = self.watch_of(&repo)
             {
@@ -214,7 +214,7 @@ impl Daemon {
                 return true;
             }
         };
-        if may < self.parts.min_permission {
+        if may < self.deps.min_permission {
             if !asked.refused.contains(repo) && self.refuse(repo, comment, &author.login, may).await {
                 asked.refused.insert(repo.clone());
             }
@@ -237,7 +237,7 @@ impl Daemon {
         login: &str,
         may: ActorPermission,
     ) -> bool {
-        let (needs, now) = (self.parts.min_permission, self.parts.clock.now());
+        let (needs, now) = (self.deps.min_permission, self.deps.clock.now());
         let Some(number) = comment.number.filter(|_| comment.on_pull == Some(false)) else { return false };
         if !self.watch_of(repo).is_some_and(|watch| watch.may_refuse(number, now)) {
             tracing::debug!(%repo, number, by = login, "a command of somebody who may not is passed over");
@@ -319,7 +319,7 @@ impl Daemon {
                 .to_owned();
         }
         let client = self.quick_client();
-        let trigger = self.parts.labels.trigger.clone();
+        let trigger = self.deps.labels.trigger.clone();
         let labelled = match client.issue(&issue.repo, issue.number).await {
             Ok(fresh) if fresh.issue.open => client.add_labels(&issue.repo, issue.number, &[&trigger]).await,
             Ok(_) => return "The issue is closed; open it again first.".to_owned(),
@@ -337,7 +337,7 @@ impl Daemon {
             memory.parked = None;
         }
         // The list in hand does not show it yet.
-        self.wake.ring();
+        self.hints.look_now();
         text
     }
 
@@ -346,7 +346,7 @@ impl Daemon {
     async fn approve_for(&mut self, issue: &IssueRef, proposal: String, by: AskedBy) -> String {
         let approver = Admission::principal_of(&by.login, by.id);
         let approval = NewApproval { proposal, approver, holds: approval::HOLDS };
-        match (self.parts.approve)(issue.clone(), approval).await {
+        match (self.deps.approve)(issue.clone(), approval).await {
             Err(refused) => refused,
             Ok(told) if self.supervisor.get(issue).is_some() => {
                 format!("{told} The run that works now may use it.")
@@ -361,8 +361,8 @@ impl Daemon {
             let text = format!("{by} asked the run to stop; it gives one last report and ends.");
             return self.answer(issue, asked_on, &text).await;
         }
-        let trigger = self.parts.labels.trigger.clone();
-        let queued = self.parts.labels.queued.clone();
+        let trigger = self.deps.labels.trigger.clone();
+        let queued = self.deps.labels.queued.clone();
         let client = self.quick_client();
         let waits = self.watch_of(&issue.repo).is_some_and(|watch| watch.candidate(issue.number).is_some());
         if !waits {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 
-use super::board;
 use super::outcome::RunSummary;
-use super::supervise::{Abandon, Approve, Retire, RunControl, RunRequest, Start, Unfinished};
+use super::snapshot;
+use super::supervise::{Abandon, Approve, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -27,19 +27,19 @@ use crate::repository::context::RepositoryContext;
 use crate::repository::managed;
 
 /// Runs in these repositories; `watch` makes the listener of each run (progress, logs).
-pub fn walks(
-    sites: Vec<RepositoryContext>,
-    watch: impl Fn(&RunRequest) -> RunObserver + Send + Sync + 'static,
+pub fn starts(
+    repositories: Vec<RepositoryContext>,
+    watch: impl Fn(&StartRequest) -> RunObserver + Send + Sync + 'static,
 ) -> Start {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
-        sites.into_iter().map(|site| (site.repo.clone(), Arc::new(site))).collect();
-    Arc::new(move |request: RunRequest| {
-        let site = sites.get(&request.issue.issue.repo).cloned();
+    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
+        repositories.into_iter().map(|repository| (repository.repo.clone(), Arc::new(repository))).collect();
+    Arc::new(move |request: StartRequest| {
+        let repository = repositories.get(&request.issue.issue.repo).cloned();
         let watch = watch(&request).with_extender(&request.control.extender);
         async move {
             let repo = &request.issue.issue.repo;
-            match (site, request.issue.issue.key.number()) {
-                (Some(site), Some(number)) => walk_one(&request, number, &site, &watch).await,
+            match (repository, request.issue.issue.key.number()) {
+                (Some(repository), Some(number)) => run_one(&request, number, &repository, &watch).await,
                 _ => {
                     let message = format!("{repo} is not among the configured repositories.");
                     let stop = Stop::new(StopDetail::ConfigInvalid, message);
@@ -52,14 +52,16 @@ pub fn walks(
 }
 
 /// Finishes killed runs in these repositories.
-pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
-        sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef| {
-        let site = sites.get(&issue.repo).cloned();
+pub fn abandons(repositories: &[RepositoryContext]) -> Abandon {
+    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> = repositories
+        .iter()
+        .map(|repository| (repository.repo.clone(), Arc::new(repository.clone())))
+        .collect();
+    Arc::new(move |issue: snapshot::IssueRef| {
+        let repository = repositories.get(&issue.repo).cloned();
         async move {
-            match site {
-                Some(site) => lease::abandon(&IssueKey::Number(issue.number), &site).await,
+            match repository {
+                Some(repository) => lease::abandon(&IssueKey::Number(issue.number), &repository).await,
                 None => false,
             }
         }
@@ -68,17 +70,19 @@ pub fn abandons(sites: &[RepositoryContext]) -> Abandon {
 }
 
 /// Approves proposals of runs in these repositories.
-pub fn approves(sites: &[RepositoryContext]) -> Approve {
-    let sites: BTreeMap<RepoName, Arc<RepositoryContext>> =
-        sites.iter().map(|site| (site.repo.clone(), Arc::new(site.clone()))).collect();
-    Arc::new(move |issue: board::IssueRef, asked: NewApproval| {
-        let site = sites.get(&issue.repo).cloned();
+pub fn approves(repositories: &[RepositoryContext]) -> Approve {
+    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> = repositories
+        .iter()
+        .map(|repository| (repository.repo.clone(), Arc::new(repository.clone())))
+        .collect();
+    Arc::new(move |issue: snapshot::IssueRef, asked: NewApproval| {
+        let repository = repositories.get(&issue.repo).cloned();
         async move {
-            let Some(site) = site else {
+            let Some(repository) = repository else {
                 return Err("This repository is not among the configured ones.".to_owned());
             };
             let by = asked.approver.login.clone().unwrap_or_default();
-            match approval::grant_of_issue(&IssueKey::Number(issue.number), asked, &site).await {
+            match approval::grant_of_issue(&IssueKey::Number(issue.number), asked, &repository).await {
                 Ok((grant, proposal)) => Ok(format!(
                     "{by} approved `{}` (`{}`), for one use until {}.",
                     proposal.resource.name.replace('`', "'"),
@@ -109,17 +113,17 @@ fn refusal(refused: &NotApproved) -> String {
 }
 
 /// Cleans up merged worktrees in these repositories after the retention time.
-pub fn retires(sites: &[RepositoryContext]) -> Retire {
-    let sites: Arc<[RepositoryContext]> = sites.to_vec().into();
+pub fn clean_ups(repositories: &[RepositoryContext]) -> CleanUp {
+    let repositories: Arc<[RepositoryContext]> = repositories.to_vec().into();
     Arc::new(move || {
-        let sites = Arc::clone(&sites);
+        let repositories = Arc::clone(&repositories);
         async move {
-            for site in sites.iter() {
-                let retention = site.config.worktree.retention.0;
-                match clean_up::clean_up(site, retention, false).await {
-                    Ok(pruned) => told(site, &pruned),
+            for repository in repositories.iter() {
+                let retention = repository.config.worktree.retention.0;
+                match clean_up::clean_up(repository, retention, false).await {
+                    Ok(pruned) => told(repository, &pruned),
                     Err(refusal) => {
-                        tracing::warn!(repo = %site.repo, %refusal, "merged worktrees were not looked for");
+                        tracing::warn!(repo = %repository.repo, %refusal, "merged worktrees were not looked for");
                     }
                 }
             }
@@ -129,14 +133,14 @@ pub fn retires(sites: &[RepositoryContext]) -> Retire {
 }
 
 /// The log of what went and what stays (I2).
-fn told(site: &RepositoryContext, pruned: &[Pruned]) {
+fn told(repository: &RepositoryContext, pruned: &[Pruned]) {
     for one in pruned {
         match &one.outcome {
             PruneOutcome::Removed { files, bytes, kept_as } => {
-                tracing::info!(repo = %site.repo, worktree = one.name, files, bytes, kept_as, "a merged worktree was removed");
+                tracing::info!(repo = %repository.repo, worktree = one.name, files, bytes, kept_as, "a merged worktree was removed");
             }
             PruneOutcome::Kept { reason } => {
-                tracing::debug!(repo = %site.repo, worktree = one.name, reason, "a worktree stays");
+                tracing::debug!(repo = %repository.repo, worktree = one.name, reason, "a worktree stays");
             }
             PruneOutcome::WouldRemove => {}
         }
@@ -144,12 +148,12 @@ fn told(site: &RepositoryContext, pruned: &[Pruned]) {
 }
 
 /// What dead processes left in these repositories. It is looked at once, before the daemon starts.
-pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
+pub async fn unfinished(repositories: &[RepositoryContext]) -> Vec<UnfinishedRun> {
     let mut found = Vec::new();
-    for site in sites {
-        recovery::clear_left(site).await;
-        let left = recovery::tidy(site).await.into_iter().map(|left| Unfinished {
-            issue: board::IssueRef { repo: site.repo.clone(), number: left.number },
+    for repository in repositories {
+        recovery::clear_left(repository).await;
+        let left = recovery::tidy(repository).await.into_iter().map(|left| UnfinishedRun {
+            issue: snapshot::IssueRef { repo: repository.repo.clone(), number: left.number },
             begun: left.begun,
         });
         found.extend(left);
@@ -157,10 +161,10 @@ pub async fn unfinished(sites: &[RepositoryContext]) -> Vec<Unfinished> {
     found
 }
 
-async fn walk_one(
-    asked: &RunRequest,
+async fn run_one(
+    asked: &StartRequest,
     number: u64,
-    site: &RepositoryContext,
+    repository: &RepositoryContext,
     watch: &RunObserver,
 ) -> RunSummary {
     let request = request::RunRequest {
@@ -180,12 +184,12 @@ async fn walk_one(
         catches_up: asked.catches_up,
         dry_run: false,
     };
-    if site.managed
-        && let Err(refusal) = managed::refresh(site).await
+    if repository.managed
+        && let Err(refusal) = managed::refresh(repository).await
     {
         return refusal.stop.into();
     }
-    let walking = pipeline::run(request, site, watch);
+    let walking = pipeline::run(request, repository, watch);
     let passing_on = pass_on(&asked.control, watch.stop());
     tokio::select! {
         walked = walking => summary(walked),
@@ -194,7 +198,7 @@ async fn walk_one(
 }
 
 /// Passes the daemon's stop requests on to the run, the weaker one first.
-async fn pass_on(control: &RunControl, stop: &StopHandle) -> std::convert::Infallible {
+async fn pass_on(control: &RunHandle, stop: &StopHandle) -> std::convert::Infallible {
     control.shutdown.stopped().await;
     let why = control.why();
     stop.ask(Stop::new(why, reason(why)));
@@ -230,6 +234,6 @@ fn summary(walked: Finished) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
-        settled: walked.written_back,
+        labels_written: walked.written_back,
     }
 }

@@ -8,15 +8,16 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 
-use super::board::IssueRef;
+use super::main_loop::{Daemon, POLLED_AT_ONCE};
 use super::poll::Watch;
 use super::pulls::{Looked, Wanted, issue_of};
+use super::snapshot::IssueRef;
 use super::state_format::Followed;
-use super::watch::{Daemon, POLLED_AT_ONCE};
 use crate::domain::canonical::sha256_hex;
+use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
-use crate::github::{Client, Error, ErrorKind, Fetched, IssueState, Pull};
+use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
 /// How often reviews and checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -119,8 +120,9 @@ impl Watch {
     ) -> Result<(), Error> {
         for pull in self.pulls.open.clone() {
             let free = issue_of(&pull).is_some_and(|issue| {
-                let settles = self.state.issues.get(&issue).is_some_and(|memory| memory.settling.is_some());
-                !busy.contains(&issue) && !settles && self.candidate(issue).is_none()
+                let pending =
+                    self.state.issues.get(&issue).is_some_and(|memory| memory.pending_outcome.is_some());
+                !busy.contains(&issue) && !pending && self.candidate(issue).is_none()
             });
             if !free || !self.pulls.is_due(pull.number, pause, now) {
                 continue;
@@ -138,18 +140,19 @@ impl Watch {
 
 impl Daemon {
     /// Looks at the open pull requests of finished issues. True = something is to be started.
-    pub(super) async fn follow_pulls(&mut self, now: DateTime<Utc>) -> bool {
+    pub(super) async fn follow_pulls(&mut self, now: DateTime<Utc>, looked: &BTreeSet<RepoName>) -> bool {
         let client = self.quick_client();
-        let (interval, look) = (self.parts.poll_interval, self.parts.max_follow_ups > 0);
+        let (interval, look) = (self.deps.poll_interval, self.deps.max_follow_ups > 0);
         let mut busy: BTreeMap<RepoName, BTreeSet<u64>> = BTreeMap::new();
         for issue in self.supervisor.issues() {
             busy.entry(issue.repo).or_default().insert(issue.number);
         }
         let nobody = BTreeSet::new();
-        let reads = self.watches.iter_mut().map(|watch| {
-            let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
-            watch.read_pulls(&client, busy, look, interval, now)
-        });
+        let reads =
+            self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)).map(|watch| {
+                let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
+                watch.read_pulls(&client, busy, look, interval, now)
+            });
         futures::stream::iter(reads).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         let repos: Vec<RepoName> = self.watches.iter().map(|watch| watch.watched.name.clone()).collect();
         let mut starts = false;
@@ -168,7 +171,7 @@ impl Daemon {
                 }
             }
         }
-        self.settle_all().await;
+        self.empty_outbox().await;
         starts
     }
 
@@ -187,7 +190,7 @@ impl Daemon {
                 false => (IssueState::Failed, "pull_request_closed"),
             };
             tracing::info!(%issue, code, "the pull request is over");
-            self.plan_settling(issue, state, code, None);
+            self.plan_outcome(issue, state, code, None);
         }
         self.over.notify_one();
     }
@@ -197,7 +200,7 @@ impl Daemon {
         let findings = self.findings(issue, pull).await?;
         let fingerprint = sha256_hex(findings.named.join("\n").as_bytes());
         let (client, labels, most) =
-            (self.quick_client(), self.parts.labels.clone(), self.parts.max_follow_ups);
+            (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
         let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone());
         let followed = followed.unwrap_or_default();
@@ -225,7 +228,7 @@ impl Daemon {
                 pull.url,
                 findings.named.join("; ")
             );
-            self.plan_settling(issue, IssueState::Attention, "follow_up_cap", Some(text));
+            self.plan_outcome(issue, IssueState::Attention, "follow_up_cap", Some(text));
             return Ok(false);
         }
         tracing::info!(%issue, pull = pull.number, findings = findings.named.join("; "), "a follow-up run");
@@ -236,7 +239,7 @@ impl Daemon {
     }
 
     async fn findings(&mut self, issue: &IssueRef, pull: &Pull) -> Result<Findings, Error> {
-        let (client, needs) = (self.quick_client(), self.parts.min_permission);
+        let (client, needs) = (self.quick_client(), self.deps.min_permission);
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
         let Some(state) = looked.map(|looked| looked.state.clone()) else { return Ok(Findings::default()) };
         let mut found = Findings::default();

@@ -1,8 +1,8 @@
 //! What follows from the end of a run: labels, a comment, another try, or nothing.
 
+use crate::domain::issue_state::IssueState;
 use crate::domain::run::RunId;
-use crate::domain::stop::{Stop, StopDetail, StopReason};
-use crate::github::IssueState;
+use crate::domain::stop::{Stop, StopDetail};
 
 /// What the run pipeline reports about a run, or about a start without a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,13 +14,13 @@ pub struct RunSummary {
     /// Web address of the pull request, where there is one.
     pub pull_request: Option<String>,
     /// Whether the run itself has made the issue's labels say how it ended.
-    pub settled: bool,
+    pub labels_written: bool,
 }
 
 impl From<Stop> for RunSummary {
     /// Of a run that there is not.
     fn from(stop: Stop) -> Self {
-        Self { run_id: None, stop, pull_request: None, settled: false }
+        Self { run_id: None, stop, pull_request: None, labels_written: false }
     }
 }
 
@@ -35,7 +35,7 @@ impl RunSummary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Afterwards {
     /// Set its labels; with a comment if no run could write one (D31).
-    Settle {
+    Write {
         /// The end.
         state: IssueState,
         /// Public text of a refusal.
@@ -52,43 +52,38 @@ pub enum Afterwards {
 
 /// Decides what follows.
 pub fn afterwards(summary: &RunSummary) -> Afterwards {
-    let settle = |state, refusal| Afterwards::Settle { state, refusal };
-    let refused = || settle(IssueState::Attention, Some(summary.stop.message.clone()));
+    let write = |state, refusal| Afterwards::Write { state, refusal };
+    let refused = || write(IssueState::Attention, Some(summary.stop.message.clone()));
     if summary.run_id.is_none() {
         return match summary.stop.detail {
-            StopDetail::Completed | StopDetail::CompletedForcedFinal => settle(IssueState::Done, None),
+            StopDetail::Completed | StopDetail::CompletedForcedFinal => write(IssueState::Done, None),
             StopDetail::BranchBusy => Afterwards::TryAgain { counts: false },
             StopDetail::GithubError | StopDetail::GitError | StopDetail::OutputWriteFailed => {
                 Afterwards::TryAgain { counts: true }
             }
             StopDetail::Shutdown | StopDetail::UserAbort => Afterwards::Leave,
             // Cut off and not wanted any more (D37). The run had begun, so it failed, and the comment says so.
-            StopDetail::Interrupted => settle(IssueState::Failed, Some(summary.stop.message.clone())),
+            StopDetail::Interrupted => write(IssueState::Failed, Some(summary.stop.message.clone())),
             // A panic: something may have begun, so it is no refusal.
-            StopDetail::Internal => settle(IssueState::Failed, Some(summary.stop.message.clone())),
+            StopDetail::Internal => write(IssueState::Failed, Some(summary.stop.message.clone())),
             _ => refused(),
         };
     }
-    match (summary.stop.detail, summary.stop.reason()) {
-        (StopDetail::Shutdown, _) => Afterwards::Leave,
-        (_, StopReason::ObjectiveAchieved) => settle(IssueState::Done, None),
-        (_, StopReason::NoEvidence) => settle(IssueState::NoEvidence, None),
-        (_, StopReason::HumanRequested) => settle(IssueState::Attention, None),
-        (_, StopReason::BudgetExceeded | StopReason::SystemError) => settle(IssueState::Failed, None),
-    }
+    IssueState::after(summary.stop.detail).map_or(Afterwards::Leave, |state| write(state, None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::stop::StopReason;
 
     fn of(detail: StopDetail, started: bool) -> Afterwards {
         let run_id = started.then(|| RunId(uuid::Uuid::nil()));
         afterwards(&RunSummary { run_id, ..Stop::new(detail, "words").into() })
     }
 
-    fn settled(state: IssueState) -> Afterwards {
-        Afterwards::Settle { state, refusal: None }
+    fn written(state: IssueState) -> Afterwards {
+        Afterwards::Write { state, refusal: None }
     }
 
     #[test]
@@ -96,10 +91,10 @@ mod tests {
         for detail in StopDetail::ALL {
             let expected = match detail.reason() {
                 _ if *detail == StopDetail::Shutdown => Afterwards::Leave,
-                StopReason::ObjectiveAchieved => settled(IssueState::Done),
-                StopReason::NoEvidence => settled(IssueState::NoEvidence),
-                StopReason::HumanRequested => settled(IssueState::Attention),
-                StopReason::BudgetExceeded | StopReason::SystemError => settled(IssueState::Failed),
+                StopReason::ObjectiveAchieved => written(IssueState::Done),
+                StopReason::NoEvidence => written(IssueState::NoEvidence),
+                StopReason::HumanRequested => written(IssueState::Attention),
+                StopReason::BudgetExceeded | StopReason::SystemError => written(IssueState::Failed),
             };
             assert_eq!(of(*detail, true), expected, "{detail}");
         }
@@ -107,7 +102,7 @@ mod tests {
 
     #[test]
     fn d31_a_refused_start_is_told_to_people_and_a_busy_branch_is_only_waited_for() {
-        let told = Afterwards::Settle { state: IssueState::Attention, refusal: Some("words".into()) };
+        let told = Afterwards::Write { state: IssueState::Attention, refusal: Some("words".into()) };
         for detail in [
             StopDetail::OriginUnresolved,
             StopDetail::OriginMissing,

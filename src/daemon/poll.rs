@@ -8,14 +8,14 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use super::admission::Admission;
-use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
-use super::parts::Watched;
+use super::dependencies::Watched;
 use super::pulls::Pulls;
+use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
 
-use crate::config::config_file::LabelsTable;
 use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
 use crate::sys::files;
@@ -41,25 +41,40 @@ pub(super) struct Watch {
     pub recovering: Vec<IssueSnapshot>,
     /// GitHub does not list the repository's comments: it is not asked again.
     pub without_comments: bool,
-    /// Comments that were read and not heeded yet.
-    pub heard: Vec<Comment>,
+    /// Comments that were read and not looked_at yet.
+    pub received: Vec<Comment>,
     /// When an issue was last told that somebody may not command.
     pub refused: BTreeMap<u64, DateTime<Utc>>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     /// A delivery says that something happened, and it was not looked at since.
-    pub rung: bool,
+    pub hinted: bool,
     /// When it was last looked at because of a delivery.
-    pub heeded: Option<Instant>,
+    pub looked_at: Option<Instant>,
     known: BTreeMap<u64, Known>,
 }
 
-/// The shortest time between two looks at a repository because of deliveries.
-const QUIET: Duration = Duration::from_secs(40);
+/// Looks in a minute that deliveries cause, at all repositories together. One reads three lists (issues, comments, pull
+/// requests), so that deliveries cost at most 40 requests a minute while nothing is new, however many there are.
+const LOOKS_A_MINUTE: u32 = 13;
+/// However few repositories deliveries name, one is looked at because of them once in so long.
+const LEAST_QUIET: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
 
-/// When what is delivered `now` is heeded; `last` = when a delivery was last.
-fn heed_at(last: Option<Instant>, now: Instant) -> Instant {
-    last.map_or(now, |last| (last + QUIET).max(now))
+/// How long a repository is left alone after a look, where deliveries name so many: in each minute all of them together have
+/// their looks.
+pub(super) fn quiet(named: usize) -> Duration {
+    let named = u32::try_from(named).unwrap_or(u32::MAX).max(1);
+    let quiet = match LOOKS_A_MINUTE / named {
+        0 => MINUTE * named.div_ceil(LOOKS_A_MINUTE),
+        looks => MINUTE / looks,
+    };
+    quiet.max(LEAST_QUIET)
+}
+
+/// When what is delivered `now` is looked_at; `last` = when a delivery was last.
+fn look_when(last: Option<Instant>, now: Instant, quiet: Duration) -> Instant {
+    last.map_or(now, |last| (last + quiet).max(now))
 }
 
 /// How polling goes.
@@ -102,18 +117,23 @@ impl Watch {
             health: Health::default(),
             recovering: Vec::new(),
             without_comments: false,
-            heard: Vec::new(),
+            received: Vec::new(),
             refused: BTreeMap::new(),
             pulls: Pulls::default(),
-            rung: false,
-            heeded: None,
+            hinted: false,
+            looked_at: None,
             known: BTreeMap::new(),
         }
     }
 
     /// When it is to be looked at because of a delivery; `None` = nothing was delivered since it was.
-    pub fn heeded_next(&self) -> Option<Instant> {
-        self.rung.then(|| heed_at(self.heeded, Instant::now()))
+    pub fn next_look(&self, quiet: Duration) -> Option<Instant> {
+        self.hinted.then(|| look_when(self.looked_at, Instant::now(), quiet))
+    }
+
+    /// Whether deliveries name it, or did a short while ago.
+    pub fn is_named(&self) -> bool {
+        self.hinted || self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < MINUTE)
     }
 
     /// Polls once, unless failures or a limit make it too early. True = the list is fresh.
@@ -242,7 +262,7 @@ impl Watch {
                 seen: seen(snapshot),
                 selection,
                 labels: frame.labels.clone(),
-                settling: memory.settling.is_some(),
+                outcome_pending: memory.pending_outcome.is_some(),
                 holder: running.contains(&issue).then_some(Holder::Here),
                 admission: known.map_or(Asked::NotYet, |known| known.admission.clone()),
                 min_permission: frame.min_permission,
@@ -392,11 +412,45 @@ mod tests {
 
     #[test]
     fn the_first_delivery_is_heeded_at_once_and_those_that_follow_together_later() {
-        let start = Instant::now();
-        assert_eq!(heed_at(None, start), start);
+        let (start, quiet) = (Instant::now(), Duration::from_secs(40));
+        assert_eq!(look_when(None, start, quiet), start);
         let soon = start + Duration::from_secs(1);
-        assert_eq!(heed_at(Some(start), soon), start + Duration::from_secs(40));
+        assert_eq!(look_when(Some(start), soon, quiet), start + Duration::from_secs(40));
         let late = start + Duration::from_secs(90);
-        assert_eq!(heed_at(Some(start), late), late);
+        assert_eq!(look_when(Some(start), late, quiet), late);
+    }
+
+    /// Two deliveries a second, one repository after the other; gives the looks in the busiest minute of ten.
+    fn busiest(repositories: usize) -> usize {
+        let start = Instant::now();
+        let (mut looked_at, mut hinted) = (vec![None; repositories], vec![false; repositories]);
+        let mut looks: Vec<Instant> = Vec::new();
+        for tick in 0..1200 {
+            let now = start + Duration::from_millis(500) * tick;
+            hinted[tick as usize % repositories] = true;
+            let recent = |at: &Option<Instant>| at.is_some_and(|at| now - at < MINUTE);
+            let named = (0..repositories).filter(|at| hinted[*at] || recent(&looked_at[*at])).count();
+            for at in 0..repositories {
+                if hinted[at] && look_when(looked_at[at], now, quiet(named)) <= now {
+                    (hinted[at], looked_at[at]) = (false, Some(now));
+                    looks.push(now);
+                }
+            }
+        }
+        let from = |first: &Instant| looks.iter().filter(|at| *at >= first && **at - *first < MINUTE).count();
+        looks.iter().map(from).max().unwrap()
+    }
+
+    #[test]
+    fn deliveries_cost_forty_requests_a_minute_however_many_repositories_they_name() {
+        for repositories in [1, 2, 3, 5, 10, 13, 20, 50] {
+            let first = repositories.min(120);
+            // Each repository is looked at once at once; beside that, the bound holds.
+            let most = first.max(usize::try_from(LOOKS_A_MINUTE).unwrap());
+            let looks = busiest(repositories);
+            assert!(looks <= most, "{repositories}: {looks}");
+        }
+        assert!(busiest(10) * 3 <= 40);
+        assert_eq!(quiet(1), LEAST_QUIET, "one repository is looked at again soon");
     }
 }

@@ -2,11 +2,12 @@
 //! itself had removed it, or if it needed none. If a person removed the label, the run is finished without more work
 //! (D37, D61).
 
-use super::board::IssueRef;
-use super::supervise::Unfinished;
-use super::watch::Daemon;
+use super::main_loop::Daemon;
+use super::snapshot::IssueRef;
+use super::supervise::UnfinishedRun;
+use crate::domain::issue_state::IssueState;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::github::{ErrorKind, IssueState};
+use crate::github::ErrorKind;
 use crate::lifecycle::recovery::Begun;
 
 impl Daemon {
@@ -14,9 +15,9 @@ impl Daemon {
     /// asked next time.
     pub(super) async fn recover(&mut self) {
         let client = self.quick_client();
-        let trigger = self.parts.labels.trigger.clone();
+        let trigger = self.deps.labels.trigger.clone();
         for left in std::mem::take(&mut self.unfinished) {
-            let Unfinished { issue, begun } = left.clone();
+            let UnfinishedRun { issue, begun } = left.clone();
             let Some(watch) = self.watch_of(&issue.repo) else { continue };
             if watch.candidate(issue.number).is_some() {
                 continue;
@@ -24,7 +25,7 @@ impl Daemon {
             match client.issue(&issue.repo, issue.number).await {
                 // The poll lists it.
                 Ok(fresh) if fresh.issue.open && fresh.has_label(&trigger) => {}
-                Ok(fresh) if fresh.issue.open && begun == Begun::Settling => {
+                Ok(fresh) if fresh.issue.open && begun == Begun::WritingLabels => {
                     tracing::info!(%issue, "a killed run had begun to write its labels; it is brought to its end");
                     watch.recover(fresh);
                 }
@@ -55,15 +56,15 @@ impl Daemon {
         }
         let text =
             "A further run for its pull request was cut off; the pull request is looked at anew.".to_owned();
-        self.plan_settling(issue, IssueState::Done, "follow_up_cut_off", Some(text));
+        self.plan_outcome(issue, IssueState::Done, "follow_up_cut_off", Some(text));
     }
 
     async fn give_up(&mut self, issue: IssueRef) {
-        if (self.parts.abandon)(issue.clone()).await {
+        if (self.deps.abandon)(issue.clone()).await {
             let message = "agentd was killed or stopped in the middle of the run, and when it was back the issue was \
                            closed or its trigger label was off.";
             let stop = Stop::new(StopDetail::Interrupted, message);
-            self.take_end((issue, stop.into()));
+            self.take_outcome((issue, stop.into()));
         }
     }
 }

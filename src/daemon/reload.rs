@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::board::IssueRef;
-use super::parts::Parts;
+use super::dependencies::Dependencies;
+use super::main_loop::Daemon;
 use super::poll::Watch;
+use super::snapshot::IssueRef;
 use super::state_format::BackOff;
-use super::watch::Daemon;
 
 /// Changes in this time are one: editors write more than once.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -15,13 +15,13 @@ const TOGETHER: Duration = Duration::from_millis(300);
 impl Daemon {
     /// Reads the configuration again. Runs under way keep what they started with.
     pub(super) async fn reload(&mut self) {
-        let Some((reload, changed)) = self.parts.reload.clone() else { return };
+        let Some((reload, changed)) = self.deps.reload.clone() else { return };
         tokio::time::sleep(TOGETHER).await;
         // What came meanwhile is in what is read now.
         let _more = tokio::time::timeout(Duration::ZERO, changed.notified()).await;
         match reload().await {
-            Ok(parts) => {
-                self.take_over(parts);
+            Ok(deps) => {
+                self.take_over(deps);
                 self.reload_error = None;
                 tracing::info!(
                     repositories = self.watches.len(),
@@ -39,24 +39,24 @@ impl Daemon {
     /// Tries again to open repositories that could not be opened, after longer and longer pauses. The others go on
     /// meanwhile.
     pub(super) async fn open_rest(&mut self) {
-        let now = self.parts.clock.now();
-        if self.parts.unopened.is_empty() || self.opening.as_ref().is_some_and(|pause| pause.holds(now)) {
+        let now = self.deps.clock.now();
+        if self.deps.unopened.is_empty() || self.opening.as_ref().is_some_and(|pause| pause.holds(now)) {
             return;
         }
         // The first time is now: it was tried at the start.
-        let Some(open) = self.parts.open_again.clone().filter(|_| self.opening.is_some()) else {
+        let Some(open) = self.deps.open_again.clone().filter(|_| self.opening.is_some()) else {
             self.opening = Some(BackOff::held(None, now, "out of reach"));
             return;
         };
         match open().await {
-            Ok(parts) => self.take_over(parts),
-            Err(error) => self.parts.unopened.iter_mut().for_each(|(_, why)| why.clone_from(&error)),
+            Ok(deps) => self.take_over(deps),
+            Err(error) => self.deps.unopened.iter_mut().for_each(|(_, why)| why.clone_from(&error)),
         }
-        self.opening = match self.parts.unopened.is_empty() {
+        self.opening = match self.deps.unopened.is_empty() {
             true => None,
             false => Some(BackOff::held(self.opening.as_ref(), now, "out of reach")),
         };
-        for (repo, why) in self.parts.unopened.clone() {
+        for (repo, why) in self.deps.unopened.clone() {
             if self.troubles.again(format!("opening {repo}"), &why) {
                 tracing::warn!(%repo, why, "a repository cannot be opened yet; it is tried again");
             }
@@ -64,7 +64,7 @@ impl Daemon {
         self.save();
     }
 
-    fn take_over(&mut self, new: Parts) {
+    fn take_over(&mut self, new: Dependencies) {
         let mut before = std::mem::take(&mut self.watches);
         for watched in &new.repositories {
             let place = before.iter().position(|watch| watch.watched.name == watched.name);
@@ -86,24 +86,24 @@ impl Daemon {
             watch.state.sweeping.clear();
         }
         self.watches.append(&mut before);
-        let old = std::mem::replace(&mut self.parts, new);
+        let old = std::mem::replace(&mut self.deps, new);
         // What dead processes left in a repository is looked at once, when it is opened.
         let is_new = |issue: &IssueRef| {
             let was_unopened = old.unopened.iter().any(|(repo, _)| *repo == issue.repo);
-            was_unopened && self.parts.repositories.iter().any(|one| one.name == issue.repo)
+            was_unopened && self.deps.repositories.iter().any(|one| one.name == issue.repo)
         };
-        let left = self.parts.unfinished.iter().filter(|left| is_new(&left.issue));
+        let left = self.deps.unfinished.iter().filter(|left| is_new(&left.issue));
         self.unfinished.extend(left.cloned());
         for (repo, _) in &old.unopened {
-            if self.parts.repositories.iter().any(|one| one.name == *repo) {
+            if self.deps.repositories.iter().any(|one| one.name == *repo) {
                 let times = self.troubles.over(&format!("opening {repo}")).unwrap_or_default();
                 tracing::info!(%repo, times, "the repository is open now");
             }
         }
-        self.parts.shutdown = old.shutdown;
-        self.parts.state_dir = old.state_dir;
-        self.parts.listen = old.listen;
-        self.parts.reload = old.reload;
-        self.parts.open_again = old.open_again;
+        self.deps.shutdown = old.shutdown;
+        self.deps.state_dir = old.state_dir;
+        self.deps.listen = old.listen;
+        self.deps.reload = old.reload;
+        self.deps.open_again = old.open_again;
     }
 }

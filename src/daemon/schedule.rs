@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::board::{Board, Facts, IssueRef, Selection};
-use super::rules::{Presence, Reason, refusal};
+use super::snapshot::{Facts, IssueRef, Selection, Snapshot};
+use super::start_rules::{Presence, Reason, refusal};
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
 
@@ -25,25 +25,25 @@ pub enum Action {
 
 /// Decides about every running run and every candidate. Starts are shared out evenly: the repository with the fewest runs
 /// comes first, in it the highest priority, then the oldest.
-pub fn schedule(board: &Board) -> Vec<Action> {
-    let mut actions: Vec<Action> = board
+pub fn schedule(snapshot: &Snapshot) -> Vec<Action> {
+    let mut actions: Vec<Action> = snapshot
         .running
         .iter()
         .filter_map(|run| run.gone.map(|why| Action::Stop(run.issue.clone(), why)))
         .collect();
     let mut used: BTreeMap<&RepoName, usize> = BTreeMap::new();
-    for run in &board.running {
+    for run in &snapshot.running {
         *used.entry(&run.issue.repo).or_default() += 1;
     }
-    let mut all = board.running.len();
+    let mut all = snapshot.running.len();
     let mut left: BTreeMap<&RepoName, Vec<&Facts>> = BTreeMap::new();
-    for facts in &board.candidates {
+    for facts in &snapshot.candidates {
         left.entry(&facts.issue.repo).or_default().push(facts);
     }
     for queue in left.values_mut() {
         queue.sort_by_key(|facts| std::cmp::Reverse(facts.rank()));
     }
-    let daemon = if board.stopping { Presence::Stopping } else { Presence::Works };
+    let daemon = if snapshot.stopping { Presence::Stopping } else { Presence::Works };
     loop {
         let next = left
             .iter()
@@ -55,8 +55,8 @@ pub fn schedule(board: &Board) -> Vec<Action> {
         let Some((taken, _, repo)) = next else { return actions };
         let Some(facts) = left.get_mut(repo).and_then(Vec::pop) else { return actions };
         let issue = facts.issue.clone();
-        let slots = (taken, board.limits.per_repository);
-        actions.push(match refusal(facts, (all, board.limits.all), slots, daemon) {
+        let slots = (taken, snapshot.limits.per_repository);
+        actions.push(match refusal(facts, (all, snapshot.limits.all), slots, daemon) {
             None => {
                 all += 1;
                 *used.entry(repo).or_default() += 1;
@@ -79,10 +79,10 @@ mod tests {
     use chrono::{DateTime, TimeDelta, Utc};
 
     use super::*;
-    use crate::config::config_file::LabelsTable;
     use crate::daemon::admission::Admission;
-    use crate::daemon::board::{Asked, Holder, Limits, Poll, Running, Seen};
+    use crate::daemon::snapshot::{Asked, Holder, Limits, Poll, Running, Seen};
     use crate::daemon::state_format::BackOff;
+    use crate::domain::issue_state::LabelsTable;
     use crate::domain::policy::ActorPermission;
     use crate::github::{Actor, Dependency};
 
@@ -108,7 +108,7 @@ mod tests {
             },
             selection: Selection::Trigger,
             labels: LabelsTable::default(),
-            settling: false,
+            outcome_pending: false,
             holder: None,
             admission: Asked::Known(Admission {
                 actor: Some(actor),
@@ -129,16 +129,16 @@ mod tests {
         }
     }
 
-    fn board(candidates: Vec<Facts>, running: &[IssueRef], all: usize, per_repository: usize) -> Board {
+    fn snapshot(candidates: Vec<Facts>, running: &[IssueRef], all: usize, per_repository: usize) -> Snapshot {
         let running = running.iter().map(|issue| Running { issue: issue.clone(), gone: None }).collect();
-        Board { candidates, running, limits: Limits { all, per_repository }, stopping: false }
+        Snapshot { candidates, running, limits: Limits { all, per_repository }, stopping: false }
     }
 
     /// What becomes of one changed issue, as a word.
     fn verdict(change: impl FnOnce(&mut Facts)) -> String {
         let mut facts = ready("a", 1);
         change(&mut facts);
-        match schedule(&board(vec![facts], &[], 4, 2)).remove(0) {
+        match schedule(&snapshot(vec![facts], &[], 4, 2)).remove(0) {
             Action::Start(_) => "start".into(),
             Action::Ask(_) => "ask".into(),
             Action::Refuse(_, reason) => format!("refuse {}", reason.code()),
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(verdict(|facts| relabel(facts, false, &["agentd"])), "wait closed");
         assert_eq!(verdict(|facts| relabel(facts, true, &["bug"])), "wait no_trigger");
         assert_eq!(verdict(|facts| facts.labels.trigger = " ".into()), "wait no_trigger");
-        assert_eq!(verdict(|facts| facts.settling = true), "wait settling");
+        assert_eq!(verdict(|facts| facts.outcome_pending = true), "wait settling");
         assert_eq!(verdict(|facts| facts.holder = Some(Holder::Here)), "wait running");
         assert_eq!(
             verdict(|facts| facts.holder = Some(Holder::Elsewhere("h".into()))),
@@ -218,7 +218,7 @@ mod tests {
         if let Seen::Issue { priority, .. } = &mut urgent.seen {
             *priority = Some(1);
         }
-        let actions = schedule(&board(vec![ready("a", 2), urgent, ready("a", 1)], &[], 2, 2));
+        let actions = schedule(&snapshot(vec![ready("a", 2), urgent, ready("a", 1)], &[], 2, 2));
         let Action::Wait(last, Reason::RepositoryFull(2)) = &actions[2] else { panic!("{actions:?}") };
         assert_eq!(actions[..2], [Action::Start(issue("a", 3)), Action::Start(issue("a", 1))]);
         assert_eq!(last.number, 2);
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn slots_are_shared_out_evenly_and_a_full_house_says_so() {
         let candidates = vec![ready("a", 1), ready("a", 2), ready("a", 3), ready("b", 8), ready("b", 9)];
-        let actions = schedule(&board(candidates, &[issue("a", 7)], 4, 3));
+        let actions = schedule(&snapshot(candidates, &[issue("a", 7)], 4, 3));
         let started: Vec<String> = actions
             .iter()
             .filter_map(|action| match action {
@@ -245,11 +245,11 @@ mod tests {
 
     #[test]
     fn a_daemon_that_stops_starts_nothing_and_a_gone_issue_is_stopped() {
-        let mut board = board(vec![ready("a", 1)], &[issue("a", 7)], 4, 4);
-        board.stopping = true;
-        board.running[0].gone = Some(StopDetail::IssueClosed);
+        let mut snapshot = snapshot(vec![ready("a", 1)], &[issue("a", 7)], 4, 4);
+        snapshot.stopping = true;
+        snapshot.running[0].gone = Some(StopDetail::IssueClosed);
         assert_eq!(
-            schedule(&board),
+            schedule(&snapshot),
             [
                 Action::Stop(issue("a", 7), StopDetail::IssueClosed),
                 Action::Wait(issue("a", 1), Reason::Stopping)

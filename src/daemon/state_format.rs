@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::github::{IssueSnapshot, IssueState, PageCache};
+use crate::github::{IssueSnapshot, PageCache};
 
 /// Version of the file.
 pub const SCHEMA: &str = "agentd.daemon_state.v1";
@@ -54,8 +55,8 @@ pub struct IssueMemory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_off: Option<BackOff>,
     /// A run ended and its labels are still to be written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settling: Option<Settling>,
+    #[serde(default, rename = "settling", skip_serializing_if = "Option::is_none")]
+    pub pending_outcome: Option<PendingOutcome>,
     /// Who asked for the next run by a comment; the label was put on by agentd itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AskedBy>,
@@ -129,7 +130,7 @@ pub struct BackOff {
 
 /// Labels (and a word to people) still to be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settling {
+pub struct PendingOutcome {
     /// The end.
     pub state: IssueState,
     /// Public text of a refusal.

@@ -1,12 +1,12 @@
 //! What the daemon says of itself.
 
-use super::board::IssueRef;
 use super::cron;
-use super::rules::Reason;
+use super::main_loop::Daemon;
+use super::snapshot::IssueRef;
+use super::start_rules::Reason;
 use super::status_format::{
     BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
-use super::watch::Daemon;
 
 impl Daemon {
     /// What runs, waits and is parked, with the reason code of each; polling and limits.
@@ -26,7 +26,7 @@ impl Daemon {
                 next_sweep: next,
             }
         });
-        let unopened = self.parts.unopened.iter().map(|(repo, why)| RepositoryStatus {
+        let unopened = self.deps.unopened.iter().map(|(repo, why)| RepositoryStatus {
             repo: repo.clone(),
             polled_at: None,
             failing_since: Some(self.started_at),
@@ -38,7 +38,7 @@ impl Daemon {
             issue: issue.number,
             since: live.since,
             stopping: live.control.shutdown.stopping().then(|| live.control.why().as_str().to_owned()),
-            progress: self.parts.progress.of(issue),
+            progress: self.deps.progress.of(issue),
         });
         let row = |issue: &IssueRef, code: &str, text: String| IssueStatus {
             repo: issue.repo.clone(),
@@ -58,15 +58,15 @@ impl Daemon {
                 Some(row(&issue, &parked.code, parked.text.clone()))
             })
         });
-        let limits = self.parts.client.limits();
+        let limits = self.deps.client.limits();
         Status {
             schema_version: SCHEMA.to_owned(),
-            pid: self.parts.host.pid,
+            pid: self.deps.host.pid,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.started_at,
-            at: self.parts.clock.now(),
-            stopping: self.parts.shutdown.stopping(),
-            listen: self.parts.listen.clone(),
+            at: self.deps.clock.now(),
+            stopping: self.deps.shutdown.stopping(),
+            listen: self.deps.listen.clone(),
             reload_error: self.reload_error.clone(),
             repositories: repositories.chain(unopened).collect(),
             running: running.collect(),

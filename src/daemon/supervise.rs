@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use tokio::task::{Id, JoinSet};
 
-use super::board::IssueRef;
 use super::outcome::RunSummary;
+use super::snapshot::IssueRef;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::policy::ActorPermission;
 use crate::domain::run::Principal;
@@ -21,7 +21,7 @@ use crate::lifecycle::request::Asked;
 use crate::sys::shutdown::Shutdown;
 
 /// Starts a run. The command line provides it.
-pub type Start = Arc<dyn Fn(RunRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
+pub type Start = Arc<dyn Fn(StartRequest) -> BoxFuture<'static, RunSummary> + Send + Sync>;
 
 /// Finishes the killed run of an issue that is not continued; false = there is none. The command line provides it.
 pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
@@ -33,11 +33,11 @@ pub type Approve =
 
 /// Cleans up the worktrees of every repository whose work is merged and whose retention is over. The command line
 /// provides it.
-pub type Retire = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A run of an earlier daemon that it did not bring to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedRun {
     /// Its issue.
     pub issue: IssueRef,
     /// What people want, according to the trigger label.
@@ -46,7 +46,7 @@ pub struct Unfinished {
 
 /// A run to be made.
 #[derive(Debug, Clone)]
-pub struct RunRequest {
+pub struct StartRequest {
     /// The issue, read just now.
     pub issue: IssueSnapshot,
     /// What became of its pull request, fenced; `None` = it is no follow-up.
@@ -62,12 +62,12 @@ pub struct RunRequest {
     /// How and when they asked.
     pub asked: Asked,
     /// How it is told to stop.
-    pub control: RunControl,
+    pub control: RunHandle,
 }
 
 /// What the daemon can do to a run: tell it to stop, by the two levels of [`Shutdown`], and why; and give it more.
 #[derive(Debug, Clone)]
-pub struct RunControl {
+pub struct RunHandle {
     /// Stop and abort; hears the daemon's own.
     pub shutdown: Shutdown,
     /// Gives the run more.
@@ -75,7 +75,7 @@ pub struct RunControl {
     why: Arc<OnceLock<StopDetail>>,
 }
 
-impl RunControl {
+impl RunHandle {
     /// A handle below the daemon's.
     pub fn below(parent: &Shutdown) -> Self {
         Self { shutdown: parent.child(), extender: Extender::default(), why: Arc::default() }
@@ -103,7 +103,7 @@ pub(super) struct Supervisor {
 
 #[derive(Debug)]
 pub(super) struct Live {
-    pub control: RunControl,
+    pub control: RunHandle,
     pub since: DateTime<Utc>,
     /// Started without the trigger label: by a sweep, or to end what a killed run had begun.
     pub unlabelled: bool,
@@ -119,7 +119,7 @@ impl Supervisor {
     pub fn spawn(
         &mut self,
         issue: IssueRef,
-        control: RunControl,
+        control: RunHandle,
         since: DateTime<Utc>,
         unlabelled: bool,
         run: impl Future<Output = RunSummary> + Send + 'static,

@@ -5,30 +5,31 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::board::Selection;
 use super::cron;
-use super::parts::Parts;
+use super::dependencies::Dependencies;
+use super::main_loop::{Daemon, DaemonError, DaemonReport};
 use super::poll::{Watch, number, seen};
-use super::watch::{Daemon, DaemonError, DaemonReport};
-use crate::config::config_file::{LabelsTable, SweepSelect};
+use super::snapshot::Selection;
+use crate::config::config_file::SweepSelect;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Client, Error, Filter, IssueSnapshot, PageCache};
+use crate::github::{Client, Error, IssueSnapshot, PageCache};
 
 impl Daemon {
     /// One sweep over every repository now: starts what matches as slots come free, and ends when all of it has ended.
     /// Does not poll, needs no daemon, and minds none that runs.
-    pub async fn sweep_now(parts: Parts) -> Result<DaemonReport, DaemonError> {
-        let mut daemon = Self::beside(parts)?;
-        let client = daemon.parts.client.clone();
-        let (who, now) = (daemon.asking(), daemon.parts.clock.now());
+    pub async fn sweep_now(deps: Dependencies) -> Result<DaemonReport, DaemonError> {
+        let mut daemon = Self::beside(deps)?;
+        let client = daemon.deps.client.clone();
+        let (who, now) = (daemon.asking(), daemon.deps.clock.now());
         for watch in &mut daemon.watches {
             match watch.list_sweep(&client, &who).await {
                 Ok(listed) => watch.begin_sweep(listed, now),
                 Err(error) => watch.sweep_failed(&error, now),
             }
         }
-        let shutdown = daemon.parts.shutdown.clone();
+        let shutdown = daemon.deps.shutdown.clone();
         let mut ended = Vec::new();
         loop {
             if !shutdown.stopping() {
@@ -42,8 +43,8 @@ impl Daemon {
             tokio::select! {
                 () = shutdown.stopped() => {}
                 one = daemon.supervisor.ended() => {
-                    daemon.take_end(one);
-                    daemon.settle_all().await;
+                    daemon.take_outcome(one);
+                    daemon.empty_outbox().await;
                     ended.append(&mut daemon.ended);
                 }
             }
@@ -51,12 +52,12 @@ impl Daemon {
     }
 
     /// What such a sweep would take, by repository; starts and changes nothing.
-    pub async fn sweep_preview(parts: Parts) -> Result<Vec<Previewed>, DaemonError> {
-        let daemon = Self::beside(parts)?;
+    pub async fn sweep_preview(deps: Dependencies) -> Result<Vec<Previewed>, DaemonError> {
+        let daemon = Self::beside(deps)?;
         let who = daemon.asking();
         let mut found = Vec::new();
         for watch in &daemon.watches {
-            let listed = watch.list_sweep(&daemon.parts.client, &who).await;
+            let listed = watch.list_sweep(&daemon.deps.client, &who).await;
             let listed = listed.map_err(|error| error.to_string());
             found.push(Previewed { repo: watch.watched.name.clone(), listed });
         }
@@ -64,12 +65,12 @@ impl Daemon {
     }
 
     fn asking(&self) -> Asking {
-        Asking { labels: self.parts.labels.clone(), min_permission: self.parts.min_permission }
+        Asking { labels: self.deps.labels.clone(), min_permission: self.deps.min_permission }
     }
 
     /// Takes the list of every repository whose sweep is due. A first start counts from now: nothing was missed.
     pub(super) async fn start_due_sweeps(&mut self, now: DateTime<Utc>) {
-        let (client, who) = (self.parts.client.clone(), self.asking());
+        let (client, who) = (self.deps.client.clone(), self.asking());
         for watch in &mut self.watches {
             let sweep = &watch.watched.sweep;
             let Some(schedule) = sweep.schedule.as_deref() else { continue };
@@ -116,28 +117,26 @@ impl Watch {
     async fn list_sweep(&self, client: &Client, who: &Asking) -> Result<Vec<IssueSnapshot>, Error> {
         let (sweep, labels) = (&self.watched.sweep, &who.labels);
         let all = sweep.select == SweepSelect::All;
-        let mut wanted = sweep.labels.clone();
+        let mut wanted: Vec<&str> = sweep.labels.iter().map(String::as_str).collect();
         if !all {
             // A blank label would match everything.
             if labels.trigger.trim().is_empty() {
                 return Ok(Vec::new());
             }
-            wanted.push(labels.trigger.clone());
+            wanted.push(&labels.trigger);
         }
-        let filter = Filter { labels: wanted };
-        let listing = client.list_open(&self.watched.name, &filter, &mut PageCache::default()).await?;
-        let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
+        let listing = client.list_open(&self.watched.name, &wanted, &mut PageCache::default()).await?;
         let matches = |issue: &IssueSnapshot| {
             let milestone = sweep.milestone.as_ref().is_none_or(|wanted| {
                 issue.milestone.as_ref().is_some_and(|title| title.trim().eq_ignore_ascii_case(wanted.trim()))
             });
             let handled =
-                ends.iter().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
+                labels.ends().any(|label| issue.has_label(label)) && !issue.has_label(&labels.trigger);
             milestone && !handled
         };
         let mut found: Vec<IssueSnapshot> = listing.issues.into_iter().filter(matches).collect();
         found.sort_by_key(|issue| match seen(issue) {
-            super::board::Seen::Issue { priority, created_at, .. } => {
+            super::snapshot::Seen::Issue { priority, created_at, .. } => {
                 (priority.unwrap_or(u8::MAX), created_at.unwrap_or(DateTime::<Utc>::MAX_UTC), number(issue))
             }
             _ => (u8::MAX, DateTime::<Utc>::MAX_UTC, number(issue)),

@@ -3,11 +3,11 @@
 use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
-use super::board::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
+use super::dependencies::Watched;
 use super::loading::{DaemonFiles, StateError};
-use super::parts::Watched;
 use super::poll::{HEADROOM, asking_label, seen};
-use crate::config::config_file::LabelsTable;
+use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, ErrorKind};
 use crate::sys::files;
@@ -51,7 +51,7 @@ pub async fn gather(
         seen: Seen::Missing,
         selection: Selection::Trigger,
         labels: around.labels,
-        settling: memory.settling.is_some(),
+        outcome_pending: memory.pending_outcome.is_some(),
         holder: around.holder,
         admission: Asked::NotYet,
         min_permission: around.min_permission,

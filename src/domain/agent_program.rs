@@ -10,64 +10,151 @@ const TOOL_PREFIX: &str = "exec_agent__";
 /// The longest time without output of a program that reports while it works.
 pub const STALL_LIMIT: Duration = Duration::from_secs(300);
 
-/// How agentd talks to the program.
+/// What is known of a backend.
+#[derive(Debug)]
+pub struct BackendFacts {
+    /// Its name for people.
+    pub title: &'static str,
+    /// What is started where the definition names no program.
+    pub program: Option<&'static str>,
+    /// How the program can ask before it does something; `None` = it cannot.
+    pub asks: Option<Asks>,
+    /// Who answers then, if the definition does not say.
+    pub permissions: Permissions,
+    /// Whether a visit may continue the conversation of an earlier visit of the same program.
+    pub resumes: bool,
+    /// Whether it tells of its work as it goes, rather than at its end alone.
+    pub tells: bool,
+    /// Whether the model is asked for by its command line.
+    pub takes_model: bool,
+    /// Whether its command line knows a limit of turns.
+    pub takes_turn_limit: bool,
+    /// What `init` writes for it; `None` = it has to be written by hand.
+    pub init: Option<InitModel>,
+}
+
+/// How a program asks before it does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backend {
+pub enum Asks {
+    /// By a tool that agentd serves for that.
+    PermissionTool,
+    /// By its protocol.
+    Protocol,
+}
+
+/// The model that `init` writes for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InitModel {
+    /// Name of the provider.
+    pub provider: &'static str,
+    /// Whether the program's name for a model begins with the provider's.
+    pub by_provider: bool,
+}
+
+macro_rules! backends {
+    ($($(#[$doc:meta])* $backend:ident = $word:literal $facts:tt)+) => {
+        /// How agentd talks to the program.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Backend {
+            $($(#[$doc])* $backend,)+
+        }
+
+        impl Backend {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$backend,)+];
+
+            /// The word in a definition.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$backend => $word,)+ }
+            }
+
+            /// What is known of it.
+            pub fn facts(self) -> &'static BackendFacts {
+                match self { $(Self::$backend => &BackendFacts $facts,)+ }
+            }
+        }
+    };
+}
+
+backends! {
     /// Prompt on standard input, result on standard output.
-    Command,
+    Command = "command" {
+        title: "a command",
+        program: None,
+        asks: None,
+        permissions: Permissions::Sandbox,
+        resumes: false,
+        tells: false,
+        takes_model: false,
+        takes_turn_limit: false,
+        init: None,
+    }
     /// Claude Code's headless mode.
-    ClaudeCode,
+    ClaudeCode = "claude-code" {
+        title: "Claude Code",
+        program: Some("claude"),
+        asks: Some(Asks::PermissionTool),
+        permissions: Permissions::Sandbox,
+        resumes: true,
+        tells: true,
+        takes_model: true,
+        takes_turn_limit: true,
+        init: Some(InitModel { provider: "anthropic", by_provider: false }),
+    }
     /// Codex's headless mode.
-    Codex,
+    Codex = "codex" {
+        title: "Codex",
+        program: Some("codex"),
+        asks: None,
+        permissions: Permissions::Sandbox,
+        resumes: true,
+        tells: true,
+        takes_model: true,
+        takes_turn_limit: false,
+        init: Some(InitModel { provider: "openai", by_provider: false }),
+    }
     /// Gemini CLI's headless mode.
-    Gemini,
+    Gemini = "gemini" {
+        title: "Gemini CLI",
+        program: Some("gemini"),
+        asks: None,
+        permissions: Permissions::Sandbox,
+        resumes: true,
+        tells: true,
+        takes_model: true,
+        takes_turn_limit: false,
+        init: Some(InitModel { provider: "gemini", by_provider: false }),
+    }
     /// OpenCode's headless mode.
-    OpenCode,
+    OpenCode = "opencode" {
+        title: "OpenCode",
+        program: Some("opencode"),
+        asks: None,
+        permissions: Permissions::Sandbox,
+        resumes: true,
+        tells: true,
+        takes_model: true,
+        takes_turn_limit: false,
+        init: Some(InitModel { provider: "anthropic", by_provider: true }),
+    }
     /// The Agent Client Protocol over standard input and output.
-    Acp,
+    Acp = "acp" {
+        title: "the Agent Client Protocol",
+        program: None,
+        asks: Some(Asks::Protocol),
+        permissions: Permissions::Policy,
+        resumes: true,
+        tells: true,
+        takes_model: false,
+        takes_turn_limit: false,
+        init: None,
+    }
 }
 
 impl Backend {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Command, Self::ClaudeCode, Self::Codex, Self::Gemini, Self::OpenCode, Self::Acp];
-
-    /// The word in a definition.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Command => "command",
-            Self::ClaudeCode => "claude-code",
-            Self::Codex => "codex",
-            Self::Gemini => "gemini",
-            Self::OpenCode => "opencode",
-            Self::Acp => "acp",
-        }
-    }
-
     /// The backend of a word.
     pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|backend| backend.as_str() == word)
-    }
-
-    /// What is started where the definition names no program.
-    pub fn usual_program(self) -> Option<&'static str> {
-        match self {
-            Self::Command | Self::Acp => None,
-            Self::ClaudeCode => Some("claude"),
-            Self::Codex => Some("codex"),
-            Self::Gemini => Some("gemini"),
-            Self::OpenCode => Some("opencode"),
-        }
-    }
-
-    /// Whether the program can ask before it does something.
-    pub fn asks(self) -> bool {
-        matches!(self, Self::ClaudeCode | Self::Acp)
-    }
-
-    /// Whether a visit may continue the conversation of an earlier visit of the same program.
-    pub fn resumes(self) -> bool {
-        !matches!(self, Self::Command)
+        Self::ALL.iter().copied().find(|backend| backend.as_str() == word)
     }
 }
 
@@ -144,7 +231,7 @@ impl AgentProgram {
     pub fn usual(backend: Backend) -> Option<Self> {
         Some(Self {
             backend,
-            argv: vec![backend.usual_program()?.to_owned()],
+            argv: vec![backend.facts().program?.to_owned()],
             model: None,
             environment: Vec::new(),
             home: Vec::new(),

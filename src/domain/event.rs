@@ -20,8 +20,9 @@ use super::seal::SignedSeal;
 use super::stop::Stop;
 use super::trace::{
     ChecksRun, ContextGuardEvaluated, GuardrailDecision, Item, PromptSnapshot, ReportCaptured,
-    RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal,
+    RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal, ToolsChanged,
 };
+pub use super::verify_command::VerifyCommand;
 use super::words::words;
 
 /// One event; the journal line adds sequence, time, run and hash chain (D40).
@@ -79,6 +80,8 @@ pub enum Event {
     ChecksRun(Box<ChecksRun>),
     /// A session begins.
     SessionOpened(Box<SessionOpened>),
+    /// MCP servers changed their tools between two turns of a session.
+    ToolsChanged(Box<ToolsChanged>),
     /// A turn's prompt (P-026).
     PromptSnapshotTaken(Box<PromptSnapshot>),
     /// A request is about to be sent (A-013, D41).
@@ -286,6 +289,92 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<Box<SignedSeal>>,
     },
+}
+
+/// Who makes something of an entry, beside the journal itself. `tests/it/journal_readers.rs` knows the file of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// The facts of a run.
+    Facts,
+    /// What went wrong, for the next run of the issue.
+    Failures,
+    /// The run record.
+    Record,
+    /// The summary text of report, comment and pull request.
+    Summary,
+    /// The sources that claims may cite.
+    Sources,
+    /// The tools' side of a replay.
+    RecordedRun,
+    /// The model's side of a replay.
+    RecordedModel,
+    /// What `agentd run` prints as it goes.
+    Progress,
+    /// What the daemon shows of a run.
+    DaemonProgress,
+    /// The log of hosts.
+    HostLog,
+}
+
+impl Event {
+    /// Who makes something of it: everybody else passes it by on purpose.
+    pub fn readers(&self) -> &'static [Reader] {
+        use Reader::{
+            DaemonProgress, Facts, Failures, HostLog, Progress, Record, RecordedModel, RecordedRun, Sources,
+            Summary,
+        };
+        match self {
+            Self::LeaseTaken(..) => &[Facts, Progress, DaemonProgress],
+            Self::WorktreePlanned { .. } => &[],
+            Self::WorktreeReady { .. } => &[Facts, Progress, DaemonProgress],
+            Self::RunStarted(..) => &[Facts, DaemonProgress],
+            Self::VisitImported(..) => &[Facts, Progress],
+            Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
+            Self::PromptResolved { .. } => &[],
+            Self::ChecksRun(..) => &[Progress],
+            Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedModel, RecordedRun],
+            Self::ToolsChanged(..) => &[Summary, HostLog, RecordedRun],
+            Self::PromptSnapshotTaken(..) => &[Record],
+            Self::LlmRequestPrepared(..) => &[RecordedModel, Progress, DaemonProgress],
+            Self::RequestFingerprinted(..) => &[Record],
+            Self::ContextGuard(..) => &[],
+            Self::ContextOverAfterShrink { .. } => &[],
+            Self::TargetSkipped { .. } => &[Summary],
+            Self::FinalTurnForced { .. } => &[Summary, HostLog],
+            Self::ReplyRejected { .. } => {
+                &[Failures, Summary, RecordedModel, Progress, DaemonProgress, HostLog]
+            }
+            Self::PolicyDecided(..) => &[Failures, Record, Summary, Progress, DaemonProgress],
+            Self::ProposalSuspended(..) => &[Record, Summary],
+            Self::ConstraintSet { .. } => &[Summary],
+            Self::BoundParamOverridden { .. } => &[HostLog],
+            Self::ToolStarted { .. } => &[Progress, DaemonProgress, HostLog],
+            Self::ToolFacts { .. } => &[Sources, RecordedRun],
+            Self::ItemRecorded { .. } => &[Record, Sources, RecordedRun, RecordedModel],
+            Self::GuardrailDecided(..) => &[Record],
+            Self::ReportCaptured(..) => &[Sources],
+            Self::SessionClosed(..) => &[Record, RecordedRun, RecordedModel, HostLog],
+            Self::LlmAttempted { .. } => &[Facts, Progress, DaemonProgress, HostLog],
+            Self::ToolFinished { .. } => &[Facts, Progress, DaemonProgress, HostLog],
+            Self::VisitFinished(..) => &[Facts, Progress, DaemonProgress],
+            Self::Checkpoint { .. } => &[Facts],
+            Self::Committed { .. } => &[Facts, Progress, DaemonProgress],
+            Self::Verified(..) => &[Facts, Progress, DaemonProgress],
+            Self::ClaimsJudged(..) => &[Failures],
+            Self::EffectPlanned { .. } => &[Facts, Progress, DaemonProgress],
+            Self::EffectDone { .. } => &[Facts, Progress, DaemonProgress],
+            Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
+            Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
+            Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::SandboxChosen(..) => &[Facts],
+            Self::NetworkAsked { .. } => &[],
+            Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],
+            Self::FlowEnded { .. } => &[Facts],
+            Self::RunEnded { .. } => &[Facts, DaemonProgress],
+            Self::RecordEmitted { .. } => &[Facts],
+            Self::FilesSealed { .. } => &[Facts],
+        }
+    }
 }
 
 /// See [`Event::LeaseTaken`].
@@ -515,88 +604,4 @@ pub struct FileChange {
 
 fn is_false(one: &bool) -> bool {
     !*one
-}
-
-/// One verify command and how it ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VerifyCommand {
-    /// Program and arguments.
-    pub argv: Vec<String>,
-    /// `None`: it did not end by itself.
-    pub exit_code: Option<i32>,
-    /// The word for an end without exit code: `timeout`, `signal 9`, `not found`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
-    /// Whether its program could not be started; `end` says why.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub not_started: bool,
-    /// Whether it does not pass on the origin's commit either; absent = it passed, or it could not be tried there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub also_red_on_base: Option<bool>,
-    /// Start, in milliseconds since 1970.
-    pub started_at: i64,
-    /// Milliseconds.
-    pub duration_ms: u64,
-    /// Hash and size of each stream, redacted.
-    pub stdout_sha256: String,
-    /// See `stdout_sha256`.
-    pub stderr_sha256: String,
-    /// Bytes of stdout.
-    pub stdout_bytes: u64,
-    /// Bytes of stderr.
-    pub stderr_bytes: u64,
-    /// End of the output, for the report, redacted.
-    pub tail: String,
-    /// Where the whole output is kept, relative to the run directory.
-    pub output: String,
-    /// What it ran in; `none` = nothing.
-    #[serde(default = "uncaged")]
-    pub sandbox: String,
-    /// Tree before.
-    pub tree_before: String,
-    /// Tree of the tracked files after.
-    pub tree_after: String,
-}
-
-/// Journals from before there was a sandbox.
-fn uncaged() -> String {
-    "none".to_owned()
-}
-
-impl VerifyCommand {
-    /// Exit code 0.
-    pub fn passed(&self) -> bool {
-        self.exit_code == Some(0)
-    }
-
-    /// Whether it ran at all. A shell gives exit codes 126 and 127 for a program that does not exist or cannot be run.
-    pub fn could_run(&self) -> bool {
-        !self.not_started && !matches!(self.exit_code, Some(126 | 127))
-    }
-
-    /// How it ended: `exit 1`, `timeout`, `signal 9`.
-    pub fn ending(&self) -> String {
-        match (self.exit_code, &self.end) {
-            (Some(code), _) => format!("exit {code}"),
-            (None, Some(end)) => end.clone(),
-            (None, None) => "ended without exit code".to_owned(),
-        }
-    }
-
-    /// The result for people: `passed`, `failed (exit 1)`, `could not run (exit 127)`.
-    pub fn outcome(&self) -> String {
-        match (self.passed(), self.could_run()) {
-            (true, _) => "passed".to_owned(),
-            (false, true) => format!("failed ({})", self.ending()),
-            (false, false) => format!("could not run ({})", self.ending()),
-        }
-    }
-
-    /// The last lines of its output, at most this many.
-    pub fn last_lines(&self, most: usize) -> String {
-        let own = format!("$ {}\n", self.argv.join(" "));
-        let output = self.tail.strip_prefix(own.as_str()).unwrap_or(&self.tail);
-        let lines: Vec<&str> = output.trim_end().lines().collect();
-        lines[lines.len().saturating_sub(most)..].join("\n")
-    }
 }

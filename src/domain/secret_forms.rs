@@ -16,11 +16,15 @@ pub(super) fn of(secret: &str, shortest: usize) -> Vec<String> {
         let escaped = Value::from(text.as_str()).to_string();
         all.push(escaped[1..escaped.len() - 1].to_owned());
         for upper in [true, false] {
-            all.push(percent_encoded(&text, upper, "%20"));
-            all.push(percent_encoded(&text, upper, "+"));
+            let usual = percent_encoded(&text, upper, |byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
+            });
+            // In the body of a form a blank is a plus.
+            all.push(usual.replace("%20", "+"));
+            all.push(usual);
             // Encoders that encode more than they need: all but letters and digits, or everything.
-            all.push(eagerly_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
-            all.push(eagerly_encoded(&text, upper, |_| false));
+            all.push(percent_encoded(&text, upper, |byte| byte.is_ascii_alphanumeric()));
+            all.push(percent_encoded(&text, upper, |_| false));
         }
         all.push(hex::encode(&text));
         all.push(hex::encode_upper(&text));
@@ -45,20 +49,7 @@ fn base64_core(secret: &[u8], offset: usize) -> String {
     encoded[first..last].to_owned()
 }
 
-fn percent_encoded(text: &str, upper: bool, space: &str) -> String {
-    text.bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            b' ' => space.to_owned(),
-            _ if upper => format!("%{byte:02X}"),
-            _ => format!("%{byte:02x}"),
-        })
-        .collect()
-}
-
-fn eagerly_encoded(text: &str, upper: bool, stays: impl Fn(u8) -> bool) -> String {
+fn percent_encoded(text: &str, upper: bool, stays: impl Fn(u8) -> bool) -> String {
     text.bytes()
         .map(|byte| match (stays(byte), upper) {
             (true, _) => char::from(byte).to_string(),

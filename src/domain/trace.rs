@@ -132,6 +132,49 @@ pub struct SessionOpened {
     pub tools: Vec<String>,
     /// Over the offered tools, schemas included.
     pub tools_sha256: String,
+    /// File of the run directory with the tools of MCP servers, where they changed since the run began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_file: Option<String>,
+}
+
+/// See [`super::event::Event::ToolsChanged`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolsChanged {
+    /// The session.
+    pub session: Uuid,
+    /// 1-based visit, 0 outside of a flow.
+    pub visit: u32,
+    /// The turn that shows the change first.
+    pub turn: u32,
+    /// Names of new tools.
+    pub added: Vec<String>,
+    /// Names of tools that are described otherwise than before.
+    pub changed: Vec<String>,
+    /// Names of tools that are no longer offered.
+    pub gone: Vec<String>,
+    /// All tools offered from now on, in their order.
+    pub tools: Vec<String>,
+    /// Over these, schemas included.
+    pub tools_sha256: String,
+    /// File of the run directory with the tools of MCP servers as they are now; absent outside of runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_file: Option<String>,
+    /// What of the change could not be used; redacted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+impl ToolsChanged {
+    /// The change in a few words: names of what is new, changed and gone.
+    pub fn words(&self) -> String {
+        let parts = [("new", &self.added), ("changed", &self.changed), ("gone", &self.gone)];
+        let said: Vec<String> = parts
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(word, names)| format!("{word}: {}", names.join(", ")))
+            .collect();
+        if said.is_empty() { "nothing that can be used".to_owned() } else { said.join("; ") }
+    }
 }
 
 /// One input of a session's context manifest.

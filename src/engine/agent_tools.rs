@@ -20,6 +20,7 @@ use super::report::{FINAL_REPORT, ReportShape};
 use super::session::SessionWorld;
 use super::session_trace::SessionTrace;
 use super::tool::{CallLimits, Tool};
+use super::tool_list::ToolList;
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use crate::domain::message::{ToolCall, ToolSpec};
 use crate::domain::model_target::SessionSettings;
@@ -100,13 +101,13 @@ impl AgentTools {
 
 /// What programs of a run may use: its tools, the reader of stored outputs, the report.
 pub(super) fn catalog(
-    tools: &[Arc<dyn Tool>],
+    tools: &ToolList,
     outputs: &Arc<StoredOutputs>,
     page_lines: u32,
     shape: &ReportShape,
 ) -> Arc<[ToolSpec]> {
     let reader = ToolOutputReader::new(Arc::clone(outputs), page_lines);
-    let all = tools.iter().map(|tool| tool.spec().clone());
+    let all = tools.all().map(|tool| tool.spec().clone());
     all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
 }
 
@@ -144,11 +145,11 @@ impl<'a> ToolHandler<'a> {
         world: &'a SessionWorld,
         (settings, shape): (&'a SessionSettings, &'a ReportShape),
         (record, scope): (SessionTrace, Scope),
-        tools: &[Arc<dyn Tool>],
+        tools: &ToolList,
         outputs: Arc<StoredOutputs>,
         launched: Launched,
     ) -> Result<Self, Abort> {
-        let mut behind = tools.to_vec();
+        let mut behind: Vec<Arc<dyn Tool>> = tools.all().cloned().collect();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
         let gate =
             world.gate(record.clone(), scope, &behind)?.with_loop_limits(settings.loop_guard).with_protocol();

@@ -22,6 +22,7 @@ use super::session::{PromptIdentity, SessionOutcome};
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
+use super::tool_list::ToolList;
 use super::tool_output::StoredOutputs;
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::canonical::sha256_hex;
@@ -68,6 +69,8 @@ struct AgentVisit<'a> {
     requests: Option<mpsc::Receiver<Request>>,
     /// Long outputs of calls of the program.
     outputs: Arc<StoredOutputs>,
+    /// The tools that it is served.
+    tools: Arc<ToolList>,
     /// What the program did not see in full.
     exclusions: Vec<Exclusion>,
 }
@@ -86,6 +89,7 @@ impl FlowWorld {
         let (system, prompt) = prompts;
         let record = self.record_of(plan, work.step, work.visit);
         let outputs = Arc::new(StoredOutputs::new(record.ids().session, Arc::clone(&self.0.journal)));
+        let tools = plan.tools.list(record.ids().session, 0).await?;
         let visit = AgentVisit {
             world: self,
             plan,
@@ -101,6 +105,7 @@ impl FlowWorld {
             said: Vec::new(),
             requests: None,
             outputs,
+            tools,
             exclusions: Vec::new(),
         };
         let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
@@ -168,6 +173,7 @@ impl AgentVisit<'_> {
                 .map_err(|error| Abort::internal(error.to_string()))?
                 .sha256()
                 .to_owned(),
+            tools_file: self.tools.file.clone(),
         })))?;
         let text = if include_text { asked.to_owned() } else { prompt_mark(&sha256_hex(asked.as_bytes())) };
         self.record.message_item(0, ItemRole::User, &text).await
@@ -179,7 +185,7 @@ impl AgentVisit<'_> {
 
     fn catalog(&self) -> Arc<[ToolSpec]> {
         let lines = self.plan.settings.read_page_lines;
-        agent_tools::catalog(&self.plan.tools, &self.outputs, lines, &self.shape)
+        agent_tools::catalog(&self.tools, &self.outputs, lines, &self.shape)
     }
 
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
@@ -276,7 +282,7 @@ impl AgentVisit<'_> {
             world,
             (&self.plan.settings, &self.shape),
             (self.record.clone(), self.plan.scope.clone()),
-            &self.plan.tools,
+            &self.tools,
             Arc::clone(&self.outputs),
             launched,
         )?;
@@ -489,12 +495,12 @@ impl AgentVisit<'_> {
                 (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
             }
         };
-        let (report, leaked) = super::session::cleaned(&self.record, report);
+        let (report, leaked) = super::session_trace::cleaned(&self.record, report);
         let report = match source {
             ReportSource::Synthetic => report,
             _ => self.record.report_by_program(report).await,
         };
-        let claims = super::session::clean_claims(&self.record, &said.1).await;
+        let claims = super::session_trace::clean_claims(&self.record, &said.1).await;
         let mut messages = vec![Message::User { content: asked }];
         messages.append(&mut self.said);
         let mut outcome = SessionOutcome {

@@ -26,6 +26,8 @@ pub struct Answer {
 pub enum Refusal {
     /// No such tool in this session.
     UnknownTool(String),
+    /// Its server offered the tool earlier in the session, and no longer does.
+    ToolGone(String),
     /// The arguments do not parse or break the schema (A-047…A-049); the text says where.
     InvalidArguments(String),
     /// Beyond the cap of one turn.
@@ -53,7 +55,7 @@ impl Refusal {
     /// The envelope's code.
     pub fn code(&self) -> &str {
         match self {
-            Self::UnknownTool(_) => "unknown_tool",
+            Self::UnknownTool(_) | Self::ToolGone(_) => "unknown_tool",
             Self::InvalidArguments(_) => "invalid_arguments",
             Self::TooManyCalls => "max_tool_calls_per_turn",
             Self::FinalTurn | Self::Stopping => "not_available_on_final_turn",
@@ -68,6 +70,7 @@ impl Refusal {
     pub fn reason(&self) -> String {
         match self {
             Self::UnknownTool(name) => format!("Unknown tool: {name}"),
+            Self::ToolGone(name) => format!("{name} is gone: its MCP server no longer offers it"),
             Self::InvalidArguments(problem) => format!("invalid arguments: {problem}"),
             Self::TooManyCalls => "per-turn tool limit exceeded".to_owned(),
             Self::FinalTurn => {

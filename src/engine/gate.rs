@@ -4,7 +4,7 @@
 //! runs. Then `execution` runs what may run: budget → journal → queue → run → redact → size → context guard → envelope
 //! → journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
@@ -40,6 +40,8 @@ pub struct Gate {
     record: SessionTrace,
     scope: Scope,
     tools: BTreeMap<String, Door>,
+    /// Names of tools that stood behind the door earlier and no longer do.
+    gone: BTreeSet<String>,
     loop_guard: LoopGuard,
     /// Whether the protocol tools for report and status are offered. They are not in a chat and not for a flow.
     protocol: bool,
@@ -53,6 +55,26 @@ pub struct Gate {
 struct Door {
     tool: Arc<dyn Tool>,
     validator: Arc<Validator>,
+}
+
+impl Door {
+    /// Puts a tool among the others; checks its name, schema and queue.
+    fn put(
+        doors: &mut BTreeMap<String, Self>,
+        tool: &Arc<dyn Tool>,
+        queues: &Queues,
+        schemas: &ArgumentSchemas,
+    ) -> Result<(), UnfitTool> {
+        let name = tool.spec().name.clone();
+        queues.of(&name, tool.queue())?;
+        let validator =
+            schemas.validator(tool).map_err(|problem| UnfitTool::Schema { tool: name.clone(), problem })?;
+        if name == FINAL_REPORT || name == TASK_STATUS || doors.contains_key(&name) {
+            return Err(UnfitTool::Name(name));
+        }
+        doors.insert(name, Self { tool: Arc::clone(tool), validator });
+        Ok(())
+    }
 }
 
 /// Which proposals a reply may make.
@@ -190,23 +212,14 @@ impl Gate {
     ) -> Result<Self, UnfitTool> {
         let mut doors = BTreeMap::new();
         for tool in tools {
-            let spec = tool.spec();
-            let name = spec.name.clone();
-            queues.of(&name, tool.queue())?;
-            let validator = schemas
-                .validator(tool)
-                .map_err(|problem| UnfitTool::Schema { tool: name.clone(), problem })?;
-            let door = Door { tool: Arc::clone(tool), validator };
-            let reserved = name == FINAL_REPORT || name == TASK_STATUS;
-            if reserved || doors.insert(name.clone(), door).is_some() {
-                return Err(UnfitTool::Name(name));
-            }
+            Door::put(&mut doors, tool, queues, schemas)?;
         }
         Ok(Self {
             policy,
             record,
             scope,
             tools: doors,
+            gone: BTreeSet::new(),
             loop_guard: LoopGuard::new(LoopLimits::default()),
             protocol: false,
             context_spent: false,
@@ -224,6 +237,25 @@ impl Gate {
     #[must_use]
     pub fn with_protocol(self) -> Self {
         Self { protocol: true, ..self }
+    }
+
+    /// From now on these tools stand behind the door. One that cannot is left out, and why is given with its name.
+    pub fn change_tools(
+        &mut self,
+        tools: &[Arc<dyn Tool>],
+        queues: &Queues,
+        schemas: &ArgumentSchemas,
+    ) -> Vec<(String, UnfitTool)> {
+        let before = std::mem::take(&mut self.tools);
+        let mut unfit = Vec::new();
+        for tool in tools {
+            if let Err(error) = Door::put(&mut self.tools, tool, queues, schemas) {
+                unfit.push((tool.spec().name.clone(), error));
+            }
+        }
+        self.gone.extend(before.into_keys());
+        self.gone.retain(|name| !self.tools.contains_key(name));
+        unfit
     }
 
     /// The tool of a name.
@@ -362,7 +394,7 @@ impl Gate {
         }
         *seats -= 1;
         if !self.tools.contains_key(name) {
-            return Some(Refusal::UnknownTool(name.to_owned()));
+            return Some(self.absent(name));
         }
         if self.context_spent && !PROTOCOL_TOOLS.contains(&name) {
             return Some(Refusal::ContextBudget);
@@ -370,11 +402,16 @@ impl Gate {
         None
     }
 
+    fn absent(&self, name: &str) -> Refusal {
+        let refusal = if self.gone.contains(name) { Refusal::ToolGone } else { Refusal::UnknownTool };
+        refusal(name.to_owned())
+    }
+
     /// Bind, schema, policy, loop guard.
     async fn judge_tool(&mut self, turn: u32, proposal: &Proposal) -> Result<Ruling, Denied> {
         let call = &proposal.call;
         let (Ok(parsed), Some(door)) = (&proposal.arguments, self.tools.get(&call.name)) else {
-            return self.refuse(turn, proposal, Refusal::UnknownTool(call.name.clone()));
+            return self.refuse(turn, proposal, self.absent(&call.name));
         };
         let mut arguments = parsed.clone();
         let schema = door.tool.arguments_schema();
@@ -415,7 +452,8 @@ impl Gate {
 
     /// A refusal by the runtime. A model that goes on proposing what cannot run is in a loop too.
     fn refuse(&mut self, turn: u32, proposal: &Proposal, refusal: Refusal) -> Result<Ruling, Denied> {
-        let repeatable = matches!(refusal, Refusal::UnknownTool(_) | Refusal::InvalidArguments(_));
+        let repeatable =
+            matches!(refusal, Refusal::UnknownTool(_) | Refusal::ToolGone(_) | Refusal::InvalidArguments(_));
         if !repeatable || proposal.report != ReportCall::No {
             return Ok(Ruling::Answered(Answer::refused(&refusal)));
         }

@@ -5,6 +5,7 @@ pub mod model;
 pub mod tool;
 pub mod tool_schema;
 pub mod journal;
+pub mod tool_list;
 // What a run shares: time, stop, budgets, queues.
 pub mod clock;
 pub mod stop;
@@ -50,4 +51,5 @@ mod subprocess;
 pub mod flow;
 mod attempt;
 mod turn;
+mod tool_changes;
 mod turn_end;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::abort::Abort;
@@ -28,11 +27,12 @@ use super::queue::Queues;
 use super::redaction_program::RedactionProgram;
 pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
-use super::session_trace::{SessionIds, SessionTrace, prompt_mark};
+use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;
 use super::tool_catalog::{SessionTools, ToolCatalogs};
+use super::tool_list::{ToolList, ToolProvider};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
 use super::turn_end::TurnEnd;
@@ -76,7 +76,7 @@ pub struct SessionRequest {
     /// Limits and targets.
     pub settings: SessionSettings,
     /// The tools that are offered, in a fixed order. The protocol tools are added after them.
-    pub tools: Vec<Arc<dyn Tool>>,
+    pub tools: ToolProvider,
     /// Hashes of the prompt, for the snapshots.
     pub prompt: PromptIdentity,
     /// The longest time of one attempt together with its tools (chat, S-040). `None` = off.
@@ -226,6 +226,10 @@ pub(super) struct Session<'a> {
     pub(super) outputs: Arc<StoredOutputs>,
     /// Offered on open turns, and on the final one.
     pub(super) tools: SessionTools,
+    /// What these are made of.
+    pub(super) list: Arc<ToolList>,
+    /// Reads stored outputs back.
+    pub(super) reader: Arc<dyn Tool>,
     pub(super) messages: Vec<Message>,
     /// What the record has in place of the first messages, if these are prompts that it does not keep (P-027).
     prompt_marks: Vec<String>,
@@ -259,7 +263,10 @@ pub(super) struct Session<'a> {
 /// Runs a session to its end. It always gives an outcome and never panics.
 pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> SessionOutcome {
     let record = world.record(request.ids.clone());
-    let mut session = match Session::new(&request, world, record.clone()) {
+    let list = request.tools.list(request.ids.session, 0).await;
+    let opened =
+        list.map_err(Abort::from).and_then(|list| Session::new(&request, world, record.clone(), list));
+    let mut session = match opened {
         Ok(session) => session,
         Err(abort) => return unopened(&request, world, &record, abort),
     };
@@ -279,6 +286,7 @@ impl<'a> Session<'a> {
         request: &'a SessionRequest,
         world: &'a SessionWorld,
         record: SessionTrace,
+        list: Arc<ToolList>,
     ) -> Result<Self, Abort> {
         let settings = &request.settings;
         let unusable =
@@ -300,14 +308,15 @@ impl<'a> Session<'a> {
         let report = (request.mode == SessionMode::Task).then(|| request.report.tool());
         let offered = world
             .tool_catalogs
-            .of(&request.tools, report, settings.read_page_lines)
+            .of(&list, report, settings.read_page_lines)
             .map_err(|error| Abort::internal(error.to_string()))?;
         let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
-        let mut tools = request.tools.clone();
-        tools.push(Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines)));
+        let reader: Arc<dyn Tool> =
+            Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines));
+        let behind: Vec<Arc<dyn Tool>> = list.all().chain([&reader]).cloned().collect();
         let gate =
-            world.gate(record.clone(), request.scope.clone(), &tools)?.with_loop_limits(settings.loop_guard);
+            world.gate(record.clone(), request.scope.clone(), &behind)?.with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut messages = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
@@ -327,6 +336,8 @@ impl<'a> Session<'a> {
             guard,
             outputs,
             tools: offered,
+            list,
+            reader,
             messages,
             prompt_marks: Vec::new(),
             turn: 0,
@@ -394,6 +405,7 @@ impl<'a> Session<'a> {
             inputs,
             tools: self.tools.open.specs.iter().map(|tool| tool.name.clone()).collect(),
             tools_sha256: self.tools.open.hashed.sha256().to_owned(),
+            tools_file: self.list.file.clone(),
         })))?;
         for (index, message) in request.opening.iter().enumerate() {
             let role = match message {
@@ -425,6 +437,7 @@ impl<'a> Session<'a> {
                 let reason = if all_used { ForcedFinal::MaxTurns } else { ForcedFinal::RetryExhaustion };
                 self.force(reason, self.turn)?;
             }
+            self.take_tool_changes().await?;
             match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}
@@ -590,37 +603,6 @@ impl<'a> Session<'a> {
             last_errors: self.last_errors.iter().cloned().collect(),
         }
     }
-}
-
-/// The report without known secrets, and whether it held one (P-043).
-pub(super) fn cleaned(record: &SessionTrace, report: FinalReport) -> (FinalReport, bool) {
-    if record.is_clean(&report) {
-        return (report, false);
-    }
-    let clean = FinalReport {
-        content: report.content.as_deref().map(|text| record.redact(text)),
-        content_json: report.content_json.as_ref().map(|object| record.redact_object(object)),
-        metadata: report.metadata.as_ref().map(|object| record.redact_object(object)),
-        ..report
-    };
-    let leaked = clean != report;
-    (clean, leaked)
-}
-
-/// Claims without known secrets.
-pub(super) async fn clean_claims(record: &SessionTrace, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
-    let mut cleaned = Vec::with_capacity(claims.len());
-    for claim in claims {
-        let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
-        let mut clean: ProposedClaim = serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
-            statement: record.redact(&claim.statement),
-            cites: Vec::new(),
-            ..claim.clone()
-        });
-        clean.statement = record.by_program(clean.statement).await;
-        cleaned.push(clean);
-    }
-    cleaned
 }
 
 /// The outcome of a session that could not begin.

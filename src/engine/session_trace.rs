@@ -21,7 +21,7 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::message::{Message, ToolCall};
 use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::redaction::Redactor;
-use crate::domain::report::FinalReport;
+use crate::domain::report::{FinalReport, ProposedClaim};
 use crate::domain::run::{RunId, Warning};
 use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText};
 
@@ -398,4 +398,34 @@ fn file_name(step_id: &str) -> String {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' })
         .collect()
+}
+/// The report without known secrets, and whether it held one (P-043).
+pub(super) fn cleaned(record: &SessionTrace, report: FinalReport) -> (FinalReport, bool) {
+    if record.is_clean(&report) {
+        return (report, false);
+    }
+    let clean = FinalReport {
+        content: report.content.as_deref().map(|text| record.redact(text)),
+        content_json: report.content_json.as_ref().map(|object| record.redact_object(object)),
+        metadata: report.metadata.as_ref().map(|object| record.redact_object(object)),
+        ..report
+    };
+    let leaked = clean != report;
+    (clean, leaked)
+}
+
+/// Claims without known secrets.
+pub(super) async fn clean_claims(record: &SessionTrace, claims: &[ProposedClaim]) -> Vec<ProposedClaim> {
+    let mut cleaned = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let clean = record.redact_json(&serde_json::to_value(claim).unwrap_or(Value::Null));
+        let mut clean: ProposedClaim = serde_json::from_value(clean).unwrap_or_else(|_| ProposedClaim {
+            statement: record.redact(&claim.statement),
+            cites: Vec::new(),
+            ..claim.clone()
+        });
+        clean.statement = record.by_program(clean.statement).await;
+        cleaned.push(clean);
+    }
+    cleaned
 }

@@ -7,6 +7,7 @@ use super::abort::Abort;
 use super::task_status;
 use super::token_estimate::ToolSizes;
 use super::tool::Tool;
+use super::tool_list::ToolList;
 use super::tool_output;
 use crate::domain::canonical::NotCanonical;
 use crate::domain::fingerprint::HashedTools;
@@ -65,34 +66,37 @@ pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
 
 struct Kept {
     /// Their addresses are not reused as long as these are kept.
-    tools: Vec<Weak<dyn Tool>>,
+    first: Vec<Weak<dyn Tool>>,
+    later: Vec<Weak<dyn Tool>>,
     page_lines: u32,
     offered: SessionTools,
 }
 
 impl Kept {
-    fn is_of(&self, tools: &[Arc<dyn Tool>], report: Option<&Arc<ToolSpec>>) -> bool {
+    fn is_of(&self, tools: &ToolList, report: Option<&Arc<ToolSpec>>) -> bool {
         let same_report = match (&self.offered.report, report) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (None, None) => true,
             _ => false,
         };
-        same_report
-            && self.tools.len() == tools.len()
-            && self
-                .tools
-                .iter()
-                .zip(tools)
-                .all(|(kept, tool)| std::ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(tool)))
+        let same = |kept: &[Weak<dyn Tool>], tools: &[Arc<dyn Tool>]| {
+            kept.len() == tools.len()
+                && kept
+                    .iter()
+                    .zip(tools)
+                    .all(|(kept, tool)| std::ptr::addr_eq(kept.as_ptr(), Arc::as_ptr(tool)))
+        };
+        same_report && same(&self.first, &tools.first) && same(&self.later, &tools.later)
     }
 }
 
 impl ToolCatalogs {
     /// The lists of a session with these tools. `report` is the tool for its report, `None` in a chat. `page_lines` is
-    /// the length of a page that is read back (D77). The protocol tools come after the others.
+    /// the length of a page that is read back (D77). The protocol tools come after the others, and tools that were added
+    /// later come after these.
     pub fn of(
         &self,
-        tools: &[Arc<dyn Tool>],
+        tools: &ToolList,
         report: Option<&Arc<ToolSpec>>,
         page_lines: u32,
     ) -> Result<SessionTools, NotCanonical> {
@@ -103,10 +107,11 @@ impl ToolCatalogs {
             return Ok(known.offered.clone());
         }
         let reader = Arc::new(tool_output::spec(page_lines));
-        let own = tools.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
+        let own = tools.first.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
         let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
+        let later = tools.later.iter().map(|tool| tool.spec().clone());
         let offered = SessionTools {
-            open: Arc::new(ToolCatalog::new(own.chain(protocol).collect())?),
+            open: Arc::new(ToolCatalog::new(own.chain(protocol).chain(later).collect())?),
             reader,
             report: report.cloned(),
             last: Arc::default(),
@@ -114,8 +119,9 @@ impl ToolCatalogs {
         if kept.len() == MOST_KEPT {
             kept.remove(0);
         }
-        let tools = tools.iter().map(Arc::downgrade).collect();
-        kept.push(Kept { tools, page_lines, offered: offered.clone() });
+        let weak = |tools: &[Arc<dyn Tool>]| tools.iter().map(Arc::downgrade).collect();
+        let (first, later) = (weak(&tools.first), weak(&tools.later));
+        kept.push(Kept { first, later, page_lines, offered: offered.clone() });
         Ok(offered)
     }
 }

@@ -17,7 +17,7 @@ use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
 use super::session_trace::{SessionIds, SessionTrace};
-use super::tool::Tool;
+use super::tool_list::ToolProvider;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
 use crate::domain::artifact::Artifact;
@@ -54,8 +54,8 @@ pub struct FlowPlan {
     pub shapes: Shapes,
     /// Limits and targets.
     pub settings: SessionSettings,
-    /// Tools on offer, in a fixed order.
-    pub tools: Vec<Arc<dyn Tool>>,
+    /// Tools on offer.
+    pub tools: ToolProvider,
     /// What a planning step may run (D78).
     pub verify_commands: Vec<Vec<String>>,
     /// `record.include_prompt_text`.

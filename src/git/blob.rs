@@ -4,10 +4,10 @@ use git2::{Oid, Repository};
 
 use super::error::GitError;
 
-/// Largest file that is read, compared or taken into a commit, in bytes: nobody knows how large one is that others wrote.
+/// The largest file that is read, compared or committed, in bytes. Files that others wrote can have any size.
 pub const LARGEST_FILE: u64 = 64 << 20;
 
-/// The bytes of a blob, its length asked first; `None` where it is none, or is not there.
+/// The bytes of a blob. Its length is checked first. `None` if it is not a blob or does not exist.
 pub(super) fn bounded_blob(
     repository: &Repository,
     id: Oid,

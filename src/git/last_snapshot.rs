@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// The last snapshot of a worktree: what its index said, and the tree that was written of it.
+/// The last snapshot of a worktree: a hash of its index, and the tree that was written from it.
 #[derive(Debug, Default)]
 pub(super) struct LastSnapshot(Mutex<Option<([u8; 32], String)>>);
 

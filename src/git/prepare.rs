@@ -382,8 +382,8 @@ impl Checkout {
         Ok(())
     }
 
-    /// Sets entries of git aside that stand for nothing any more: this place's own, one left by a killed
-    /// `git worktree add` of it, and ones on vanished places.
+    /// Sets aside entries of git that have no worktree any more: the one of this place, one that a killed `git worktree
+    /// add` left, and ones for places that are gone.
     fn set_stale_aside(&self, path: &AbsPath, all: &[Entry]) -> Result<(), WorktreeError> {
         // A git that was killed between making its `.git` file and writing it: the empty file says nothing.
         if is_empty_file(&path.join(".git")) {

@@ -20,7 +20,7 @@ use crate::domain::name::{BranchName, CommitId};
 use crate::sys::files;
 use crate::sys::paths::AbsPath;
 
-/// A worktree on its branch. Git's own files of it are found from the repository, never through the worktree's `.git`.
+/// A worktree on its branch. Its git files are found from the repository and never through the worktree's `.git`.
 #[derive(Debug, Clone)]
 pub struct Worktree {
     checkout: Checkout,

@@ -1,6 +1,5 @@
 //! The client. Every request to GitHub goes through it, and so through one breaker, one back-off and one token.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -11,21 +10,18 @@ use http::{HeaderName, HeaderValue, Method, Request};
 use octocrab::Octocrab;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
 use super::breaker::{Breaker, Snapshot};
-use super::comments::OwnComments;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
-use super::people::Viewer;
+use super::memory::Memory;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
 use crate::domain::host_paths::HostPaths;
-use crate::domain::name::RepoName;
-use crate::domain::policy::ActorPermission;
 
 /// The API version that the shapes in `*_wire.rs` were read from.
 const API_VERSION: &str = "2022-11-28";
@@ -81,9 +77,6 @@ pub struct Client {
     patience: Duration,
 }
 
-/// What people may, by repository and login, with the tag of the answer.
-pub(super) type Permissions = BTreeMap<(RepoName, String), (String, ActorPermission)>;
-
 struct Shared {
     crab: Octocrab,
     endpoint: Endpoint,
@@ -94,15 +87,9 @@ struct Shared {
     retry_delay: Duration,
     write_gap: Duration,
     last_write: Mutex<Option<Instant>>,
-    viewer: OnceCell<Viewer>,
-    /// Labels that were seen or made, by repository.
-    labels: Mutex<BTreeSet<(RepoName, String)>>,
-    /// What people may, by repository and login, with the tag of the answer.
-    permissions: Mutex<Permissions>,
-    /// Our own comments, by repository and issue.
-    own_comments: Mutex<BTreeMap<(RepoName, u64), OwnComments>>,
+    memory: Memory,
     /// Places of this machine that no text names.
-    places: std::sync::Mutex<HostPaths>,
+    concealed: std::sync::Mutex<HostPaths>,
 }
 
 impl std::fmt::Debug for Client {
@@ -144,23 +131,20 @@ impl Client {
             retry_delay: settings.retry_delay,
             write_gap: settings.write_gap,
             last_write: Mutex::new(None),
-            viewer: OnceCell::new(),
-            labels: Mutex::default(),
-            permissions: Mutex::default(),
-            own_comments: Mutex::default(),
-            places: std::sync::Mutex::default(),
+            memory: Memory::default(),
+            concealed: std::sync::Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), patience: settings.patience })
     }
 
     /// Takes paths of this machine. From now on every text that is written replaces them.
-    pub fn conceal_paths(&self, places: &HostPaths) {
-        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).learn(places);
+    pub fn conceal_paths(&self, paths: &HostPaths) {
+        self.shared.concealed.lock().unwrap_or_else(PoisonError::into_inner).learn(paths);
     }
 
     /// A text as everybody may read it.
     pub(super) fn public(&self, text: &str) -> String {
-        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner).told(text).into_owned()
+        self.shared.concealed.lock().unwrap_or_else(PoisonError::into_inner).told(text).into_owned()
     }
 
     /// The same client whose operations wait at most `patience` for a rate limit.
@@ -187,20 +171,8 @@ impl Client {
         self.shared.auth.app_id()
     }
 
-    pub(super) fn viewer_cell(&self) -> &OnceCell<Viewer> {
-        &self.shared.viewer
-    }
-
-    pub(super) fn seen_labels(&self) -> &Mutex<BTreeSet<(RepoName, String)>> {
-        &self.shared.labels
-    }
-
-    pub(super) fn permissions(&self) -> &Mutex<Permissions> {
-        &self.shared.permissions
-    }
-
-    pub(super) fn own_comments(&self) -> &Mutex<BTreeMap<(RepoName, u64), OwnComments>> {
-        &self.shared.own_comments
+    pub(super) fn memory(&self) -> &Memory {
+        &self.shared.memory
     }
 
     pub(super) fn retry_delay(&self) -> Duration {

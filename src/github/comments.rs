@@ -1,16 +1,15 @@
 //! Comments with a marker: one of each kind for each issue. It is found by its first line and edited in place.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, TimeDelta, Utc};
 use http::Method;
 use serde_json::json;
 
 use super::Change;
+use super::account::{Actor, Association};
 use super::client::Client;
 use super::error::Error;
 use super::issues::Fetched;
-use super::people::{Actor, Association};
+use super::memory::OwnComments;
 use super::request::Ask;
 use super::rest_wire::CommentWire;
 use crate::domain::name::RepoName;
@@ -72,16 +71,6 @@ fn on_pull(url: &str) -> Option<bool> {
         "issues" => Some(false),
         _ => None,
     }
-}
-
-/// The known comments of agentd on an issue, so that the next look reads only what changed since. Strangers may write
-/// any number of comments.
-#[derive(Debug, Clone, Default)]
-pub(super) struct OwnComments {
-    /// Everything up to this time was read; `None` = nothing was.
-    since: Option<DateTime<Utc>>,
-    /// Ids by first line.
-    ids: BTreeMap<String, u64>,
 }
 
 impl Client {
@@ -152,7 +141,7 @@ impl Client {
         marker: &str,
     ) -> Result<Option<Comment>, Error> {
         let key = (repo.clone(), number);
-        let mut known = self.own_comments().lock().await.get(&key).cloned().unwrap_or_default();
+        let mut known = self.memory().own_comments.lock().await.get(&key).cloned().unwrap_or_default();
         for _ in 0..2 {
             let comments = self.comments(repo, number, known.since).await?;
             let own = self.own_marked(&comments).await?;
@@ -165,7 +154,7 @@ impl Client {
             // GitHub's times are whole seconds, and it is not documented whether the second itself counts.
             known.since = newest.map(|at| at - TimeDelta::seconds(2)).max(known.since);
             let Some(id) = known.ids.get(marker).copied() else {
-                self.keep_own(key, known).await;
+                self.remember_own(key, known).await;
                 return Ok(None);
             };
             let found = match own.into_iter().find(|comment| comment.id == id) {
@@ -173,7 +162,7 @@ impl Client {
                 None => self.comment(repo, id).await?,
             };
             if let Some(found) = found.filter(|found| found.body.trim_start().starts_with(marker)) {
-                self.keep_own(key, known).await;
+                self.remember_own(key, known).await;
                 return Ok(Some(found));
             }
             // It was deleted, or somebody removed its marker. So the others are searched.
@@ -182,8 +171,8 @@ impl Client {
         Ok(None)
     }
 
-    async fn keep_own(&self, key: (RepoName, u64), known: OwnComments) {
-        let mut all = self.own_comments().lock().await;
+    async fn remember_own(&self, key: (RepoName, u64), known: OwnComments) {
+        let mut all = self.memory().own_comments.lock().await;
         if all.len() >= MOST_ISSUES {
             all.clear();
         }

@@ -7,34 +7,22 @@ use super::error::{Error, ErrorKind};
 use super::graphql_wire::{AnswerWire, ErrorWire};
 use super::request::Ask;
 
-/// A query or mutation.
+/// A query, or a mutation that sets a state: sending it twice is the same as once.
 pub(super) struct Query {
     text: String,
     variables: Value,
     doing: String,
     needs: &'static str,
-    repeatable: bool,
 }
 
 impl Query {
-    /// A query.
-    pub fn read(
+    pub fn new(
         text: impl Into<String>,
         variables: Value,
         doing: impl Into<String>,
         needs: &'static str,
     ) -> Self {
-        Self { text: text.into(), variables, doing: doing.into(), needs, repeatable: true }
-    }
-
-    /// A mutation that sets a state, so that doing it twice is the same as once.
-    pub fn set(
-        text: impl Into<String>,
-        variables: Value,
-        doing: impl Into<String>,
-        needs: &'static str,
-    ) -> Self {
-        Self::read(text, variables, doing, needs)
+        Self { text: text.into(), variables, doing: doing.into(), needs }
     }
 }
 
@@ -80,10 +68,9 @@ impl Client {
     pub(super) async fn graphql(&self, query: Query) -> Result<Answer, Error> {
         let url = self.endpoint().graphql().to_owned();
         let body = json!({"query": query.text, "variables": query.variables});
-        let mut ask = Ask::write(http::Method::POST, url, Some(body), query.doing, query.needs);
-        ask.repeatable = query.repeatable;
-        ask.resource = "graphql";
-        let doing = ask.doing.clone();
+        let doing = query.doing;
+        let ask = Ask::write(http::Method::POST, url, Some(body), doing.as_str(), query.needs);
+        let ask = Ask { repeatable: true, resource: "graphql", ..ask };
         let reply = self.send(ask).await?;
         let body: AnswerWire = reply.json()?;
         if body.data.is_null() && body.errors.is_empty() {

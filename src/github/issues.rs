@@ -4,10 +4,10 @@ use chrono::{DateTime, Utc};
 use http::Method;
 use serde_json::json;
 
+use super::account::Actor;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::listing_format::{FieldValue, IssueSnapshot};
-use super::people::Actor;
 use super::request::{Ask, Reply};
 use super::rest_wire::{EventWire, FieldValueWire, IssueWire};
 use crate::domain::issue::{Issue, IssueKey};

@@ -6,35 +6,23 @@ use serde_json::json;
 use super::Change;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
-use super::listing::encode;
-use super::listing_format::IssueState;
 use super::request::Ask;
-use crate::config::config_file::LabelsTable;
+use crate::domain::issue_state::{IssueState, LabelSpec, LabelsTable};
 use crate::domain::name::RepoName;
+use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "issues: write";
-
-/// A label as it should be when it has to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LabelSpec<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Six hexadecimal digits.
-    pub color: &'a str,
-    /// One line.
-    pub description: &'a str,
-}
 
 impl Client {
     /// Makes a label if it does not exist; an existing one keeps its look. A label that was found once is not looked up
     /// again, because GitHub itself makes a label that is put on an issue.
     pub async fn ensure_label(&self, repo: &RepoName, label: LabelSpec<'_>) -> Result<Change, Error> {
         let name = (repo.clone(), label.name.to_lowercase());
-        if self.seen_labels().lock().await.contains(&name) {
+        if self.memory().labels.lock().await.contains(&name) {
             return Ok(Change::Unchanged);
         }
         let made = self.make_label(repo, label).await?;
-        self.seen_labels().lock().await.insert(name);
+        self.memory().labels.lock().await.insert(name);
         Ok(made)
     }
 
@@ -58,7 +46,7 @@ impl Client {
     /// Whether the repository knows the label.
     pub async fn label_exists(&self, repo: &RepoName, name: &str) -> Result<bool, Error> {
         let doing = format!("looking for the label \"{name}\" in {repo}");
-        let url = self.url(&format!("/repos/{repo}/labels/{}", encode(name)));
+        let url = self.url(&format!("/repos/{repo}/labels/{}", percent_encoded(name)));
         match self.send(Ask::get(url, doing, "issues: read")).await {
             Ok(_) => Ok(true),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
@@ -80,39 +68,13 @@ impl Client {
     /// Takes a label off an issue; one that is not on is fine.
     pub async fn remove_label(&self, repo: &RepoName, number: u64, name: &str) -> Result<(), Error> {
         let doing = format!("taking the label \"{name}\" off issue {number} of {repo}");
-        let path = format!("/repos/{repo}/issues/{number}/labels/{}", encode(name));
+        let path = format!("/repos/{repo}/issues/{number}/labels/{}", percent_encoded(name));
         match self.write(Method::DELETE, &path, None, &doing, NEEDS).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
-
-/// The label of a state.
-pub fn label_of(labels: &LabelsTable, state: IssueState) -> &str {
-    match state {
-        IssueState::Queued => &labels.queued,
-        IssueState::Running => &labels.running,
-        IssueState::Done => &labels.done,
-        IssueState::Failed => &labels.failed,
-        IssueState::Attention => &labels.attention,
-        IssueState::NoEvidence => &labels.no_evidence,
-    }
-}
-
-/// Trigger and state labels, each as it is made where it is missing.
-pub fn label_specs(labels: &LabelsTable) -> [LabelSpec<'_>; 7] {
-    let spec = |name, color, description| LabelSpec { name, color, description };
-    [
-        spec(&labels.trigger, "5319e7", "agentd works on this issue"),
-        spec(&labels.queued, "c5def5", "agentd will start when a slot is free"),
-        spec(&labels.running, "fbca04", "agentd is working on it"),
-        spec(&labels.done, "0e8a16", "agentd finished"),
-        spec(&labels.failed, "d93f0b", "agentd failed; the comment says why"),
-        spec(&labels.attention, "e99695", "agentd needs a person; the comment says for what"),
-        spec(&labels.no_evidence, "bfd4f2", "agentd found nothing that backs a result"),
-    ]
 }
 
 /// Which labels must be removed and added so that an issue with `current` labels shows `state`. The trigger is removed
@@ -123,17 +85,9 @@ fn change<'a>(
     state: IssueState,
 ) -> (Vec<&'a str>, Option<&'a str>) {
     let on = |name: &str| current.iter().any(|label| label.trim().eq_ignore_ascii_case(name.trim()));
-    let wanted = label_of(labels, state);
+    let wanted = labels.of(state);
     let trigger = state.is_end().then_some(labels.trigger.as_str());
-    let others = [
-        &labels.queued,
-        &labels.running,
-        &labels.done,
-        &labels.failed,
-        &labels.attention,
-        &labels.no_evidence,
-    ];
-    let others = others.into_iter().map(String::as_str).filter(|name| !name.eq_ignore_ascii_case(wanted));
+    let others = labels.others(state).filter(|name| !name.eq_ignore_ascii_case(wanted));
     let off = trigger.into_iter().chain(others).filter(|name| on(name)).collect();
     (off, (!on(wanted)).then_some(wanted))
 }
@@ -155,7 +109,7 @@ impl Client {
         if let Some(name) = on {
             // Only for its look. GitHub also makes a label that is put on an issue, and who may label may not be
             // allowed to make one.
-            if let Some(spec) = label_specs(labels).into_iter().find(|spec| spec.name == name)
+            if let Some(spec) = labels.all().map(|(_, spec)| spec).find(|spec| spec.name == name)
                 && let Err(error) = self.ensure_label(repo, spec).await
                 && !(error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }))
             {

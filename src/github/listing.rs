@@ -11,13 +11,7 @@ use super::listing_format::{IssueSnapshot, Page, PageCache};
 use super::request::Ask;
 use super::rest_wire::IssueWire;
 use crate::domain::name::RepoName;
-
-/// Which open issues to list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// All of these labels.
-    pub labels: Vec<String>,
-}
+use crate::domain::percent::percent_encoded;
 
 /// A whole list, or none at all (S24).
 #[derive(Debug, Clone, PartialEq)]
@@ -37,22 +31,22 @@ impl Client {
         label: &str,
         cache: &mut PageCache,
     ) -> Result<Listing, Error> {
-        self.list_open(repo, &Filter { labels: vec![label.to_owned()] }, cache).await
+        self.list_open(repo, &[label], cache).await
     }
 
-    /// Lists open issues by a filter; see [`Client::list_labelled`].
+    /// Lists the open issues with all of these labels; see [`Client::list_labelled`].
     pub async fn list_open(
         &self,
         repo: &RepoName,
-        filter: &Filter,
+        labels: &[&str],
         cache: &mut PageCache,
     ) -> Result<Listing, Error> {
         let doing = format!("listing the issues of {repo}");
         // Sorted by change. A new label makes an issue the last changed one, so page 1 shows it. Sorted by creation, an
         // old issue could come in after a full last page, whose tag would not change.
         let mut query = "state=open&sort=updated&direction=desc&per_page=100".to_owned();
-        if !filter.labels.is_empty() {
-            let labels: Vec<String> = filter.labels.iter().map(|label| encode(label)).collect();
+        if !labels.is_empty() {
+            let labels: Vec<String> = labels.iter().map(|label| percent_encoded(label)).collect();
             query = format!("{query}&labels={}", labels.join(","));
         }
         let first = self.url(&format!("/repos/{repo}/issues?{query}"));
@@ -122,16 +116,4 @@ impl PageCache {
             at = page.next;
         }
     }
-}
-
-/// Percent-encodes what may not stand in a path segment or a query value.
-pub(super) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }

@@ -60,28 +60,3 @@ pub(super) struct Page {
     pub next: Option<String>,
     pub issues: Vec<IssueSnapshot>,
 }
-
-/// Where an issue stands, as its labels say it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IssueState {
-    /// Waits for a slot.
-    Queued,
-    /// A run works on it.
-    Running,
-    /// The last run succeeded.
-    Done,
-    /// The last run failed.
-    Failed,
-    /// A person is needed.
-    Attention,
-    /// The last run ended without evidence.
-    NoEvidence,
-}
-
-impl IssueState {
-    /// Whether the state is an end: then the trigger label comes off, so that putting it on again starts the next run (D6).
-    pub fn is_end(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running)
-    }
-}

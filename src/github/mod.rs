@@ -1,5 +1,6 @@
 //! GitHub: reads that cost nothing while nothing changes, and effects that are safe to repeat.
 
+mod account;
 mod auth;
 mod breaker;
 mod client;
@@ -13,6 +14,7 @@ mod graphql_wire;
 mod issues;
 mod labels;
 mod listing;
+mod memory;
 mod people;
 mod permissions;
 mod projects;
@@ -26,6 +28,7 @@ mod text_history_wire;
 
 pub mod listing_format;
 
+pub use account::{Actor, Association, Viewer};
 pub use auth::GitToken;
 pub use breaker::{Budget, Snapshot, read_limits};
 pub use client::{Client, Settings};
@@ -35,10 +38,8 @@ pub use endpoint::Endpoint;
 pub use error::{Error, ErrorKind};
 pub use fields::field_named;
 pub use issues::{Fetched, Labelling};
-pub use labels::{LabelSpec, label_of, label_specs};
-pub use listing::{Filter, Listing};
-pub use listing_format::{FieldValue, IssueSnapshot, IssueState, PageCache};
-pub use people::{Actor, Association, Viewer};
+pub use listing::Listing;
+pub use listing_format::{FieldValue, IssueSnapshot, PageCache};
 pub use permissions::Right;
 pub use pull_state::{FailedCheck, PullState, Review};
 pub use pulls::{Pull, PullSpec};

@@ -1,69 +1,25 @@
 //! People and Apps: whose token this is, and what somebody may do in a repository.
 
+use super::account::{Actor, Viewer};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::graphql::Query;
-use super::listing::encode;
 use super::request::Ask;
 use super::rest_wire::{AppWire, PermissionWire, UserWire};
 use crate::domain::name::RepoName;
+use crate::domain::percent::percent_encoded;
 use crate::domain::policy::ActorPermission;
 
-/// The most permissions that are kept with their tags, so that strangers cannot fill the memory.
-const MOST_KEPT: usize = 1_000;
-
-/// An account.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Actor {
-    /// Login; an App's ends with `[bot]`.
-    pub login: String,
-    /// Database id; 0 = not said.
-    pub id: u64,
-    /// Whether it is an App or another machine account that says so.
-    pub bot: bool,
-}
-
-/// How an author is related to the repository, according to the text that they wrote. It decides whom to look up first
-/// and never admits anybody. People with a hidden membership look like strangers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Association {
-    /// Owner, member or collaborator.
-    Known,
-    /// Anybody else.
-    Stranger,
-}
-
-impl Association {
-    pub(super) fn parse(word: &str) -> Self {
-        match word {
-            "OWNER" | "MEMBER" | "COLLABORATOR" => Self::Known,
-            _ => Self::Stranger,
-        }
-    }
-}
-
-impl From<UserWire> for Actor {
-    fn from(user: UserWire) -> Self {
-        Self { bot: user.kind == "Bot" || user.login.ends_with("[bot]"), login: user.login, id: user.id }
-    }
-}
-
-/// Who the credentials are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Viewer {
-    /// The account; an empty login where GitHub does not say.
-    pub actor: Actor,
-    /// Scopes of a classic token; `None` = the token is of another kind.
-    pub scopes: Option<Vec<String>>,
-}
+/// Permissions that are remembered with their tags at most, so that strangers cannot fill the memory.
+const MOST_REMEMBERED: usize = 1_000;
 
 impl Client {
     /// What `login` may do in the repository; an account that GitHub does not know may do nothing.
     pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<ActorPermission, Error> {
         let doing = format!("reading what {login} may do in {repo}");
-        let url = self.url(&format!("/repos/{repo}/collaborators/{}/permission", encode(login)));
+        let url = self.url(&format!("/repos/{repo}/collaborators/{}/permission", percent_encoded(login)));
         let key = (repo.clone(), login.to_ascii_lowercase());
-        let known = self.permissions().lock().await.get(&key).cloned();
+        let known = self.memory().permissions.lock().await.get(&key).cloned();
         let ask = Ask::get(url, doing, "metadata: read, with push access")
             .etag(known.as_ref().map(|(etag, _)| etag.as_str()));
         let reply = match self.send(ask).await {
@@ -83,8 +39,8 @@ impl Client {
             _ => coarse,
         };
         if let Some(etag) = reply.etag() {
-            let mut permissions = self.permissions().lock().await;
-            if permissions.len() >= MOST_KEPT {
+            let mut permissions = self.memory().permissions.lock().await;
+            if permissions.len() >= MOST_REMEMBERED {
                 permissions.clear();
             }
             permissions.insert(key, (etag, permission));
@@ -94,7 +50,7 @@ impl Client {
 
     /// Who the credentials are; asked once and kept.
     pub async fn viewer(&self) -> Result<&Viewer, Error> {
-        self.viewer_cell().get_or_try_init(|| self.ask_viewer()).await
+        self.memory().viewer.get_or_try_init(|| self.ask_viewer()).await
     }
 
     async fn ask_viewer(&self) -> Result<Viewer, Error> {
@@ -134,7 +90,7 @@ impl Client {
 
     async fn ask_viewer_by_graphql(&self) -> Result<Viewer, Error> {
         let doing = "reading whose credentials these are";
-        let query = Query::read(
+        let query = Query::new(
             "query { viewer { login databaseId } }",
             serde_json::json!({}),
             doing,

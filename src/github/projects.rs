@@ -50,7 +50,7 @@ impl Client {
                 aliases.join(" ")
             );
             let variables = json!({"owner": repo.owner(), "name": repo.name(), "field": field});
-            let answer = self.graphql(Query::read(text, variables, doing, NEEDS)).await?;
+            let answer = self.graphql(Query::new(text, variables, doing, NEEDS)).await?;
             let repository = &answer.data["repository"];
             for number in batch {
                 let alias = format!("i{number}");
@@ -95,7 +95,7 @@ impl Client {
             );
             let after = page["pageInfo"]["endCursor"].clone();
             let variables = json!({"owner": repo.owner(), "name": repo.name(), "number": number, "field": field, "after": after});
-            let mut data = self.graphql(Query::read(text, variables, &doing, NEEDS)).await?.whole()?;
+            let mut data = self.graphql(Query::new(text, variables, &doing, NEEDS)).await?.whole()?;
             page = data["repository"]["issue"]["projectItems"].take();
             if page["pageInfo"]["endCursor"] == after {
                 return Err(Error::malformed(&doing, "a page names itself as the next"));

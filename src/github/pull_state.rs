@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::account::Association;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
-use super::people::Association;
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
 use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire, ReviewWire};

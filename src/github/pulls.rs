@@ -4,16 +4,16 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::Change;
+use super::account::Actor;
 use super::client::Client;
 use super::comments::same_text;
 use super::error::{Error, ErrorKind};
 use super::graphql::Query;
 use super::issues::Fetched;
-use super::listing::encode;
-use super::people::Actor;
 use super::request::Ask;
 use super::rest_wire::{PullWire, SideWire};
 use crate::domain::name::{BranchName, CommitId, RepoName};
+use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "pull requests: write";
 
@@ -99,7 +99,7 @@ impl Client {
     /// Pull requests of a branch of this repository; `state` is open, closed or all.
     async fn pulls_of(&self, repo: &RepoName, head: &BranchName, state: &str) -> Result<Vec<Pull>, Error> {
         let doing = format!("looking for pull requests of {head} in {repo}");
-        let name = encode(head.as_str());
+        let name = percent_encoded(head.as_str());
         let path = format!("/repos/{repo}/pulls?state={state}&head={}:{name}&per_page=100", repo.owner());
         let wires: Vec<PullWire> = self.pages(&path, &doing, "pull requests: read").await?;
         // GitHub ignores a head filter it does not understand and lists everything, forks' branches too.
@@ -233,7 +233,7 @@ impl Client {
         let text = format!(
             "mutation($id: ID!) {{ {mutation}(input: {{pullRequestId: $id}}) {{ pullRequest {{ isDraft }} }} }}"
         );
-        match self.graphql(Query::set(text, json!({"id": id}), doing, NEEDS)).await?.whole() {
+        match self.graphql(Query::new(text, json!({"id": id}), doing, NEEDS)).await?.whole() {
             Ok(_) => Ok(true),
             Err(error) if draft && no_drafts(&error) => Ok(false),
             Err(error) => Err(error),

@@ -78,7 +78,7 @@ impl Client {
             let variables = json!({
                 "owner": repo.owner(), "name": repo.name(), "number": number, "edits": edits, "titles": titles,
             });
-            let data = self.graphql(Query::read(HISTORY, variables, &doing, NEEDS)).await?.whole()?;
+            let data = self.graphql(Query::new(HISTORY, variables, &doing, NEEDS)).await?.whole()?;
             let page: IssueWire = serde_json::from_value(data["repository"]["issue"].clone())
                 .map_err(|error| Error::malformed(&doing, error))?;
             let more = page.user_content_edits.page_info.has_next_page
@@ -103,7 +103,7 @@ impl Client {
     /// The text of a revision; `None` = it was removed from the history, or this token cannot see it.
     pub async fn text_of_edit(&self, id: &str) -> Result<Option<String>, Error> {
         let doing = "reading an earlier text of an issue";
-        let answer = self.graphql(Query::read(EDIT, json!({"id": id}), doing, NEEDS)).await?;
+        let answer = self.graphql(Query::new(EDIT, json!({"id": id}), doing, NEEDS)).await?;
         let data = match answer.whole() {
             Ok(data) => data,
             Err(error) if error.is_absent() || matches!(error.kind, ErrorKind::Forbidden { .. }) => {

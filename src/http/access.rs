@@ -1,30 +1,22 @@
-//! Access to the HTTP front: its own host names, pages of other sites, the token, and the login of a browser.
+//! Access to the HTTP front: its own host names, the token, and the login of a browser.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, Mac as _};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 
-use super::page;
-use super::server::{Shared, failure};
+use super::status_page;
 use crate::sys::clock::Clock;
 
 /// How long a browser stays logged in.
 const LOGIN: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Largest login that is read, in bytes.
-const LARGEST_LOGIN: usize = 4096;
-/// The header with which a browser says that another site makes the request.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the front may be called, and the token that it wants.
 #[derive(Debug)]
@@ -43,7 +35,7 @@ impl Access {
     }
 
     /// Whether a request uses one of the front's own names. A page whose own name leads here does not (DNS rebinding).
-    fn is_own(&self, request: &Request) -> bool {
+    pub fn is_own(&self, request: &Request) -> bool {
         let mut said = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (said.next(), said.next()) else { return false };
         let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
@@ -76,6 +68,11 @@ impl Access {
             Ok(_) if self.address.ip().is_unspecified() => true,
             Ok(ip) => ip == self.address.ip() && own_port,
         }
+    }
+
+    /// Whether a token is wanted.
+    pub fn wants_token(&self) -> bool {
+        self.token.is_some()
     }
 
     /// Whether a request may see what agentd does.
@@ -114,13 +111,13 @@ impl Access {
     }
 
     /// What a token that was given in a browser comes to.
-    fn log_in(&self, given: &str, headers: &HeaderMap) -> Response {
+    pub fn log_in(&self, given: &str, headers: &HeaderMap) -> Response {
         let Some(token) = self.token.as_ref().filter(|token| is_same(token, given)) else {
-            return page::login(StatusCode::UNAUTHORIZED, true);
+            return status_page::login(StatusCode::UNAUTHORIZED, true);
         };
         let secure = text(headers, HeaderName::from_static("x-forwarded-proto")) == Some("https");
         // Not a redirect, because a browser that comes from another site would leave the new cookie out again.
-        let mut response = page::logged_in();
+        let mut response = status_page::logged_in();
         let cookie = self.cookie(token, secure).and_then(|cookie| HeaderValue::from_str(&cookie).ok());
         if let Some(cookie) = cookie {
             response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -148,79 +145,15 @@ fn mac(key: &[u8], of: &[u8]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// Under its own name only, or one that the operator gave it.
-pub(super) async fn by_own_name(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    if !shared.access.is_own(&request) {
-        let words = "ask under the address it listens on, or add this name to daemon.hosts";
-        return failure(StatusCode::MISDIRECTED_REQUEST, "foreign_host", words);
-    }
-    next.run(request).await
-}
-
-/// Nothing is done for another site's page (S68).
-pub(super) async fn for_own_page(request: Request, next: Next) -> Response {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && from_elsewhere(request.headers()) {
-        let words = "only the daemon's own page may ask for this";
-        return failure(StatusCode::FORBIDDEN, "foreign_origin", words);
-    }
-    next.run(request).await
-}
-
-/// With the token, or from a browser that gave it.
-pub(super) async fn with_token(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let (access, headers) = (&shared.access, request.headers());
-    let is_page = request.uri().path() == "/";
-    if access.token.is_some() && is_page {
-        let query = request.uri().query().unwrap_or_default().as_bytes();
-        if let Some((_, token)) = url::form_urlencoded::parse(query).find(|(name, _)| name == "token") {
-            return access.log_in(&token, headers);
-        }
-    }
-    if access.admits(headers) {
-        return next.run(request).await;
-    }
-    if is_page {
-        return page::login(StatusCode::UNAUTHORIZED, false);
-    }
-    let words = "send Authorization: Bearer with daemon.token, or log in on the status page";
-    let mut response = failure(StatusCode::UNAUTHORIZED, "unauthorized", words);
-    let challenge = HeaderValue::from_static("Bearer realm=\"agentd\"");
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-    response
-}
-
-/// `POST /login` with `token`, as the page's form sends it.
-pub(super) async fn login(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
-    if shared.access.token.is_none() {
-        return failure(StatusCode::NOT_FOUND, "not_configured", "there is no daemon.token, and no login");
-    }
-    match super::body::read(body, LARGEST_LOGIN).await {
-        Ok(form) => {
-            let given = url::form_urlencoded::parse(&form).find(|(name, _)| name == "token");
-            shared.access.log_in(&given.map(|(_, token)| token).unwrap_or_default(), &headers)
-        }
-        Err(refused) => refused.into_response(),
-    }
-}
-
-fn from_elsewhere(headers: &HeaderMap) -> bool {
-    if matches!(text(headers, FETCH_SITE), Some("cross-site" | "same-site")) {
-        return true;
-    }
-    let mut origins = headers.get_all(header::ORIGIN).iter();
-    let Some(origin) = origins.next() else { return false };
-    let host = text(headers, header::HOST).unwrap_or_default();
-    let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    origins.next().is_some() || from.is_none_or(|(_, from)| !from.eq_ignore_ascii_case(host))
-}
-
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+/// A header as text.
+pub(super) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
     fn access(address: &str, hosts: &[&str], token: Option<&str>) -> Access {

@@ -10,10 +10,10 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 
-use super::ledger::Row;
-use super::server::{Shared, failure};
+use super::reply::failure;
+use super::run_index::{self, Row};
+use super::shared::Shared;
 use crate::daemon::status_format::Status;
-use crate::domain::money::Money;
 use crate::store::run_dir::RunDir;
 
 type Of = State<Arc<Shared>>;
@@ -73,15 +73,9 @@ pub async fn limits(State(shared): Of) -> Response {
 
 /// `GET /api/v1/cost`: what runs cost, by day (UTC) and by repository; runs under way included.
 pub async fn cost(State(shared): Of) -> Response {
-    let live = live_cost(&shared);
-    let rows = shared.ledger.rows().await;
-    Json(super::ledger::cost(&rows, live)).into_response()
-}
-
-/// What the runs under way have cost.
-pub(super) fn live_cost(shared: &Shared) -> f64 {
-    let running = shared.status().map(|status| status.running).unwrap_or_default();
-    running.iter().filter_map(|run| run.progress.as_ref()).map(|run| run.cost_usd).sum::<Money>().dollars()
+    let live = shared.live_cost();
+    let rows = shared.run_index.rows().await;
+    Json(run_index::cost(&rows, live)).into_response()
 }
 
 /// `GET /api/v1/runs?limit=N`: the newest runs first.
@@ -92,14 +86,14 @@ pub async fn runs(State(shared): Of, Query(asked): Query<Vec<(String, String)>>)
         Some(Ok(limit)) => limit.min(MOST),
         None => USUAL,
     };
-    let rows = shared.ledger.rows().await;
+    let rows = shared.run_index.rows().await;
     let told: Vec<Value> = rows.iter().take(limit).map(Row::document).collect();
     Json(json!({ "total": rows.len(), "runs": told })).into_response()
 }
 
 /// `GET /api/v1/runs/RUN`: the run output; of a run under way what is known.
 pub async fn run(State(shared): Of, Path(asked): Path<String>) -> Response {
-    match shared.ledger.find(&asked).await {
+    match shared.run_index.find(&asked).await {
         None => no_run(&asked),
         Some((dir, row)) => match file(&dir.result()).await {
             Some(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
@@ -124,7 +118,7 @@ async fn kept(
     place: fn(&RunDir) -> std::path::PathBuf,
     kind: &'static str,
 ) -> Response {
-    let Some((dir, _)) = shared.ledger.find(asked).await else { return no_run(asked) };
+    let Some((dir, _)) = shared.run_index.find(asked).await else { return no_run(asked) };
     match file(&place(&dir)).await {
         Some(body) => ([(header::CONTENT_TYPE, kind)], body).into_response(),
         None => failure(StatusCode::NOT_FOUND, "not_written", "the run has not written it yet"),
@@ -163,6 +157,6 @@ pub async fn issue(State(shared): Of, Path((owner, name, number)): Path<(String,
 
 /// `POST /api/v1/refresh`: looks again at once; several at a time are one.
 pub async fn refresh(State(shared): Of) -> Response {
-    shared.front.bell.ring();
+    shared.front.hints.look_now();
     (StatusCode::ACCEPTED, Json(json!({ "accepted": true }))).into_response()
 }

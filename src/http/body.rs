@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
 
-use super::server::failure;
+use super::reply::failure;
 
 /// How long a body may take from its first byte to its last.
 const WITHIN: Duration = Duration::from_secs(30);

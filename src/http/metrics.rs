@@ -8,16 +8,15 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
-use super::api::live_cost;
-use super::server::Shared;
+use super::shared::Shared;
 
 /// Every metric, with its help.
 pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let rows = shared.ledger.rows().await;
+    let rows = shared.run_index.ended().await;
     let mut text = Text(String::new());
     let mut runs: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut costs: BTreeMap<String, f64> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.ended.is_some()) {
+    for row in rows.iter() {
         *runs.entry((row.dir.repo.to_string(), row.reason().to_owned())).or_default() += 1;
         *costs.entry(row.dir.repo.to_string()).or_default() += row.cost();
     }
@@ -30,7 +29,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         text.line("agentd_cost_usd_total", &[("repository", repo)], cost);
     }
     text.head("agentd_cost_usd_under_way", "gauge", "US dollars that runs under way have cost so far.");
-    text.line("agentd_cost_usd_under_way", &[], live_cost(&shared));
+    text.line("agentd_cost_usd_under_way", &[], shared.live_cost());
     if let Some(status) = shared.status() {
         let mut running: BTreeMap<String, u64> =
             status.repositories.iter().map(|of| (of.repo.to_string(), 0)).collect();

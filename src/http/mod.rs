@@ -1,18 +1,24 @@
 //! The daemon's HTTP front: JSON API, chat endpoint, health, metrics, webhooks, and a status page that follows along.
 
-mod access;
-mod api;
+mod reply;
 mod body;
+mod status_page;
+mod access;
+mod run_index;
+mod deliveries;
 mod chat;
-mod connections;
-mod ledger;
+mod shared;
+mod guards;
+mod api;
+mod chat_routes;
 mod metrics;
-mod page;
-mod server;
 mod stream;
 mod webhook;
+mod connections;
+mod server;
 
 pub use chat::Chat;
-pub use server::{Front, Listening, listen};
+pub use server::{Listening, listen};
+pub use shared::Front;
 #[doc(hidden)]
 pub use webhook::is_signed;

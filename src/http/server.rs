@@ -6,21 +6,18 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
-use secrecy::SecretString;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::access::{self, Access};
-use super::chat::Chat;
-use super::ledger::Ledger;
-use super::webhook::Deliveries;
-use super::{api, chat, connections, metrics, page, stream, webhook};
-use crate::daemon::status_format::Status;
-use crate::daemon::{Bell, Progress};
-use crate::store::run_dir::StateDir;
+use super::access::Access;
+use super::deliveries::Deliveries;
+use super::reply::failure;
+use super::run_index::RunIndex;
+use super::shared::{Front, Shared};
+use super::{api, chat_routes, connections, guards, metrics, status_page, stream, webhook};
 
 /// Default headers of answers: no other site may use them, and they are never pages.
 const GUARDS: [(HeaderName, &str); 6] = [
@@ -31,49 +28,6 @@ const GUARDS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
-
-/// What the front shows and may change: it can only give the daemon a hint.
-#[derive(Clone)]
-pub struct Front {
-    /// What the daemon says of itself.
-    pub status: watch::Receiver<Option<Arc<Status>>>,
-    /// How far runs are.
-    pub progress: Progress,
-    /// Where runs are kept.
-    pub state: StateDir,
-    /// Makes the daemon look again.
-    pub bell: Arc<Bell>,
-    /// Secret of the webhooks; `None` = there are none.
-    pub webhook_secret: Option<SecretString>,
-    /// What everyone who asks has to send; `None` = nothing.
-    pub token: Option<SecretString>,
-    /// Names that it answers under beside its own.
-    pub hosts: Vec<String>,
-    /// The chat endpoint of the moment; `None` = there is none.
-    pub chat: watch::Receiver<Option<Arc<Chat>>>,
-}
-
-/// What the handlers share.
-pub(super) struct Shared {
-    pub front: Front,
-    pub ledger: Ledger,
-    pub deliveries: Deliveries,
-    pub access: Access,
-    /// Room for listeners of the event stream, which stay: others are to find room, too.
-    pub streams: Arc<Semaphore>,
-}
-
-impl Shared {
-    /// The daemon's last word, with the runs' progress of now.
-    pub fn status(&self) -> Option<Status> {
-        let mut status = self.front.status.borrow().as_deref().cloned()?;
-        for run in &mut status.running {
-            let issue = crate::daemon::IssueRef { repo: run.repo.clone(), number: run.issue };
-            run.progress = self.front.progress.of(&issue);
-        }
-        Some(status)
-    }
-}
 
 /// A server at work; dropped, it ends.
 #[derive(Debug)]
@@ -109,14 +63,14 @@ impl Listening {
 
 fn router(front: Front, address: SocketAddr) -> Router {
     let shared = Arc::new(Shared {
-        ledger: Ledger::new(front.state.clone()),
+        run_index: RunIndex::new(front.state.clone()),
         deliveries: Deliveries::default(),
         access: Access::new(address, &front.hosts, front.token.clone()),
         streams: Arc::new(Semaphore::new(connections::most() / 2)),
         front,
     });
     let read = Router::new()
-        .route("/", get(page::page))
+        .route("/", get(status_page::page))
         .route("/metrics", get(metrics::metrics))
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/state", get(api::status))
@@ -130,18 +84,18 @@ fn router(front: Front, address: SocketAddr) -> Router {
         .route("/api/v1/issues/{owner}/{name}/{number}", get(api::issue))
         .route("/api/v1/events", get(stream::stream))
         .route("/api/v1/refresh", post(api::refresh))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), access::with_token));
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guards::with_token));
     let open = Router::new()
-        .route("/status.css", get(page::style))
-        .route("/status.js", get(page::script))
+        .route("/status.css", get(status_page::style))
+        .route("/status.js", get(status_page::script))
         .route("/health", get(api::health))
-        .route("/login", post(access::login));
-    let own = read.merge(open).layer(middleware::from_fn(access::for_own_page));
+        .route("/login", post(guards::login));
+    let own = read.merge(open).layer(middleware::from_fn(guards::for_own_page));
     // Webhooks and conversations have secrets of their own.
     let hooks = Router::new().route("/webhooks/github", post(webhook::github));
     own.merge(hooks)
-        .merge(chat::router())
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), access::by_own_name))
+        .merge(chat_routes::router())
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guards::by_own_name))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path") })
         .method_not_allowed_fallback(|| async {
             failure(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path knows other methods")
@@ -171,10 +125,4 @@ async fn enveloped(response: Response) -> Response {
     let said = String::from_utf8_lossy(&said);
     let message = if said.is_empty() { words } else { &said };
     failure(status, &words.to_ascii_lowercase().replace([' ', '-'], "_"), message)
-}
-
-/// The envelope of every error.
-pub(super) fn failure(status: StatusCode, code: &str, message: &str) -> Response {
-    let body = serde_json::json!({ "error": { "code": code, "message": message } });
-    (status, axum::Json(body)).into_response()
 }

@@ -12,7 +12,8 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 
-use super::server::{Shared, failure};
+use super::reply::failure;
+use super::shared::Shared;
 use crate::daemon::status_format::{LogLine, Status};
 
 /// Changes in this time become one event.

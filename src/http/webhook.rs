@@ -1,7 +1,6 @@
 //! `POST /webhooks/github`: a delivery only makes the daemon look earlier. Its content is not used.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -13,7 +12,8 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::server::{Shared, failure};
+use super::reply::failure;
+use super::shared::Shared;
 
 /// GitHub's own limit for the body of a webhook.
 const LARGEST_BODY: usize = 25 * 1024 * 1024;
@@ -21,10 +21,8 @@ const LARGEST_BODY: usize = 25 * 1024 * 1024;
 const LARGEST_KEPT: usize = 256 * 1024;
 /// Longest id of a delivery; GitHub's have 36 characters.
 const LONGEST_ID: usize = 128;
-/// Deliveries that are remembered.
-const REMEMBERED: usize = 2048;
 /// Events after which looking is worth it.
-const TELLING: [&str; 9] = [
+const WORTH_A_LOOK: [&str; 9] = [
     "issues",
     "issue_comment",
     "label",
@@ -35,28 +33,6 @@ const TELLING: [&str; 9] = [
     "status",
     "push",
 ];
-
-/// Ids of deliveries that were taken.
-#[derive(Debug, Default)]
-pub(super) struct Deliveries(Mutex<(VecDeque<String>, BTreeSet<String>)>);
-
-impl Deliveries {
-    /// Whether it is the first time that this one comes.
-    fn is_new(&self, id: &str) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (order, ids) = &mut *known;
-        if !ids.insert(id.to_owned()) {
-            return false;
-        }
-        order.push_back(id.to_owned());
-        if order.len() > REMEMBERED
-            && let Some(oldest) = order.pop_front()
-        {
-            ids.remove(&oldest);
-        }
-        true
-    }
-}
 
 /// Checks the signature over the body as it comes and keeps a limited part of it. Then gives the daemon one hint for
 /// each delivery, for the repository that it names.
@@ -96,14 +72,14 @@ pub async fn github(State(shared): State<Arc<Shared>>, headers: HeaderMap, body:
     if !shared.deliveries.is_new(delivery) {
         return Json(json!({ "accepted": false, "duplicate": true })).into_response();
     }
-    let rings = TELLING.contains(&event);
-    if rings {
+    let heeded = WORTH_A_LOOK.contains(&event);
+    if heeded {
         tracing::debug!(event, delivery, "a webhook; looking at once");
         let told: Option<Value> = serde_json::from_slice(&kept).ok().filter(|_| whole);
         let repository = told.as_ref().and_then(|told| told.pointer("/repository/full_name")?.as_str());
-        shared.front.bell.ring_for(repository);
+        shared.front.hints.look_at(repository);
     }
-    (StatusCode::ACCEPTED, Json(json!({ "accepted": rings, "event": event }))).into_response()
+    (StatusCode::ACCEPTED, Json(json!({ "accepted": heeded, "event": event }))).into_response()
 }
 
 /// Whether a webhook's body has the signature of its header; compares in constant time.
@@ -152,15 +128,5 @@ mod tests {
         assert!(!is_signed(secret, b"Hello, World", header));
         assert!(!is_signed(secret, b"Hello, World!", "sha256="));
         assert!(!is_signed(secret, b"Hello, World!", &header[7..]));
-    }
-
-    #[test]
-    fn a_delivery_is_new_once_and_old_ones_are_forgotten() {
-        let deliveries = Deliveries::default();
-        assert!(deliveries.is_new("a") && !deliveries.is_new("a"));
-        for id in 0..REMEMBERED {
-            assert!(deliveries.is_new(&id.to_string()));
-        }
-        assert!(deliveries.is_new("a"), "it was forgotten");
     }
 }

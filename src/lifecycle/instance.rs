@@ -98,9 +98,9 @@ pub async fn start(
         Err(stop) => return Ok(Err(stop)),
     };
     let providers = Arc::clone(&plan.providers) as Arc<dyn Model>;
-    let (model, tools) = match &context.replay {
-        Some(recorded_run) => (recorded_run.model(providers), recorded_run.tools(&toolbox.tools)),
-        None => (providers, toolbox.tools.clone()),
+    let model = match &context.replay {
+        Some(recorded_run) => recorded_run.model(providers),
+        None => providers,
     };
     let world = FlowWorld(SessionWorld {
         model,
@@ -128,7 +128,7 @@ pub async fn start(
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
-        tools,
+        tools: toolbox.tools.clone(),
         verify_commands: context.config.verify.commands.clone(),
         include_prompt_text: context.config.record.include_prompt_text,
         scope: Scope {

@@ -8,7 +8,7 @@ use crate::domain::origin::{Origin, OriginSource};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::Warning;
 use crate::domain::stop::StopDetail;
-use crate::github::{self, Client, ErrorKind, Filter, PageCache};
+use crate::github::{self, Client, ErrorKind, PageCache};
 use crate::repository::context::RepositoryContext;
 use crate::repository::mapping_format::MappingRecord;
 
@@ -138,8 +138,7 @@ async fn ask_chain(
 /// The warning of [`project_field`], found before any run with an open issue of the repository. `None` if the field can
 /// be read or this is not known.
 pub async fn project_unreadable(context: &RepositoryContext, github: &Client) -> Option<Warning> {
-    let all = Filter { labels: Vec::new() };
-    let listing = github.list_open(&context.repo, &all, &mut PageCache::default()).await.ok()?;
+    let listing = github.list_open(&context.repo, &[], &mut PageCache::default()).await.ok()?;
     let number = listing.issues.first()?.issue.key.number()?;
     project_field(context, github, number).await.ok()?.1
 }

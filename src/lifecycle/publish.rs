@@ -9,12 +9,13 @@ use super::run::Run;
 use crate::config::config_file::Publish;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
+use crate::domain::issue_state::IssueState;
 use crate::domain::outgoing;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::git::push::PushOutcome;
-use crate::github::{self, ErrorKind, IssueState, PullSpec};
+use crate::github::{self, ErrorKind, PullSpec};
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
 use crate::repository::context::RepositoryContext;
@@ -263,16 +264,10 @@ async fn end_labels(
     number: u64,
     stop: &Stop,
 ) -> Result<&'static str, github::Error> {
-    if stop.detail == StopDetail::Shutdown {
+    let Some(state) = IssueState::after(stop.detail) else {
         return Ok("unchanged: the run is to be continued");
-    }
-    let (state, word) = match stop.reason() {
-        StopReason::ObjectiveAchieved => (IssueState::Done, "done"),
-        StopReason::NoEvidence => (IssueState::NoEvidence, "no_evidence"),
-        StopReason::HumanRequested => (IssueState::Attention, "attention"),
-        StopReason::BudgetExceeded | StopReason::SystemError => (IssueState::Failed, "failed"),
     };
     let current = github.issue(&context.repo, number).await?.issue.labels;
     github.ensure_labels(&context.repo, number, &current, state, &context.config.github.labels).await?;
-    Ok(word)
+    Ok(state.key())
 }

@@ -167,7 +167,7 @@ pub enum Begun {
     /// Without it, to put right what was wrong with the issue's pull request.
     FollowUp,
     /// It had begun to write the labels: it was agentd that took the trigger off.
-    Settling,
+    WritingLabels,
 }
 
 /// The runs of a repository whose processes died. Their ends are written, and those that can be continued are
@@ -267,7 +267,7 @@ fn unfinished(context: &RepositoryContext, lease_file: &Path) -> Option<Unfinish
     let trigger = &context.config.github.labels.trigger;
     let labelled = began.issue.labels.iter().any(|label| label.eq_ignore_ascii_case(trigger));
     let begun = match () {
-        () if settling => Begun::Settling,
+        () if settling => Begun::WritingLabels,
         () if began.follow_up => Begun::FollowUp,
         () if began.source == ObjectiveSource::Sweep && !labelled => Begun::Swept,
         () => Begun::Labelled,

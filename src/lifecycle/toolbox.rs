@@ -8,10 +8,12 @@ use crate::config::error::ConfigError;
 use crate::config::settings::{Config, McpTransport};
 use crate::config::tools_file::BoundParam;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::journal::{Journal, JournalError};
 use crate::engine::tool::{BoundParameter, Tool};
+use crate::engine::tool_list::{ToolList, ToolProvider};
 use crate::git;
-use crate::mcp::{McpError, McpServers, ServerConfig, ServerTransport};
-use crate::replay::offered_tools_format::{OFFERED_TOOLS, OfferedTools};
+use crate::mcp::{CurrentTools, McpError, McpServers, ServerConfig, ServerTransport};
+use crate::replay::changing_tools::{self, LiveTools, RecordedTools};
 use crate::repository::context::RepositoryContext;
 use crate::sys::worktree_path::WorktreeRoot;
 use crate::tools::rest::{RestError, rest_tools};
@@ -21,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 /// The tools, and what has to be ended with the run.
 pub struct Toolbox {
     /// In the order they are offered.
-    pub tools: Vec<Arc<dyn Tool>>,
-    servers: McpServers,
+    pub tools: ToolProvider,
+    servers: Arc<McpServers>,
     /// Ends commands that still run.
     cancel: CancellationToken,
 }
@@ -62,13 +64,28 @@ impl Toolbox {
         for warning in servers.warnings() {
             run.journal.warn("mcp_server_missing", warning.message.clone());
         }
-        let offered = recorded.unwrap_or_else(|| servers.tools().to_vec());
-        if !offered.is_empty() {
-            keep(run, &offered).await?;
-        }
-        all.extend(offered);
-        all.extend(rest);
-        Ok(Self { tools: all, servers, cancel })
+        let servers = Arc::new(servers);
+        let tools = match (&context.replay, recorded) {
+            (Some(recorded_run), Some(offered)) => {
+                keep(run, &offered).await?;
+                let first = all.into_iter().chain(offered.iter().cloned()).chain(rest).collect();
+                let list = ToolList { first, served: offered, ..ToolList::default() };
+                let list = changing_tools::recorded(Some(recorded_run), list);
+                let journal = run.journal.file().as_ref();
+                let tools = RecordedTools::open(list, recorded_run, journal, &run.plan.redactor).await;
+                ToolProvider::Changing(Arc::new(tools.map_err(|error| unwritten(&error))?))
+            }
+            (recorded_run, _) => {
+                keep(run, servers.tools()).await?;
+                ToolProvider::Changing(Arc::new(LiveTools::new(
+                    CurrentTools::new(all, Arc::clone(&servers), rest),
+                    Arc::clone(run.journal.file()) as Arc<dyn Journal>,
+                    Arc::clone(&run.plan.redactor),
+                    recorded_run.clone(),
+                )))
+            }
+        };
+        Ok(Self { tools, servers, cancel })
     }
 
     /// Ends servers and commands, and waits for it.
@@ -80,11 +97,16 @@ impl Toolbox {
 
 /// What the servers offer, for a replay without them.
 async fn keep(run: &Run<'_>, offered: &[Arc<dyn Tool>]) -> Result<(), Stop> {
-    let tools = serde_json::to_value(OfferedTools::of(offered)).unwrap_or_default();
-    // If it cannot be redacted it is not kept (P-032). A strict replay then lacks the tools and says so.
-    let Ok(clean) = run.plan.redactor.redact_json(&tools) else { return Ok(()) };
-    let kept = run.journal.keep(OFFERED_TOOLS, clean.to_string().into_bytes()).await;
-    kept.map(|_| ()).map_err(|error| Stop::new(StopDetail::OutputWriteFailed, format!("{error}.")))
+    if offered.is_empty() {
+        return Ok(());
+    }
+    changing_tools::keep_first(offered, run.journal.file().as_ref(), &run.plan.redactor)
+        .await
+        .map_err(|error| unwritten(&error))
+}
+
+fn unwritten(error: &JournalError) -> Stop {
+    Stop::new(StopDetail::OutputWriteFailed, format!("{error}."))
 }
 
 /// Why a server that cannot be used ends a start.

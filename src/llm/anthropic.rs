@@ -6,23 +6,49 @@ use super::anthropic_wire::{
     Block, CacheControl, Reply, Request, Role, StreamEvent, Tool, ToolChoice as Choice, Turn, Usage,
 };
 use super::calls::{self, RawCall};
-use super::failure::{Refusal, invalid};
+use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::reasoning::{self, Piece};
-use super::sse::Event;
-use super::transport::cut_off;
+use super::wire;
 use crate::domain::message::{Message, TokenUsage, ToolSpec};
+use crate::domain::model_wire::ProviderKind;
+use crate::domain::sse::Event;
 use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
 
-const WIRE: &str = "anthropic";
+const WIRE: &str = ProviderKind::Anthropic.as_str();
 
-/// Path below the base URL, which may already end in `/v1` (D51).
-pub(super) fn path(base_url: &str) -> &'static str {
-    if base_url.ends_with("/v1") { "/messages" } else { "/v1/messages" }
+/// The wire.
+pub(super) struct Anthropic;
+
+impl wire::Wire for Anthropic {
+    /// The base URL may already end in `/v1`.
+    fn path(&self, _request: &ModelRequest, base_url: &str) -> String {
+        if base_url.ends_with("/v1") { "/messages" } else { "/v1/messages" }.to_owned()
+    }
+
+    fn body(&self, request: &ModelRequest, _base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+        body(request)
+    }
+
+    fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
+        if reply["type"] == "error" {
+            return Err(Refusal::value(&reply).into_error());
+        }
+        if let Some(refusal) = Refusal::inside(&reply) {
+            return Err(refusal.into_error());
+        }
+        let reply: Reply = json::shape(reply, "not a reply of the Messages API")?;
+        let blocks =
+            reply.content.into_iter().map(|block| StreamedBlock { block, json: String::new() }).collect();
+        Ok(assemble(request, blocks, reply.stop_reason, reply.usage, reply.model))
+    }
+
+    fn fold(&self) -> Box<dyn wire::Fold> {
+        Box::new(Fold::default())
+    }
 }
 
-/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
-pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
     let (tools, tool_choice) = tools(request);
     let mut system = Vec::new();
     for message in &request.messages {
@@ -66,8 +92,8 @@ fn turns(request: &ModelRequest) -> Vec<Turn<'_>> {
                 (Role::User, vec![Block::ToolResult { tool_use_id, content, cache_control: None }])
             }
             Message::Assistant { content, reasoning, tool_calls } => {
-                let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-                let pieces = reasoning::pieces(kept, content, tool_calls);
+                let marked = reasoning::recall(reasoning.as_ref(), WIRE, request);
+                let pieces = reasoning::pieces(marked, content, tool_calls);
                 (Role::Assistant, pieces.into_iter().map(block).collect())
             }
         };
@@ -94,7 +120,7 @@ fn block(piece: Piece<'_>) -> Block<'_> {
             name: &call.name,
             input: calls::arguments_object(&call.arguments),
         },
-        Piece::Kept(block) => Block::Verbatim(block),
+        Piece::Reasoning(block) => Block::Verbatim(block),
     }
 }
 
@@ -132,22 +158,9 @@ fn tool(spec: &ToolSpec) -> Tool<'_> {
     Tool { name: &spec.name, description: &spec.description, input_schema }
 }
 
-/// Reads a whole reply.
-pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
-    if value["type"] == "error" || value.get("error").is_some_and(|error| !error.is_null()) {
-        return Err(Refusal::value(&value).into_error());
-    }
-    let reply: Reply = serde_json::from_value(value)
-        .map_err(|error| invalid(format!("not a reply of the Messages API: {error}")))?;
-    let blocks =
-        reply.content.into_iter().map(|block| StreamedBlock { block, json: String::new() }).collect();
-    Ok(settle(request, blocks, reply.stop_reason, reply.usage, reply.model))
-}
-
 /// A reply that is put together from a stream's events.
 #[derive(Default)]
-pub(super) struct Fold {
+struct Fold {
     blocks: Vec<StreamedBlock>,
     model: Option<String>,
     stop_reason: Option<String>,
@@ -161,15 +174,13 @@ struct StreamedBlock {
     json: String,
 }
 
-impl Fold {
-    /// Takes one event; true when the reply is complete.
-    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+impl wire::Fold for Fold {
+    fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
         if event.data == "[DONE]" {
             // Gateways that translate add it.
             return Ok(true);
         }
-        let event: StreamEvent = json::read(event.data.as_bytes())
-            .map_err(|error| invalid(format!("not an event of the Messages API: {error}")))?;
+        let event: StreamEvent = json::parse(event.data.as_bytes(), "not an event of the Messages API")?;
         match event {
             StreamEvent::MessageStart { message } => {
                 self.model = message["model"].as_str().map(str::to_owned);
@@ -205,6 +216,15 @@ impl Fold {
         Ok(self.stopped)
     }
 
+    fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+        if !self.stopped && self.stop_reason.is_none() {
+            return Err(cut_off());
+        }
+        Ok(assemble(request, self.blocks, self.stop_reason, self.usage, self.model))
+    }
+}
+
+impl Fold {
     fn delta(&mut self, index: usize, delta: &Value) -> Result<(), ModelError> {
         let Some(StreamedBlock { block, json }) = self.blocks.get_mut(index) else {
             return Err(invalid(format!("a piece of content block {index}, which was never begun")));
@@ -225,17 +245,9 @@ impl Fold {
         }
         Ok(())
     }
-
-    /// The reply, once the stream is over.
-    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
-        if !self.stopped && self.stop_reason.is_none() {
-            return Err(cut_off());
-        }
-        Ok(settle(request, self.blocks, self.stop_reason, self.usage, self.model))
-    }
 }
 
-fn settle(
+fn assemble(
     request: &ModelRequest,
     blocks: Vec<StreamedBlock>,
     stop_raw: Option<String>,
@@ -251,12 +263,12 @@ fn settle(
     };
     let mut text = String::new();
     let mut raw = Vec::new();
-    let mut kept = Vec::new();
+    let mut marked = Vec::new();
     for StreamedBlock { block, json } in blocks {
         match block["type"].as_str() {
             Some("text") => {
                 text.push_str(block["text"].as_str().unwrap_or_default());
-                kept.push(reasoning::text_mark());
+                marked.push(reasoning::text_mark());
             }
             Some("tool_use") => {
                 let arguments = match &block["input"] {
@@ -269,16 +281,16 @@ fn settle(
                 let id = block["id"].as_str().map(str::to_owned);
                 let name = block["name"].as_str().unwrap_or_default().to_owned();
                 raw.push(RawCall { id, name, arguments });
-                kept.push(reasoning::call_mark());
+                marked.push(reasoning::call_mark());
             }
-            Some("thinking" | "redacted_thinking") => kept.push(block),
+            Some("thinking" | "redacted_thinking") => marked.push(block),
             _ => {}
         }
     }
-    let tool_calls = calls::settle(raw, request);
+    let tool_calls = calls::identify(raw, request);
     ModelReply {
         text,
-        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
+        reasoning: reasoning::wrap(WIRE, request, marked, &tool_calls),
         tool_calls,
         stop,
         stop_raw,

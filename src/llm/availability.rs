@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::providers::Providers;
-use crate::config::ProviderKind;
 
 /// Longest wait for the answer.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -29,11 +28,7 @@ impl Providers {
     /// Asks a provider for the models it has. `None` = no such provider among these.
     pub async fn availability(&self, provider: &str) -> Option<Availability> {
         let provider = self.get(provider)?;
-        let path = match provider.kind {
-            ProviderKind::Anthropic => "/v1/models?limit=1000",
-            ProviderKind::Openai | ProviderKind::OpenaiResponses => "/models",
-            ProviderKind::Gemini => "/v1beta/models?pageSize=1000",
-        };
+        let path = provider.kind.wire().models_path;
         let endpoint = &provider.endpoint;
         let asked = endpoint
             .client

@@ -21,7 +21,7 @@ pub(super) struct RawCall {
 /// Gives each call an id that is unique in the conversation, and `{}` as the arguments of a call that needs none.
 /// An id that is made up depends on the place in the conversation alone, so that the same replies give the same ids.
 /// Nothing else is repaired.
-pub(super) fn settle(raw: Vec<RawCall>, request: &ModelRequest) -> Vec<ToolCall> {
+pub(super) fn identify(raw: Vec<RawCall>, request: &ModelRequest) -> Vec<ToolCall> {
     let mut taken: HashSet<String> = HashSet::new();
     for message in &request.messages {
         if let Message::Assistant { tool_calls, .. } = message {
@@ -70,7 +70,7 @@ pub(super) fn portable_id(id: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::providers::tests::request;
+    use crate::llm::fixtures::request;
 
     fn raw(id: Option<&str>, arguments: &str) -> RawCall {
         RawCall { id: id.map(str::to_owned), name: "echo".into(), arguments: arguments.into() }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_missing_or_repeated_id_gets_a_stable_one_of_its_own() {
         let calls = || {
-            settle(
+            identify(
                 vec![raw(None, "{}"), raw(Some("a"), "{}"), raw(Some("a"), "{}"), raw(Some(""), "{}")],
                 &request(),
             )
@@ -98,13 +98,13 @@ mod tests {
             reasoning: None,
             tool_calls: vec![earlier],
         });
-        let calls = settle(vec![raw(Some("call_3_0"), "{}")], &request);
+        let calls = identify(vec![raw(Some("call_3_0"), "{}")], &request);
         assert_eq!(calls[0].id, "call_3_0_1");
     }
 
     #[test]
     fn a_047_malformed_arguments_stay_as_they_were_written() {
-        let calls = settle(vec![raw(Some("a"), r#"{"a":"#)], &request());
+        let calls = identify(vec![raw(Some("a"), r#"{"a":"#)], &request());
         assert_eq!(calls[0].arguments, r#"{"a":"#);
     }
 

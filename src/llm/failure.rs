@@ -66,6 +66,11 @@ impl Refusal {
         Self { status, retry_after, kind: kind.unwrap_or_default(), code, message }
     }
 
+    /// The refusal that stands inside a reply, if one does.
+    pub(super) fn inside(value: &Value) -> Option<Self> {
+        value.get("error").is_some_and(|error| !error.is_null()).then(|| Self::value(value))
+    }
+
     /// The class, and a technical message. The message still has to be cleaned of secrets.
     pub(super) fn into_error(self) -> ModelError {
         let class = self.class();
@@ -165,6 +170,15 @@ fn seconds(text: &str) -> Option<Duration> {
 /// A reply that is not what the wire promises.
 pub(super) fn invalid(message: impl Into<String>) -> ModelError {
     ModelError { class: ModelErrorClass::InvalidReply, message: message.into(), status: None }
+}
+
+/// The stream ended before the reply was complete.
+pub(super) fn cut_off() -> ModelError {
+    ModelError {
+        class: ModelErrorClass::Network,
+        message: "the stream ended before the reply was complete".into(),
+        status: None,
+    }
 }
 
 #[cfg(test)]

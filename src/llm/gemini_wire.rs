@@ -107,13 +107,13 @@ pub(super) struct Reply {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Candidate {
-    pub content: Option<SaidContent>,
+    pub content: Option<ReplyContent>,
     pub finish_reason: Option<String>,
     pub finish_message: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct SaidContent {
+pub(super) struct ReplyContent {
     #[serde(default)]
     pub parts: Vec<Value>,
 }

@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::failure::invalid;
+use crate::engine::model::ModelError;
 
 /// Length of `\uXXXX`.
 const ESCAPE: usize = 6;
@@ -10,11 +14,21 @@ const REPLACEMENT: &[u8; ESCAPE] = b"\\ufffd";
 
 /// Reads JSON. A text that is cut between two chunks may have half a character at its end or start. Then the character
 /// is lost but not the reply.
-pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(text).or_else(|error| match whole_characters(text) {
         Cow::Owned(mended) => serde_json::from_slice(&mended),
         Cow::Borrowed(_) => Err(error),
     })
+}
+
+/// The same; what is no such JSON is an invalid reply, with `complaint` before the parser's words.
+pub(super) fn parse<T: DeserializeOwned>(text: &[u8], complaint: &str) -> Result<T, ModelError> {
+    read(text).map_err(|error| invalid(format!("{complaint}: {error}")))
+}
+
+/// A value as a shape of the wire; what does not fit is an invalid reply.
+pub(super) fn shape<T: DeserializeOwned>(value: Value, complaint: &str) -> Result<T, ModelError> {
+    serde_json::from_value(value).map_err(|error| invalid(format!("{complaint}: {error}")))
 }
 
 /// The arguments of a call, with whole characters; else to the byte what the model wrote.
@@ -70,7 +84,7 @@ mod tests {
             assert_eq!(read::<String>(sent.as_bytes()).unwrap(), read_as, "{sent}");
         }
         for broken in [r#""\ud83"#, r#""\ud83d"#, "\"\\", r#"{"a":"\ud83d","b"}"#] {
-            assert!(read::<serde_json::Value>(broken.as_bytes()).is_err(), "{broken}");
+            assert!(read::<Value>(broken.as_bytes()).is_err(), "{broken}");
         }
         assert_eq!(arguments(r#"{"a": "\ud83d"} x"#.to_owned()), r#"{"a": "\ufffd"} x"#);
         assert_eq!(arguments(r#"{"a": "\\ud83d\u"#.to_owned()), r#"{"a": "\\ud83d\u"#);

@@ -3,31 +3,51 @@
 use serde_json::{Map, Value, json};
 
 use super::calls::{self, RawCall};
-use super::failure::{Refusal, invalid};
+use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::openai_wire::{
-    Call, CallFunction, Choice, Function, Reply, Request, Said, SaidCall, StreamOptions, Tool, Turn, Usage,
+    Call, CallFunction, Choice, Function, Reply, ReplyCall, ReplyMessage, Request, StreamOptions, Tool, Turn,
+    Usage,
 };
 use super::reasoning;
-use super::sse::Event;
-use super::transport::cut_off;
+use super::wire::{self, tool_choice};
 use crate::domain::message::{Message, TokenUsage, sent_arguments};
+use crate::domain::model_wire::ProviderKind;
 use crate::domain::money::Money;
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+use crate::domain::sse::Event;
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
 
-const WIRE: &str = "openai";
+const WIRE: &str = ProviderKind::Openai.as_str();
 
-/// Path below the base URL, which ends in `/v1` (D51).
-pub(super) const PATH: &str = "/chat/completions";
+/// The wire.
+pub(super) struct Openai;
 
-/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
-///
+impl wire::Wire for Openai {
+    /// The base URL ends in `/v1`.
+    fn path(&self, _request: &ModelRequest, _base_url: &str) -> String {
+        "/chat/completions".to_owned()
+    }
+
+    fn body(&self, request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+        body(request, base_url)
+    }
+
+    fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
+        let mut fold = Fold { done: true, ..Fold::default() };
+        fold.value(reply)?;
+        wire::Fold::finish(Box::new(fold), request)
+    }
+
+    fn fold(&self) -> Box<dyn wire::Fold> {
+        Box::new(Fold::default())
+    }
+}
+
 /// The limit of a reply is sent as `max_tokens`, which every server knows, except to OpenAI itself, whose newer models
 /// take `max_completion_tokens` alone.
-pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
     let limit = Some(request.target.max_output_tokens);
     let newer = is_openai(base_url);
-    let with_tools = !request.tools.is_empty();
     serde_json::to_vec(&Request {
         model: &request.target.model,
         messages: request.messages.iter().map(|message| turn(message, request)).collect(),
@@ -43,11 +63,7 @@ pub(super) fn body(request: &ModelRequest, base_url: &str) -> Result<Vec<u8>, se
                 },
             })
             .collect(),
-        tool_choice: match request.tool_choice {
-            ToolChoice::Required if with_tools => Some("required"),
-            ToolChoice::None if with_tools => Some("none"),
-            _ => None,
-        },
+        tool_choice: tool_choice(request, "required", "none"),
         max_tokens: limit.filter(|_| !newer),
         max_completion_tokens: limit.filter(|_| newer),
         temperature: request.target.temperature,
@@ -67,8 +83,8 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
         Message::User { content } => Turn::User { content },
         Message::Tool { tool_call_id, content } => Turn::Tool { tool_call_id, content },
         Message::Assistant { content, reasoning, tool_calls } => {
-            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-            let mut reasoning = kept.first().and_then(Value::as_object).cloned().unwrap_or_default();
+            let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            let mut reasoning = blocks.first().and_then(Value::as_object).cloned().unwrap_or_default();
             if reasoning.contains_key("reasoning_details") {
                 // The details are the whole of it; the text beside them is their copy.
                 reasoning.retain(|key, _| key == "reasoning_details");
@@ -92,17 +108,9 @@ fn turn<'a>(message: &'a Message, request: &ModelRequest) -> Turn<'a> {
     }
 }
 
-/// Reads a whole reply.
-pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
-    let mut fold = Fold { done: true, ..Fold::default() };
-    fold.value(value)?;
-    fold.finish(request)
-}
-
 /// A reply put together from a stream's chunks, or from the one chunk that a whole reply is.
 #[derive(Default)]
-pub(super) struct Fold {
+struct Fold {
     began: bool,
     done: bool,
     text: String,
@@ -115,116 +123,17 @@ pub(super) struct Fold {
     provider: Option<String>,
 }
 
-impl Fold {
-    /// Takes one event; true when the reply is complete.
-    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+impl wire::Fold for Fold {
+    fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
         if event.data.trim() == "[DONE]" {
             self.done = true;
             return Ok(true);
         }
-        let value: Value = json::read(event.data.as_bytes())
-            .map_err(|error| invalid(format!("a chunk is not JSON: {error}")))?;
-        self.value(value)?;
+        self.value(json::parse(event.data.as_bytes(), "a chunk is not JSON")?)?;
         Ok(false)
     }
 
-    fn value(&mut self, value: Value) -> Result<(), ModelError> {
-        let error = value.get("error").is_some_and(|error| !error.is_null());
-        if error || value["object"] == "error" {
-            return Err(Refusal::value(&value).into_error());
-        }
-        let reply: Reply = serde_json::from_value(value)
-            .map_err(|error| invalid(format!("not a chat completion: {error}")))?;
-        self.model = self.model.take().or(reply.model.filter(|model| !model.is_empty()));
-        if let Some(Value::String(provider)) = reply.provider {
-            self.provider = Some(provider);
-        }
-        if let Some(usage) = reply.usage.and_then(|usage| serde_json::from_value(usage).ok()) {
-            self.usage = Some(usage);
-        }
-        let first = |choice: &Choice| choice.index.unwrap_or_default() == 0;
-        for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
-            self.began = true;
-            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
-            for said in [choice.message, choice.delta].into_iter().flatten() {
-                self.said(said);
-            }
-        }
-        Ok(())
-    }
-
-    fn said(&mut self, said: Said) {
-        match said.content {
-            Some(Value::String(text)) => self.text.push_str(&text),
-            Some(Value::Array(parts)) => {
-                for part in parts.iter().filter(|part| part["type"] == "text") {
-                    self.text.push_str(part["text"].as_str().unwrap_or_default());
-                }
-            }
-            _ => {}
-        }
-        self.refused |= said.refusal.is_some_and(|refusal| !refusal.is_empty());
-        for call in said.tool_calls.unwrap_or_default() {
-            self.call(call);
-        }
-        for (field, value) in [("reasoning_content", said.reasoning_content), ("reasoning", said.reasoning)] {
-            if let Some(Value::String(piece)) = value
-                && !piece.is_empty()
-            {
-                append(&mut self.reasoning, field, &piece);
-            }
-        }
-        if let Some(Value::Array(details)) = said.reasoning_details
-            && !details.is_empty()
-        {
-            let all = self.reasoning.entry("reasoning_details").or_insert_with(|| json!([]));
-            if let Value::Array(all) = all {
-                details.into_iter().for_each(|detail| merge_detail(all, detail));
-            }
-        }
-    }
-
-    /// Pieces of a call have the same index. Servers that omit or repeat the index use ids.
-    fn call(&mut self, said: SaidCall) {
-        let id = match said.id {
-            Some(Value::String(id)) if !id.is_empty() => Some(id),
-            Some(Value::Number(id)) => Some(id.to_string()),
-            _ => None,
-        };
-        let function = said.function.unwrap_or_default();
-        let place = match said.index {
-            Some(index) => self.calls.iter().rposition(|(at, call)| {
-                *at == Some(index) && (id.is_none() || call.id.is_none() || call.id == id)
-            }),
-            None if self.done || id.is_some() => {
-                // Whole calls, or the first piece of one.
-                id.as_ref()
-                    .filter(|_| !self.done)
-                    .and_then(|id| self.calls.iter().rposition(|(_, call)| call.id.as_ref() == Some(id)))
-            }
-            None => {
-                let continues = function.name.as_deref().unwrap_or_default().is_empty();
-                self.calls.len().checked_sub(1).filter(|_| continues)
-            }
-        };
-        let place = place.unwrap_or_else(|| {
-            self.calls.push((said.index, RawCall::default()));
-            self.calls.len() - 1
-        });
-        let Some((_, call)) = self.calls.get_mut(place) else { return };
-        call.id = call.id.take().or(id);
-        if call.name.is_empty() {
-            call.name = function.name.unwrap_or_default();
-        }
-        match function.arguments {
-            Some(Value::String(piece)) => call.arguments.push_str(&piece),
-            None | Some(Value::Null) => {}
-            Some(whole) => call.arguments.push_str(&whole.to_string()),
-        }
-    }
-
-    /// The reply, once the stream is over.
-    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+    fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         if !self.done && self.finish_reason.is_none() {
             return Err(cut_off());
         }
@@ -248,8 +157,8 @@ impl Fold {
         let blocks = if self.reasoning.is_empty() { Vec::new() } else { vec![Value::Object(self.reasoning)] };
         Ok(ModelReply {
             text: self.text,
-            reasoning: reasoning::keep(WIRE, request, blocks, &[]),
-            tool_calls: calls::settle(calls, request),
+            reasoning: reasoning::wrap(WIRE, request, blocks, &[]),
+            tool_calls: calls::identify(calls, request),
             stop,
             stop_raw: self.finish_reason,
             cost: self.usage.as_ref().and_then(|usage| Money::from_dollars(usage.cost?)),
@@ -257,6 +166,106 @@ impl Fold {
             actual_provider: self.provider,
             actual_model: self.model,
         })
+    }
+}
+
+impl Fold {
+    fn value(&mut self, value: Value) -> Result<(), ModelError> {
+        if value["object"] == "error" {
+            return Err(Refusal::value(&value).into_error());
+        }
+        if let Some(refusal) = Refusal::inside(&value) {
+            return Err(refusal.into_error());
+        }
+        let reply: Reply = json::shape(value, "not a chat completion")?;
+        self.model = self.model.take().or(reply.model.filter(|model| !model.is_empty()));
+        if let Some(Value::String(provider)) = reply.provider {
+            self.provider = Some(provider);
+        }
+        if let Some(usage) = reply.usage.and_then(|usage| serde_json::from_value(usage).ok()) {
+            self.usage = Some(usage);
+        }
+        let first = |choice: &Choice| choice.index.unwrap_or_default() == 0;
+        for choice in reply.choices.unwrap_or_default().into_iter().filter(first) {
+            self.began = true;
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            for message in [choice.message, choice.delta].into_iter().flatten() {
+                self.message(message);
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, message: ReplyMessage) {
+        match message.content {
+            Some(Value::String(text)) => self.text.push_str(&text),
+            Some(Value::Array(parts)) => {
+                for part in parts.iter().filter(|part| part["type"] == "text") {
+                    self.text.push_str(part["text"].as_str().unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+        self.refused |= message.refusal.is_some_and(|refusal| !refusal.is_empty());
+        for call in message.tool_calls.unwrap_or_default() {
+            self.call(call);
+        }
+        for (field, value) in
+            [("reasoning_content", message.reasoning_content), ("reasoning", message.reasoning)]
+        {
+            if let Some(Value::String(piece)) = value
+                && !piece.is_empty()
+            {
+                append(&mut self.reasoning, field, &piece);
+            }
+        }
+        if let Some(Value::Array(details)) = message.reasoning_details
+            && !details.is_empty()
+        {
+            let all = self.reasoning.entry("reasoning_details").or_insert_with(|| json!([]));
+            if let Value::Array(all) = all {
+                details.into_iter().for_each(|detail| merge_detail(all, detail));
+            }
+        }
+    }
+
+    /// Pieces of a call have the same index. Servers that omit or repeat the index use ids.
+    fn call(&mut self, piece: ReplyCall) {
+        let id = match piece.id {
+            Some(Value::String(id)) if !id.is_empty() => Some(id),
+            Some(Value::Number(id)) => Some(id.to_string()),
+            _ => None,
+        };
+        let function = piece.function.unwrap_or_default();
+        let place = match piece.index {
+            Some(index) => self.calls.iter().rposition(|(at, call)| {
+                *at == Some(index) && (id.is_none() || call.id.is_none() || call.id == id)
+            }),
+            None if self.done || id.is_some() => {
+                // Whole calls, or the first piece of one.
+                id.as_ref()
+                    .filter(|_| !self.done)
+                    .and_then(|id| self.calls.iter().rposition(|(_, call)| call.id.as_ref() == Some(id)))
+            }
+            None => {
+                let continues = function.name.as_deref().unwrap_or_default().is_empty();
+                self.calls.len().checked_sub(1).filter(|_| continues)
+            }
+        };
+        let place = place.unwrap_or_else(|| {
+            self.calls.push((piece.index, RawCall::default()));
+            self.calls.len() - 1
+        });
+        let Some((_, call)) = self.calls.get_mut(place) else { return };
+        call.id = call.id.take().or(id);
+        if call.name.is_empty() {
+            call.name = function.name.unwrap_or_default();
+        }
+        match function.arguments {
+            Some(Value::String(piece)) => call.arguments.push_str(&piece),
+            None | Some(Value::Null) => {}
+            Some(whole) => call.arguments.push_str(&whole.to_string()),
+        }
     }
 }
 

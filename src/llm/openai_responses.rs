@@ -3,22 +3,44 @@
 use serde_json::Value;
 
 use super::calls::{self, RawCall};
-use super::failure::{Refusal, invalid};
+use super::failure::{Refusal, cut_off, invalid};
 use super::json;
 use super::openai_responses_wire::{Item, Reply, Request, Tool};
 use super::reasoning::{self, Piece};
-use super::sse::Event;
-use super::transport::cut_off;
+use super::wire::{self, tool_choice};
 use crate::domain::message::{Message, TokenUsage, sent_arguments};
-use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop, ToolChoice};
+use crate::domain::model_wire::ProviderKind;
+use crate::domain::sse::Event;
+use crate::engine::model::{ModelError, ModelReply, ModelRequest, ReplyStop};
 
-const WIRE: &str = "openai-responses";
+const WIRE: &str = ProviderKind::OpenaiResponses.as_str();
 
-/// Path below the base URL, which ends in `/v1` (D51).
-pub(super) const PATH: &str = "/responses";
+/// The wire.
+pub(super) struct OpenaiResponses;
 
-/// The request's bytes; the same request gives the same bytes, and a longer conversation the same beginning.
-pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+impl wire::Wire for OpenaiResponses {
+    /// The base URL ends in `/v1`.
+    fn path(&self, _request: &ModelRequest, _base_url: &str) -> String {
+        "/responses".to_owned()
+    }
+
+    fn body(&self, request: &ModelRequest, _base_url: &str) -> Result<Vec<u8>, serde_json::Error> {
+        body(request)
+    }
+
+    fn read(&self, request: &ModelRequest, reply: Value) -> Result<ModelReply, ModelError> {
+        if !reply["output"].is_array() && reply.get("error").is_none_or(Value::is_null) {
+            return Err(invalid("not a response of the Responses API"));
+        }
+        assemble(request, reply)
+    }
+
+    fn fold(&self) -> Box<dyn wire::Fold> {
+        Box::new(Fold::default())
+    }
+}
+
+fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
     let instructions: Vec<&str> = request
         .messages
         .iter()
@@ -27,7 +49,6 @@ pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error>
             _ => None,
         })
         .collect();
-    let with_tools = !request.tools.is_empty();
     serde_json::to_vec(&Request {
         model: &request.target.model,
         instructions: instructions.join("\n\n"),
@@ -43,11 +64,7 @@ pub(super) fn body(request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error>
                 strict: false,
             })
             .collect(),
-        tool_choice: match request.tool_choice {
-            ToolChoice::Required if with_tools => Some("required"),
-            ToolChoice::None if with_tools => Some("none"),
-            _ => None,
-        },
+        tool_choice: tool_choice(request, "required", "none"),
         max_output_tokens: request.target.max_output_tokens,
         temperature: request.target.temperature,
         store: false,
@@ -72,8 +89,8 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
             output: content,
         }],
         Message::Assistant { content, reasoning, tool_calls } => {
-            let kept = reasoning::recall(reasoning.as_ref(), WIRE, request);
-            let mut items: Vec<Item<'a>> = reasoning::pieces(kept, content, tool_calls)
+            let blocks = reasoning::recall(reasoning.as_ref(), WIRE, request);
+            let mut items: Vec<Item<'a>> = reasoning::pieces(blocks, content, tool_calls)
                 .into_iter()
                 .filter_map(|piece| match piece {
                     Piece::Text(content, _) => Some(Item::Message { role: "assistant", content }),
@@ -84,7 +101,7 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
                         arguments: sent_arguments(&call.arguments),
                     }),
                     // Without its encrypted form an item is a reference to what the server did not store.
-                    Piece::Kept(item) => {
+                    Piece::Reasoning(item) => {
                         item["encrypted_content"].is_string().then_some(Item::Verbatim(item))
                     }
                 })
@@ -98,30 +115,19 @@ fn items<'a>(message: &'a Message, request: &ModelRequest) -> Vec<Item<'a>> {
     }
 }
 
-/// Reads a whole reply.
-pub(super) fn read(request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    let value: Value = json::read(body).map_err(|error| invalid(format!("not JSON: {error}")))?;
-    if !value["output"].is_array() && value.get("error").is_none_or(Value::is_null) {
-        return Err(invalid("not a response of the Responses API"));
-    }
-    settle(request, value)
-}
-
 /// A reply that is taken from a stream's events: the last one holds it whole.
 #[derive(Default)]
-pub(super) struct Fold {
+struct Fold {
     items: Vec<Value>,
     response: Option<Value>,
 }
 
-impl Fold {
-    /// Takes one event; true when the reply is complete.
-    pub(super) fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
+impl wire::Fold for Fold {
+    fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
         if event.data.trim() == "[DONE]" {
             return Ok(true);
         }
-        let mut value: Value = json::read(event.data.as_bytes())
-            .map_err(|error| invalid(format!("an event is not JSON: {error}")))?;
+        let mut value: Value = json::parse(event.data.as_bytes(), "an event is not JSON")?;
         match value["type"].as_str() {
             Some("response.output_item.done") => self.items.push(value["item"].take()),
             Some("response.completed" | "response.incomplete" | "response.failed") => {
@@ -129,35 +135,37 @@ impl Fold {
                 return Ok(true);
             }
             Some("error") => return Err(Refusal::value(&value).into_error()),
-            _ if value.get("error").is_some_and(|error| !error.is_null()) => {
-                return Err(Refusal::value(&value).into_error());
+            _ => {
+                if let Some(refusal) = Refusal::inside(&value) {
+                    return Err(refusal.into_error());
+                }
             }
-            _ => {}
         }
         Ok(false)
     }
 
-    /// The reply, once the stream is over.
-    pub(super) fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
+    fn finish(self: Box<Self>, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         let Some(mut response) = self.response else { return Err(cut_off()) };
         if response["output"].as_array().is_none_or(Vec::is_empty) {
             // Some servers leave the items to their own events.
             response["output"] = Value::Array(self.items);
         }
-        settle(request, response)
+        assemble(request, response)
     }
 }
 
-fn settle(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError> {
-    if value.get("error").is_some_and(|error| !error.is_null()) || value["status"] == "failed" {
+fn assemble(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError> {
+    if value["status"] == "failed" {
         return Err(Refusal::value(&value).into_error());
     }
-    let reply: Reply =
-        serde_json::from_value(value).map_err(|error| invalid(format!("not a response: {error}")))?;
+    if let Some(refusal) = Refusal::inside(&value) {
+        return Err(refusal.into_error());
+    }
+    let reply: Reply = json::shape(value, "not a response")?;
     let mut text = String::new();
     let mut refused = false;
     let mut raw = Vec::new();
-    let mut kept = Vec::new();
+    let mut blocks = Vec::new();
     for item in reply.output {
         match item["type"].as_str() {
             Some("message") => {
@@ -165,7 +173,7 @@ fn settle(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError
                     text.push_str(part["text"].as_str().unwrap_or_default());
                     refused |= part["type"] == "refusal";
                 }
-                kept.push(reasoning::text_mark());
+                blocks.push(reasoning::text_mark());
             }
             Some("function_call") => {
                 raw.push(RawCall {
@@ -173,13 +181,13 @@ fn settle(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError
                     name: item["name"].as_str().unwrap_or_default().to_owned(),
                     arguments: item["arguments"].as_str().unwrap_or_default().to_owned(),
                 });
-                kept.push(reasoning::call_mark());
+                blocks.push(reasoning::call_mark());
             }
-            Some("reasoning") => kept.push(item),
+            Some("reasoning") => blocks.push(item),
             _ => {}
         }
     }
-    let tool_calls = calls::settle(raw, request);
+    let tool_calls = calls::identify(raw, request);
     let incomplete = reply.incomplete_details.and_then(|details| details.reason);
     let stop = match (incomplete.as_deref(), reply.status.as_deref()) {
         _ if refused => ReplyStop::Refusal,
@@ -191,7 +199,7 @@ fn settle(request: &ModelRequest, value: Value) -> Result<ModelReply, ModelError
     };
     Ok(ModelReply {
         text,
-        reasoning: reasoning::keep(WIRE, request, kept, &tool_calls),
+        reasoning: reasoning::wrap(WIRE, request, blocks, &tool_calls),
         tool_calls,
         stop,
         stop_raw: incomplete.or(reply.status),

@@ -96,33 +96,33 @@ pub(super) struct Reply {
 pub(super) struct Choice {
     pub index: Option<u64>,
     /// In a whole reply.
-    pub message: Option<Said>,
+    pub message: Option<ReplyMessage>,
     /// In a chunk.
-    pub delta: Option<Said>,
+    pub delta: Option<ReplyMessage>,
     pub finish_reason: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct Said {
+pub(super) struct ReplyMessage {
     /// Text, null, or an array of parts.
     pub content: Option<Value>,
     pub refusal: Option<String>,
-    pub tool_calls: Option<Vec<SaidCall>>,
+    pub tool_calls: Option<Vec<ReplyCall>>,
     pub reasoning_content: Option<Value>,
     pub reasoning: Option<Value>,
     pub reasoning_details: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct SaidCall {
+pub(super) struct ReplyCall {
     pub index: Option<usize>,
     /// Text; some servers count.
     pub id: Option<Value>,
-    pub function: Option<SaidFunction>,
+    pub function: Option<ReplyFunction>,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct SaidFunction {
+pub(super) struct ReplyFunction {
     pub name: Option<String>,
     /// JSON text; some servers give the object itself.
     pub arguments: Option<Value>,

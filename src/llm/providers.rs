@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use secrecy::ExposeSecret;
 
-use super::failure::{Refusal, invalid};
-use super::sse::{Event, Events};
-use super::transport::{Answer, Endpoint, cut_off, timed_out};
-use super::{anthropic, gemini, openai, openai_responses};
+use super::failure::{Refusal, cut_off, invalid};
+use super::transport::{Answer, Endpoint, timed_out};
+use super::{json, wire};
 use crate::config::{self, ProviderKind};
+use crate::domain::sse::Events;
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::sys::clock::Clock;
 use crate::sys::tls;
@@ -116,18 +116,13 @@ fn headers(provider: &config::Provider) -> Result<HeaderMap, ProviderError> {
     };
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("agentd/", env!("CARGO_PKG_VERSION"))));
-    if provider.kind == ProviderKind::Anthropic {
-        headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    let wire = provider.kind.wire();
+    for (name, value) in wire.headers {
+        headers.insert(*name, HeaderValue::from_static(value));
     }
     if let Some(key) = &provider.api_key {
-        let key = key.expose_secret();
-        match provider.kind {
-            ProviderKind::Anthropic => headers.insert("x-api-key", secret("api_key", key)?),
-            ProviderKind::Gemini => headers.insert("x-goog-api-key", secret("api_key", key)?),
-            ProviderKind::Openai | ProviderKind::OpenaiResponses => {
-                headers.insert(AUTHORIZATION, secret("api_key", &format!("Bearer {key}"))?)
-            }
-        };
+        let key = format!("{}{}", wire.key_prefix, key.expose_secret());
+        headers.insert(wire.key_header, secret("api_key", &key)?);
     }
     for (name, value) in &provider.headers {
         let key = format!("headers.{name}");
@@ -148,10 +143,12 @@ impl Model for Providers {
                     status: None,
                 });
             };
-            let body = provider.body(request).map_err(|error| ModelError {
-                class: ModelErrorClass::BadRequest,
-                message: format!("the request cannot be written as JSON: {error}"),
-                status: None,
+            let body = wire(provider.kind).body(request, &provider.endpoint.base_url).map_err(|error| {
+                ModelError {
+                    class: ModelErrorClass::BadRequest,
+                    message: format!("the request cannot be written as JSON: {error}"),
+                    status: None,
+                }
             })?;
             let outcome = if request.stream {
                 provider.exchange(request, body.clone()).await
@@ -168,31 +165,14 @@ impl Model for Providers {
 }
 
 impl Provider {
-    fn path(&self, request: &ModelRequest) -> String {
-        match self.kind {
-            ProviderKind::Anthropic => anthropic::path(&self.endpoint.base_url).to_owned(),
-            ProviderKind::Openai => openai::PATH.to_owned(),
-            ProviderKind::OpenaiResponses => openai_responses::PATH.to_owned(),
-            ProviderKind::Gemini => gemini::path(request, &self.endpoint.base_url),
-        }
-    }
-
-    fn body(&self, request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
-        match self.kind {
-            ProviderKind::Anthropic => anthropic::body(request),
-            ProviderKind::Openai => openai::body(request, &self.endpoint.base_url),
-            ProviderKind::OpenaiResponses => openai_responses::body(request),
-            ProviderKind::Gemini => gemini::body(request),
-        }
-    }
-
     async fn exchange(&self, request: &ModelRequest, body: Vec<u8>) -> Result<ModelReply, ModelError> {
-        let answer = self.endpoint.post(&self.path(request), body, request.stream, request.timeout).await?;
+        let path = wire(self.kind).path(request, &self.endpoint.base_url);
+        let answer = self.endpoint.post(&path, body, request.stream, request.timeout).await?;
         let mut events = match answer {
             Answer::Body(body) => return read_reply(self.kind, request, &body),
             Answer::Stream(events) => events,
         };
-        let mut fold = Fold::of(self.kind);
+        let mut fold = wire(self.kind).fold();
         let mut any = false;
         while let Some(event) = events.next(request.timeout).await? {
             any = true;
@@ -207,26 +187,13 @@ impl Provider {
     }
 }
 
-/// A reply in the making.
-enum Fold {
-    Anthropic(anthropic::Fold),
-    Openai(openai::Fold),
-    OpenaiResponses(openai_responses::Fold),
-    Gemini(gemini::Fold),
-}
-
 /// Reads a provider's reply. For tests with replies that no provider sends.
 ///
 /// # Errors
 /// It is not what the wire promises.
 #[doc(hidden)]
 pub fn read_reply(kind: ProviderKind, request: &ModelRequest, body: &[u8]) -> Result<ModelReply, ModelError> {
-    match kind {
-        ProviderKind::Anthropic => anthropic::read(request, body),
-        ProviderKind::Openai => openai::read(request, body),
-        ProviderKind::OpenaiResponses => openai_responses::read(request, body),
-        ProviderKind::Gemini => gemini::read(request, body),
-    }
+    wire(kind).read(request, json::parse(body, "not JSON")?)
 }
 
 /// Reads a provider's refusal. For tests with refusals that no provider sends.
@@ -245,7 +212,7 @@ pub fn read_stream<'a>(
     request: &ModelRequest,
     slices: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<ModelReply, ModelError> {
-    let (mut events, mut fold) = (Events::default(), Fold::of(kind));
+    let (mut events, mut fold) = (Events::default(), wire(kind).fold());
     for slice in slices {
         for event in events.push(slice) {
             if fold.event(&event)? {
@@ -259,64 +226,9 @@ pub fn read_stream<'a>(
     fold.finish(request)
 }
 
-impl Fold {
-    fn of(kind: ProviderKind) -> Self {
-        match kind {
-            ProviderKind::Anthropic => Self::Anthropic(anthropic::Fold::default()),
-            ProviderKind::Openai => Self::Openai(openai::Fold::default()),
-            ProviderKind::OpenaiResponses => Self::OpenaiResponses(openai_responses::Fold::default()),
-            ProviderKind::Gemini => Self::Gemini(gemini::Fold::default()),
-        }
-    }
-
-    fn event(&mut self, event: &Event) -> Result<bool, ModelError> {
-        match self {
-            Self::Anthropic(fold) => fold.event(event),
-            Self::Openai(fold) => fold.event(event),
-            Self::OpenaiResponses(fold) => fold.event(event),
-            Self::Gemini(fold) => fold.event(event),
-        }
-    }
-
-    fn finish(self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
-        match self {
-            Self::Anthropic(fold) => fold.finish(request),
-            Self::Openai(fold) => fold.finish(request),
-            Self::OpenaiResponses(fold) => fold.finish(request),
-            Self::Gemini(fold) => fold.finish(request),
-        }
-    }
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::domain::message::Message;
-    use crate::domain::model_target::ModelTarget;
-    use crate::engine::model::ToolChoice;
-
-    /// A request of one system and one user message.
-    pub(in crate::llm) fn request() -> ModelRequest {
-        ModelRequest {
-            target: ModelTarget {
-                provider: "p".into(),
-                model: "m".into(),
-                context_window: 8000,
-                context_window_buffer: 256,
-                max_output_tokens: 1000,
-                temperature: None,
-                price: None,
-            },
-            messages: vec![
-                Message::System { content: "rules".into() },
-                Message::User { content: "task".into() },
-            ],
-            tools: Vec::new().into(),
-            tool_choice: ToolChoice::Auto,
-            stream: false,
-            timeout: Duration::from_secs(5),
-        }
-    }
 
     fn provider(base_url: &str, key: &str) -> config::Provider {
         config::Provider {

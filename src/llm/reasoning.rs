@@ -17,13 +17,13 @@ pub(super) fn text_mark() -> Value {
     json!({ MARK: "text" })
 }
 
-/// Where a call stood; [`keep`] adds which.
+/// Where a call stood; [`wrap`] adds which.
 pub(super) fn call_mark() -> Value {
     json!({ MARK: "call" })
 }
 
 /// Wraps the blocks of a reply, whose call marks are as many as its calls. `None` when there is nothing but marks.
-pub(super) fn keep(
+pub(super) fn wrap(
     wire: &str,
     request: &ModelRequest,
     mut blocks: Vec<Value>,
@@ -41,13 +41,13 @@ pub(super) fn keep(
 }
 
 /// The blocks, if this wire and the request's model gave them.
-pub(super) fn recall<'a>(kept: Option<&'a Value>, wire: &str, request: &ModelRequest) -> &'a [Value] {
-    let ours = |kept: &'a Value| {
-        let same = kept.get("wire")?.as_str() == Some(wire)
-            && kept.get("model")?.as_str() == Some(&request.target.model);
-        kept.get("blocks")?.as_array().filter(|_| same)
+pub(super) fn recall<'a>(wrapped: Option<&'a Value>, wire: &str, request: &ModelRequest) -> &'a [Value] {
+    let ours = |wrapped: &'a Value| {
+        let same = wrapped.get("wire")?.as_str() == Some(wire)
+            && wrapped.get("model")?.as_str() == Some(&request.target.model);
+        wrapped.get("blocks")?.as_array().filter(|_| same)
     };
-    kept.and_then(ours).map_or(&[], Vec::as_slice)
+    wrapped.and_then(ours).map_or(&[], Vec::as_slice)
 }
 
 /// A piece of an assistant message, in the order the wire gave it.
@@ -58,22 +58,22 @@ pub(super) enum Piece<'a> {
     /// One of the message's calls, and its mark.
     Call(&'a ToolCall, Option<&'a Value>),
     /// A block of reasoning, verbatim.
-    Kept(&'a Value),
+    Reasoning(&'a Value),
 }
 
 /// The message with its reasoning at its place. Parts without a mark (reasoning of another wire, a changed
 /// conversation) follow in the usual order: text, calls. Blank text is left out, because most providers refuse it.
-pub(super) fn pieces<'a>(kept: &'a [Value], text: &'a str, calls: &'a [ToolCall]) -> Vec<Piece<'a>> {
+pub(super) fn pieces<'a>(blocks: &'a [Value], text: &'a str, calls: &'a [ToolCall]) -> Vec<Piece<'a>> {
     let mut pieces = Vec::new();
-    let mut said = text.trim().is_empty();
+    let mut placed = text.trim().is_empty();
     let mut called = vec![false; calls.len()];
-    for block in kept {
+    for block in blocks {
         match block.get(MARK).and_then(Value::as_str) {
             Some("text") => {
-                if !said {
+                if !placed {
                     pieces.push(Piece::Text(text, Some(block)));
                 }
-                said = true;
+                placed = true;
             }
             Some(_) => {
                 let place = calls.iter().position(|call| block["id"].as_str() == Some(&call.id));
@@ -82,10 +82,10 @@ pub(super) fn pieces<'a>(kept: &'a [Value], text: &'a str, calls: &'a [ToolCall]
                     called[place] = true;
                 }
             }
-            None => pieces.push(Piece::Kept(block)),
+            None => pieces.push(Piece::Reasoning(block)),
         }
     }
-    if !said {
+    if !placed {
         pieces.push(Piece::Text(text, None));
     }
     let unmarked = calls.iter().zip(called).filter(|(_, done)| !done);
@@ -96,7 +96,7 @@ pub(super) fn pieces<'a>(kept: &'a [Value], text: &'a str, calls: &'a [ToolCall]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::providers::tests::request;
+    use crate::llm::fixtures::request;
 
     fn call(id: &str) -> ToolCall {
         ToolCall { id: id.into(), name: "echo".into(), arguments: "{}".into() }
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn a_044_reasoning_goes_back_to_the_model_that_gave_it_and_to_no_other() {
-        let kept = keep("anthropic", &request(), vec![json!({ "type": "thinking" })], &[]);
-        assert_eq!(recall(kept.as_ref(), "anthropic", &request()).len(), 1);
-        assert!(recall(kept.as_ref(), "openai", &request()).is_empty());
+        let wrapped = wrap("anthropic", &request(), vec![json!({ "type": "thinking" })], &[]);
+        assert_eq!(recall(wrapped.as_ref(), "anthropic", &request()).len(), 1);
+        assert!(recall(wrapped.as_ref(), "openai", &request()).is_empty());
         let mut other = request();
         other.target.model = "n".into();
-        assert!(recall(kept.as_ref(), "anthropic", &other).is_empty());
+        assert!(recall(wrapped.as_ref(), "anthropic", &other).is_empty());
         assert!(recall(None, "anthropic", &request()).is_empty());
-        assert_eq!(keep("anthropic", &request(), vec![text_mark(), call_mark()], &[call("a")]), None);
+        assert_eq!(wrap("anthropic", &request(), vec![text_mark(), call_mark()], &[call("a")]), None);
     }
 
     #[test]
@@ -119,14 +119,14 @@ mod tests {
         let thought = json!({ "type": "thinking" });
         let blocks = vec![thought.clone(), call_mark(), text_mark(), call_mark(), call_mark()];
         let calls = [call("a"), call("b"), call("c")];
-        let kept = keep("w", &request(), blocks, &calls).unwrap();
-        let blocks = recall(Some(&kept), "w", &request());
+        let wrapped = wrap("w", &request(), blocks, &calls).unwrap();
+        let blocks = recall(Some(&wrapped), "w", &request());
         let order: Vec<String> = pieces(blocks, "text", &[call("d"), call("c"), call("a")])
             .into_iter()
             .map(|piece| match piece {
                 Piece::Text(text, _) => text.to_owned(),
                 Piece::Call(call, _) => call.id.clone(),
-                Piece::Kept(block) => block["type"].as_str().unwrap().to_owned(),
+                Piece::Reasoning(block) => block["type"].as_str().unwrap().to_owned(),
             })
             .collect();
         assert_eq!(order, ["thinking", "a", "text", "c", "d"]);

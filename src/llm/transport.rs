@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
 use super::failure::Refusal;
-use super::sse::{Event, Events};
+use crate::domain::sse::{Event, Events};
 use crate::engine::model::{ModelError, ModelErrorClass};
 use crate::sys::clock::Clock;
 
@@ -140,15 +140,6 @@ impl EventStream {
                 }
             }
         }
-    }
-}
-
-/// The stream ended before the reply was complete.
-pub(super) fn cut_off() -> ModelError {
-    ModelError {
-        class: ModelErrorClass::Network,
-        message: "the stream ended before the reply was complete".into(),
-        status: None,
     }
 }
 

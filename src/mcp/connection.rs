@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::ClientHandler;
 use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
-use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService, serve_client};
+use rmcp::service::{
+    ClientInitializeError, NotificationContext, Peer, RoleClient, RunningService, serve_client,
+};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use secrecy::{ExposeSecret, SecretString};
@@ -20,8 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::answer;
+use super::error::Phase;
 use super::listing::{self, Listing};
-use super::servers::{Phase, ServerTransport};
+use super::server_config::ServerTransport;
 use super::stdio::Stdio;
 use crate::engine::tool::{ToolError, ToolOutput};
 use crate::sys::paths::AbsPath;
@@ -34,6 +39,8 @@ const BACKOFF: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a server that failed to start has to end by itself and say why.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
+/// How long a server has to list its tools again: a turn waits for it.
+const LIST_AGAIN: Duration = Duration::from_secs(10);
 /// How much of what a server last wrote to its error stream is kept for messages, in bytes.
 const LAST_WORDS: usize = 2048;
 
@@ -47,6 +54,8 @@ pub(super) struct Connection {
     host_env: Vec<(OsString, OsString)>,
     start_timeout: Duration,
     state: Mutex<State>,
+    /// The server said that its tools changed, and was not asked for them since.
+    changed: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +70,7 @@ struct State {
 /// A server that was reached.
 #[derive(Debug)]
 struct Live {
-    service: RunningService<RoleClient, ClientConfig>,
+    service: RunningService<RoleClient, Client>,
     child: Option<ChildGuard>,
 }
 
@@ -83,7 +92,8 @@ impl Connection {
         start_timeout: Duration,
     ) -> Self {
         let state = Mutex::new(State::default());
-        Self { name: name.to_owned(), transport, cwd: cwd.clone(), host_env, start_timeout, state }
+        let (name, cwd, changed) = (name.to_owned(), cwd.clone(), Arc::default());
+        Self { name, transport, cwd, host_env, start_timeout, state, changed }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -100,8 +110,30 @@ impl Connection {
                 Ok(listing)
             }
             Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed(self.too_slow())),
+            Err(_) => Err(failed(too_slow(self.start_timeout))),
         }
+    }
+
+    /// Whether the server said that its tools changed.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// Asks for all tools anew, where the server said that they changed and runs; what it says meanwhile counts again.
+    pub(super) async fn list_again(&self) -> Option<Result<Listing, StartFailed>> {
+        let peer = {
+            let state = self.state.lock().await;
+            let live = state.live.as_ref().filter(|live| !live.service.is_transport_closed())?;
+            live.service.peer().clone()
+        };
+        if !self.changed.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let limit = self.start_timeout.min(LIST_AGAIN);
+        Some(match timeout(limit, listing::list(&peer)).await {
+            Ok(listed) => listed.map_err(|error| self.failed(Phase::ListTools, &error.to_string())),
+            Err(_) => Err(self.failed(Phase::ListTools, &too_slow(limit))),
+        })
     }
 
     /// Calls a tool once. A call is never repeated (C-14), except when the server answers that it does not know the
@@ -173,7 +205,7 @@ impl Connection {
             ServerTransport::Stdio { command, args, env } => self.spawn(command, args, env).await,
             ServerTransport::Http { url, headers } => {
                 let transport = self.http(url, headers)?;
-                let service = self.initialize(serve_client(client_info(), transport)).await?;
+                let service = self.initialize(serve_client(self.client(), transport)).await?;
                 Ok(Live { service, child: None })
             }
         }
@@ -191,8 +223,8 @@ impl Connection {
             .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
         let child = spawn_piped(spec).await.map_err(|error| self.failed(Phase::Start, &error.to_string()))?;
         let last_words = LastWords::of(child.stderr);
-        let transport = Stdio::new(child.stdout, child.stdin);
-        match self.initialize(serve_client(client_info(), transport)).await {
+        let transport = Stdio::new(child.stdout, child.stdin, Arc::clone(&self.changed));
+        match self.initialize(serve_client(self.client(), transport)).await {
             Ok(service) => Ok(Live { service, child: Some(child.guard) }),
             Err(mut failed) => {
                 let mut guard = child.guard;
@@ -252,7 +284,7 @@ impl Connection {
                 );
                 Err(StartFailed { went_away, ..self.failed(Phase::Initialize, &chain(&error)) })
             }
-            Err(_) => Err(self.failed(Phase::Initialize, &self.too_slow())),
+            Err(_) => Err(self.failed(Phase::Initialize, &too_slow(self.start_timeout))),
         }
     }
 
@@ -260,8 +292,8 @@ impl Connection {
         StartFailed { phase, message: self.clean(message), went_away: false }
     }
 
-    fn too_slow(&self) -> String {
-        format!("no answer within {} s", self.start_timeout.as_secs_f64())
+    fn client(&self) -> Client {
+        Client { changed: Arc::clone(&self.changed) }
     }
 
     /// Without the secrets the server was given, on one line, of bounded length.
@@ -271,23 +303,6 @@ impl Connection {
             clean = clean.replace(&secret, "[redacted]");
         }
         clean.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(600).collect()
-    }
-}
-
-impl ServerTransport {
-    /// What a message must not have: variables, headers, and parts of a URL that may be secret.
-    fn secrets(&self) -> Vec<String> {
-        let (values, url) = match self {
-            Self::Stdio { env, .. } => (env.values(), None),
-            Self::Http { url, headers } => (headers.values(), reqwest::Url::parse(url).ok()),
-        };
-        let mut secrets: Vec<String> = values.map(|value| value.expose_secret().to_owned()).collect();
-        if let Some(url) = url {
-            let parts = [Some(url.username()), url.password(), url.query()];
-            secrets.extend(parts.into_iter().flatten().map(str::to_owned));
-        }
-        secrets.retain(|secret| !secret.is_empty());
-        secrets
     }
 }
 
@@ -316,8 +331,26 @@ fn chain(error: &ClientInitializeError) -> String {
     texts.join(": ")
 }
 
-fn client_info() -> ClientConfig {
-    ClientConfig::new(ClientCapabilities::default(), Implementation::new("agentd", env!("CARGO_PKG_VERSION")))
+fn too_slow(limit: Duration) -> String {
+    format!("no answer within {} s", limit.as_secs_f64())
+}
+
+/// What agentd is to a server: it answers nothing, and listens for one thing.
+#[derive(Debug)]
+struct Client {
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let agentd = Implementation::new("agentd", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), agentd)
+    }
+
+    fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) -> impl Future<Output = ()> + Send {
+        self.changed.store(true, Ordering::Relaxed);
+        std::future::ready(())
+    }
 }
 
 /// The end of what a child writes to its error stream, which has to be read so that the child does not stand still.

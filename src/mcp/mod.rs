@@ -1,18 +1,26 @@
 //! MCP servers as sources of tools.
 //!
 //! `servers` starts all that are configured and knows what a failure means; `connection` is the life of one, with its
-//! restarts; `tool` is what a model sees of a server's tool; `answer` turns what a server says into text and errors.
+//! restarts; `tool` is what a model sees of a server's tool; `answer` turns what a server says into text and errors;
+//! `current_tools` is the list of tools that sessions look at between their turns.
 
-pub mod servers;
+mod server_config;
+mod error;
+mod filter;
+mod answer;
+mod listing;
 mod stdio;
 mod connection;
-mod listing;
 mod tool;
-mod answer;
+mod servers;
+mod current_tools;
 
 #[doc(hidden)]
 pub use answer::read as read_answer;
-pub use servers::{McpError, McpServers, Phase, ServerConfig, ServerTransport, ServerWarning};
+pub use current_tools::CurrentTools;
+pub use error::{McpError, Phase, ServerWarning};
+pub use server_config::{ServerConfig, ServerTransport};
+pub use servers::{McpServers, ToolChange};
 
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 //! its own call at once.
 
 use std::io;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use regex::bytes::Regex;
 use rmcp::RoleClient;
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerNotification};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -32,6 +33,8 @@ pub(super) struct Stdio<R, W: AsyncWrite> {
     lines: Lines<R>,
     requests: usize,
     write: AsyncRwTransport<RoleClient, Empty, W>,
+    /// Set where the server says that its tools changed.
+    changed: Arc<AtomicBool>,
 }
 
 impl<R, W> Stdio<R, W>
@@ -39,9 +42,9 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    pub fn new(read: R, write: W) -> Self {
+    pub fn new(read: R, write: W, changed: Arc<AtomicBool>) -> Self {
         let write = AsyncRwTransport::new_client(tokio::io::empty(), write);
-        Self { lines: Lines::new(read), requests: 0, write }
+        Self { lines: Lines::new(read), requests: 0, write, changed }
     }
 }
 
@@ -69,8 +72,13 @@ where
                 }
             };
             match message {
-                // Nothing that a server tells by itself is needed: its tools are those that it listed.
-                None | Some(JsonRpcMessage::Notification(_)) => {}
+                // Of what a server tells by itself one thing is needed, and however often it is told it costs no more.
+                Some(JsonRpcMessage::Notification(told)) => {
+                    if let ServerNotification::ToolListChangedNotification(_) = told.notification {
+                        self.changed.store(true, Ordering::Relaxed);
+                    }
+                }
+                None => {}
                 Some(JsonRpcMessage::Request(_)) if self.requests >= MOST_REQUESTS => {
                     tracing::warn!("an MCP server asks without end; it is left");
                     return None;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use secrecy::SecretString;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::{McpError, McpServers, Phase, ServerConfig, ServerTransport};
 use crate::domain::policy::Risk;
-use crate::engine::tool::{BoundParameter, ToolError};
+use crate::engine::tool::{BoundParameter, Tool, ToolError};
 use crate::sys::files;
 use crate::sys::lock::Turn;
 use crate::sys::paths::AbsPath;
@@ -215,6 +216,80 @@ async fn a_043_s_021_a_broken_input_schema_is_named_with_its_tool() {
     let unfit = ServerConfig { allow: vec!["[".into()], ..place.server(&[]) };
     let error = place.connect(&[("fm", unfit)]).await.unwrap_err();
     assert!(error.to_string().starts_with("mcp.servers.fm.allow:"), "{error}");
+    servers.close().await;
+}
+
+/// Lets the server change what it lists, and looks.
+async fn changed(servers: &McpServers, change: Value) -> Option<super::ToolChange> {
+    let connection = servers.connections().next().unwrap();
+    assert_eq!(said(connection, "change", change).await.unwrap(), "changed");
+    // Over HTTP, what was told is heard a moment after the answer that it came with.
+    let began = Instant::now();
+    while !connection.has_changed() && began.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    servers.changes().await
+}
+
+async fn the_list_follows(servers: &McpServers) {
+    let first = names(servers);
+    assert!(servers.changes().await.is_none(), "nobody said a word");
+    let change = changed(servers, json!({ "add": ["zoom", "above"] })).await.unwrap();
+    let now: Vec<&str> = change.tools.iter().map(|tool| tool.spec().name.as_str()).collect();
+    assert!(first.iter().all(|name| now.contains(&name.as_str())) && now.len() == first.len() + 2, "{now:?}");
+    let same = |name: &str| {
+        let of =
+            |tools: &[Arc<dyn Tool>]| tools.iter().find(|tool| tool.spec().name == name).cloned().unwrap();
+        Arc::ptr_eq(&of(servers.tools()), &of(&change.tools))
+    };
+    assert!(same("fm__echo") && same("fm__big"), "what is as it was stays the same tool");
+    assert!(servers.changes().await.is_none(), "it is told once");
+    let change = changed(servers, json!({ "drop": ["above"], "describe": ["echo"] })).await.unwrap();
+    let told = |name: &str| {
+        change.tools.iter().find(|tool| tool.spec().name == name).map(|tool| tool.spec().description.clone())
+    };
+    assert_eq!((told("fm__above"), told("fm__echo")), (None, Some("Another echo.".to_owned())));
+    let change = changed(servers, json!({ "add": ["unfit"] })).await.unwrap();
+    let [warning] = &change.warnings[..] else { panic!("{:?}", change.warnings) };
+    assert!(warning.message.contains("its tool unfit is left out: it has no inputSchema"), "{warning:?}");
+    assert!(
+        changed(servers, json!({})).await.is_none(),
+        "a word that changes nothing, and what was said is not said again"
+    );
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn a_list_that_changed_is_read_anew_and_what_is_as_it_was_stays() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let servers = place.connect(&[("fm", place.server(&["--changing"]))]).await.unwrap();
+    the_list_follows(&servers).await;
+    let ServerTransport::Stdio { args, .. } = place.server(&["--http", "--changing"]).transport else {
+        panic!()
+    };
+    let spec = ProcessSpec::new("python3", &place.path()).args(args).envs(place.env.clone());
+    let Piped { stdin: _open, stdout, stderr: _quiet, guard: _alive } = spawn_piped(spec).await.unwrap();
+    let mut port = String::new();
+    tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(stdout), &mut port).await.unwrap();
+    let url = format!("http://127.0.0.1:{}/mcp", port.trim());
+    let config = ServerConfig::new(ServerTransport::Http { url, headers: BTreeMap::new() });
+    the_list_follows(&place.connect(&[("fm", config)]).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_list_its_tools_again_keeps_those_that_it_had() {
+    let Some(place) = Place::with(&["python3"]).await else { return };
+    let config = ServerConfig {
+        start_timeout: Duration::from_secs(2),
+        ..place.server(&["--changing", "--list-once"])
+    };
+    let servers = place.connect(&[("fm", config)]).await.unwrap();
+    let change = changed(&servers, json!({ "add": ["zoom"] })).await.unwrap();
+    assert_eq!(change.tools.len(), servers.tools().len());
+    let [warning] = &change.warnings[..] else { panic!("{:?}", change.warnings) };
+    let words = "MCP server fm said that its tools changed, and then did not list its tools";
+    assert!(warning.message.starts_with(words), "{warning:?}");
+    assert!(changed(&servers, json!({})).await.is_none(), "it is said once");
     servers.close().await;
 }
 

@@ -30,6 +30,16 @@ pub(super) struct McpTool {
     pub bound: Vec<BoundParameter>,
 }
 
+impl McpTool {
+    /// Whether another tool of the same server is this one, to models and to the gate.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.bare_name == other.bare_name
+            && self.spec == other.spec
+            && self.schema == other.schema
+            && self.risk == other.risk
+    }
+}
+
 impl Tool for McpTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec

@@ -15,6 +15,7 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::rules::{Endpoint, HELD, Rules, resolve};
+use crate::domain::model_wire::ProviderKind;
 
 /// Longest wait for a connection.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,8 +26,8 @@ pub(super) type Body = BoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 /// Headers that belong to one connection.
 const HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-/// Headers with which a program authenticates. For an endpoint agentd sets them.
-const CREDENTIALS: [&str; 5] = ["x-api-key", "api-key", "x-goog-api-key", "authorization", "cookie"];
+/// Headers by which a program says who it is, beside those of the wires: an endpoint's are agentd's to say.
+const CREDENTIALS: [&str; 3] = ["api-key", "authorization", "cookie"];
 
 /// Names lead where the list allows.
 pub(super) struct Guarded(pub Arc<Rules>);
@@ -42,7 +43,7 @@ impl Resolve for Guarded {
 }
 
 /// A short answer of the proxy itself.
-pub(super) fn told(status: StatusCode, text: impl Into<String>) -> Response<Body> {
+pub(super) fn answer_text(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     let body = Full::new(Bytes::from(text.into())).map_err(|never| match never {}).boxed();
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -62,12 +63,12 @@ pub(super) fn address(endpoint: &Endpoint, rest: &str) -> Option<Url> {
     }
     // A key in the address is only what stands for one.
     if url.query_pairs().any(|(_, value)| value == HELD) {
-        let kept: Vec<(String, String)> = url
+        let others: Vec<(String, String)> = url
             .query_pairs()
             .filter(|(_, value)| value != HELD)
             .map(|(k, v)| (k.into_owned(), v.into_owned()))
             .collect();
-        url.query_pairs_mut().clear().extend_pairs(kept);
+        url.query_pairs_mut().clear().extend_pairs(others);
         if url.query() == Some("") {
             url.set_query(None);
         }
@@ -90,7 +91,8 @@ where
     let mut headers = without_hops(parts.headers);
     headers.remove(HOST);
     if let Some(added) = added {
-        for name in CREDENTIALS {
+        let of_wires = ProviderKind::ALL.iter().map(|kind| kind.wire().key_header);
+        for name in of_wires.chain(CREDENTIALS) {
             headers.remove(name);
         }
         for (name, value) in added {

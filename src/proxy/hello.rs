@@ -36,17 +36,20 @@ pub(super) enum Opening {
 }
 
 /// Reads the first bytes, as many as needed. The caller sends them on.
-pub(super) async fn listen(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u8>) -> io::Result<Opening> {
-    if from.read_buf(said).await? == 0 {
+pub(super) async fn read_opening(
+    from: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> io::Result<Opening> {
+    if from.read_buf(received).await? == 0 {
         return Ok(Opening::Nothing);
     }
     let reading = async {
         loop {
-            if let Some(opening) = opening(said) {
+            if let Some(opening) = opening(received) {
                 return opening;
             }
-            match from.read_buf(said).await {
-                Ok(1..) if said.len() <= MOST => {}
+            match from.read_buf(received).await {
+                Ok(1..) if received.len() <= MOST => {}
                 _ => return Opening::Broken,
             }
         }
@@ -55,25 +58,25 @@ pub(super) async fn listen(from: &mut (impl AsyncRead + Unpin), said: &mut Vec<u
 }
 
 /// `None` = more is needed to know.
-fn opening(said: &[u8]) -> Option<Opening> {
+fn opening(received: &[u8]) -> Option<Opening> {
     // A record of a handshake.
-    if said.first() == Some(&22) {
-        return greeting(said);
+    if received.first() == Some(&22) {
+        return greeting(received);
     }
-    let could_be = |method: &[u8]| method.iter().zip(said).all(|(a, b)| a == b);
+    let could_be = |method: &[u8]| method.iter().zip(received).all(|(a, b)| a == b);
     if !METHODS.into_iter().any(could_be) {
         return Some(Opening::Other);
     }
-    let end = said
+    let end = received
         .windows(4)
         .position(|end| end == b"\r\n\r\n")
-        .or_else(|| said.windows(2).position(|end| end == b"\n\n"))?;
-    Some(std::str::from_utf8(&said[..end]).map_or(Opening::Broken, request))
+        .or_else(|| received.windows(2).position(|end| end == b"\n\n"))?;
+    Some(std::str::from_utf8(&received[..end]).map_or(Opening::Broken, request))
 }
 
-fn greeting(said: &[u8]) -> Option<Opening> {
+fn greeting(received: &[u8]) -> Option<Opening> {
     let mut acceptor = Acceptor::default();
-    let mut rest = said;
+    let mut rest = received;
     while !rest.is_empty() {
         if acceptor.read_tls(&mut rest).is_err() {
             return Some(Opening::Broken);

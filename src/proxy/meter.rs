@@ -5,16 +5,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Method, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, SizeHint};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::forward::Body;
-use super::usage_wire;
 use crate::domain::message::TokenUsage;
 use crate::domain::model_traffic::ModelTraffic;
+use crate::domain::model_wire::ProviderKind;
+use crate::domain::sse::Events;
 
 /// The longest event, and the longest reply that is one JSON text, in bytes. The tokens of longer ones are not read.
 const LONGEST: usize = 32 << 20;
@@ -30,9 +31,9 @@ pub struct Meter(watch::Sender<ModelTraffic>);
 impl Meter {
     /// Begins to count anew, for one launch.
     pub fn begin(&self) -> watch::Receiver<ModelTraffic> {
-        let heard = self.0.subscribe();
+        let traffic = self.0.subscribe();
         self.0.send_replace(ModelTraffic::default());
-        heard
+        traffic
     }
 
     /// Takes one request from the number that is allowed. False = none is left.
@@ -63,7 +64,7 @@ impl Meter {
             return response;
         }
         let (parts, inner) = response.into_parts();
-        let reply = Reply::of(&parts.headers, usage_wire::model_of_path(path));
+        let reply = Reply::of(&parts.headers, model_of_path(path));
         let metered = Metered { inner, reply, meter: self.clone() };
         Response::from_parts(parts, metered.boxed())
     }
@@ -110,13 +111,13 @@ impl hyper::body::Body for Metered {
 /// What is known of one reply.
 #[derive(Debug, Default)]
 struct Reply {
-    /// Whether it comes as lines of events.
-    events: bool,
+    /// What cuts it into events, where it comes as such.
+    events: Option<Events>,
     /// Its length, where it says so before.
     length: Option<usize>,
-    /// What came and was not read yet: the rest of a line, or all of it.
+    /// What came of a reply that is one JSON text.
     buffer: Vec<u8>,
-    /// It is too long to be read, up to the next line.
+    /// It is too long to be read.
     skips: bool,
     model: Option<String>,
     counted: TokenUsage,
@@ -125,8 +126,9 @@ struct Reply {
 impl Reply {
     fn of(headers: &HeaderMap, model: Option<&str>) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let events = text(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/event-stream"));
         Self {
-            events: text(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/event-stream")),
+            events: events.then(Events::default),
             length: text(CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             model: model.map(str::to_owned),
             ..Self::default()
@@ -134,77 +136,73 @@ impl Reply {
     }
 
     fn take(&mut self, data: &[u8], meter: &Meter) {
-        if !self.events {
-            self.keep(data);
-            // Who knows the length does not wait for the end.
-            if self.length.is_some_and(|length| self.buffer.len() >= length) {
-                self.end(meter);
+        if let Some(events) = &mut self.events {
+            for event in events.push(data) {
+                self.event(&event.data, meter);
             }
             return;
         }
-        let mut rest = data;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            self.keep(&rest[..end]);
-            let line = std::mem::take(&mut self.buffer);
-            if !std::mem::take(&mut self.skips) {
-                self.event(&line, meter);
-            }
-            rest = &rest[end + 1..];
-        }
-        self.keep(rest);
-    }
-
-    fn keep(&mut self, data: &[u8]) {
         self.skips |= self.buffer.len() + data.len() > LONGEST;
         if self.skips {
             self.buffer = Vec::new();
-        } else {
-            self.buffer.extend_from_slice(data);
+            return;
+        }
+        self.buffer.extend_from_slice(data);
+        // Who knows the length does not wait for the end.
+        if self.length.is_some_and(|length| self.buffer.len() >= length) {
+            self.end(meter);
         }
     }
 
     fn end(&mut self, meter: &Meter) {
-        let last = std::mem::take(&mut self.buffer);
-        if self.skips || last.is_empty() {
-            return;
+        if let Some(last) = self.events.as_mut().and_then(Events::finish) {
+            self.event(&last.data, meter);
         }
-        if self.events {
-            return self.event(&last, meter);
-        }
-        match serde_json::from_slice::<Value>(&last) {
-            Ok(Value::Array(pieces)) => pieces.iter().for_each(|piece| self.heard(piece, meter)),
-            Ok(reply) => self.heard(&reply, meter),
+        match serde_json::from_slice::<Value>(&std::mem::take(&mut self.buffer)) {
+            Ok(Value::Array(pieces)) => pieces.iter().for_each(|piece| self.count(piece, meter)),
+            Ok(reply) => self.count(&reply, meter),
+            // Nothing came, or it was too long.
             Err(_) => {}
         }
     }
 
-    /// One line of an event stream. Most say nothing of tokens.
-    fn event(&mut self, line: &[u8], meter: &Meter) {
-        let Some(data) = line.strip_prefix(b"data:") else { return };
-        let tells = self.model.is_none() || data.windows(5).any(|word| word == b"usage");
-        if tells && let Ok(piece) = serde_json::from_slice::<Value>(data) {
-            self.heard(&piece, meter);
+    /// One event of a stream. Most say nothing of tokens.
+    fn event(&mut self, data: &str, meter: &Meter) {
+        let counts = self.model.is_none() || data.contains("usage");
+        if counts && let Ok(piece) = serde_json::from_str::<Value>(data) {
+            self.count(&piece, meter);
         }
     }
 
-    fn heard(&mut self, piece: &Value, meter: &Meter) {
-        if let Some(model) = usage_wire::model(piece) {
+    fn count(&mut self, piece: &Value, meter: &Meter) {
+        if let Some(model) = ProviderKind::model_of(piece) {
             self.model.get_or_insert_with(|| model.to_owned());
         }
-        let Some(told) = usage_wire::tokens(piece) else { return };
+        let Some(usage) = ProviderKind::tokens_of(piece) else { return };
         let counted = self.counted;
-        // What is told only grows.
+        // Counts only grow.
         let more = TokenUsage::new(
-            told.input_tokens.saturating_sub(counted.input_tokens),
-            told.output_tokens.saturating_sub(counted.output_tokens),
-            told.cache_read_input_tokens.saturating_sub(counted.cache_read_input_tokens),
-            told.cache_write_input_tokens.saturating_sub(counted.cache_write_input_tokens),
+            usage.input_tokens.saturating_sub(counted.input_tokens),
+            usage.output_tokens.saturating_sub(counted.output_tokens),
+            usage.cache_read_input_tokens.saturating_sub(counted.cache_read_input_tokens),
+            usage.cache_write_input_tokens.saturating_sub(counted.cache_write_input_tokens),
         );
         if more.total_tokens > 0 {
             self.counted = counted.plus(more);
             meter.add(self.model.as_deref().unwrap_or(UNNAMED), more);
         }
     }
+}
+
+/// Whether a request asks a model for words.
+pub(super) fn asks_a_model(method: &Method, path: &str) -> bool {
+    method == Method::POST && ProviderKind::asks(path)
+}
+
+/// The model that a path names, as Gemini's do: `…/models/NAME:generateContent`.
+fn model_of_path(path: &str) -> Option<&str> {
+    let (_, named) = path.rsplit_once("/models/")?;
+    named.split(':').next().filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -214,7 +212,7 @@ mod tests {
     use super::*;
 
     fn reply(events: bool) -> Reply {
-        Reply { events, ..Reply::default() }
+        Reply { events: events.then(Events::default), ..Reply::default() }
     }
 
     fn counted(meter: &Meter) -> Vec<(String, u64, u64)> {
@@ -225,13 +223,13 @@ mod tests {
 
     #[test]
     fn events_in_any_pieces_count_as_they_come_and_once() {
-        let told = "event: message_start\n\
+        let stream = "event: message_start\n\
             data: {\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\r\n\n\
             data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"usage\"}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":30}}\n\ndata: [DONE]\n\n";
-        for size in [1, 7, told.len()] {
+        for size in [1, 7, stream.len()] {
             let (meter, mut reply) = (Meter::default(), reply(true));
-            for piece in told.as_bytes().chunks(size) {
+            for piece in stream.as_bytes().chunks(size) {
                 reply.take(piece, &meter);
             }
             reply.end(&meter);
@@ -260,22 +258,22 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_not_kept_and_the_next_one_is_read() {
-        let (meter, mut reply) = (Meter::default(), reply(true));
-        for _ in 0..(LONGEST / (1 << 20)) + 2 {
-            reply.take(&vec![b'x'; 1 << 20], &meter);
-        }
-        assert!(reply.buffer.len() <= LONGEST);
-        reply.take(b"\ndata: {\"usage\":{\"input_tokens\":3}}\n", &meter);
-        assert_eq!(counted(&meter), [("unknown".to_owned(), 3, 0)]);
+    fn only_requests_for_words_ask_a_model() {
+        let post = |path: &str| asks_a_model(&Method::POST, path);
+        assert!(
+            post("/v1/messages") && post("/v1/responses") && post("/v1beta/models/g:streamGenerateContent")
+        );
+        assert!(!post("/v1/messages/count_tokens") && !asks_a_model(&Method::GET, "/v1/messages"));
+        assert_eq!(model_of_path("/v1beta/models/gemini-2.5-pro:generateContent"), Some("gemini-2.5-pro"));
+        assert_eq!(model_of_path("/v1/messages"), None);
     }
 
     #[test]
     fn the_request_after_the_last_is_refused_and_a_launch_begins_at_zero() {
         let meter = Meter::default();
-        let heard = meter.begin();
+        let traffic = meter.begin();
         assert!(meter.admit(Some(1)) && !meter.admit(Some(1)));
-        assert_eq!((heard.borrow().requests, heard.borrow().refused), (1, 1));
+        assert_eq!((traffic.borrow().requests, traffic.borrow().refused), (1, 1));
         drop(meter.begin());
         assert!(meter.admit(Some(1)) && meter.admit(None));
     }

@@ -12,7 +12,6 @@ pub mod meter;
 pub mod rules;
 #[cfg(unix)]
 mod server;
-mod usage_wire;
 
 #[cfg(unix)]
 pub use server::Proxy;
@@ -30,7 +29,7 @@ pub struct Proxy {
 #[expect(missing_docs, reason = "as where there is one")]
 impl Proxy {
     pub fn open(folder: &AbsPath, name: &str, _rules: rules::Rules) -> Result<Self, ProxyError> {
-        Err(ProxyError { path: folder.join(name), why: "it exists where there are cages".to_owned() })
+        Err(ProxyError { path: folder.join(name), why: "it exists where there are sandboxes".to_owned() })
     }
 
     pub fn socket(&self) -> &AbsPath {

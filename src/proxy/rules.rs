@@ -54,7 +54,7 @@ impl Rules {
         !is_own(address) || self.hosts.iter().any(|rule| rule.name() == host && rule.is_this_machine())
     }
 
-    /// What a program is told when a host is not on the list.
+    /// The answer where a host is not on the list.
     pub(super) fn refusal(&self, host: &str, port: u16) -> String {
         let known: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

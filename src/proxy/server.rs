@@ -14,11 +14,10 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ProxyError;
-use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, send, told};
+use super::forward::{Body, CONNECT_TIMEOUT, Guarded, address, answer_text, send};
 use super::hello;
-use super::meter::Meter;
+use super::meter::{Meter, asks_a_model};
 use super::rules::{Rules, resolve};
-use super::usage_wire::asks_a_model;
 use crate::domain::egress::split;
 use crate::sys::descriptors;
 use crate::sys::egress_log::EgressLog;
@@ -197,20 +196,21 @@ impl Shared {
             None => self.endpoint(request).await,
             Some(Some((host, port))) if is_own(&host, port) => self.endpoint(request).await,
             Some(Some(_)) if request.uri().scheme_str() == Some("http") => self.pass(request).await,
-            Some(_) => {
-                told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read; https needs CONNECT\n")
-            }
+            Some(_) => answer_text(
+                StatusCode::BAD_REQUEST,
+                "agentd: the address cannot be read; https needs CONNECT\n",
+            ),
         }
     }
 
     fn refuse(&self, host: &str, port: u16) -> Response<Body> {
         self.asked.note(host, port, None, Some("it is not among the allowed hosts"));
-        told(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
+        answer_text(StatusCode::FORBIDDEN, self.rules.refusal(host, port))
     }
 
     fn unreached(&self, host: &str, port: u16, endpoint: Option<&str>, why: &str) -> Response<Body> {
         self.asked.note(host, port, endpoint, Some(why));
-        told(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
+        answer_text(StatusCode::BAD_GATEWAY, format!("agentd: {host}:{port} was not reached: {why}\n"))
     }
 
     /// A tunnel to a listed host. It must begin with the name of that host. What passes through it afterwards is not
@@ -218,7 +218,7 @@ impl Shared {
     async fn tunnel(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let asked = request.uri().authority().and_then(|authority| split(authority.as_str()));
         let Some((host, Some(port))) = asked else {
-            return told(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: CONNECT needs host:port\n");
         };
         if is_own(&host, Some(port)) {
             return self.tunnel_here(request);
@@ -239,7 +239,7 @@ impl Shared {
                 () = shared.carry(TokioIo::new(inner), outer, &host, port) => {}
             }
         });
-        told(StatusCode::OK, "")
+        answer_text(StatusCode::OK, "")
     }
 
     /// A tunnel to the proxy itself. Some programs use one for every address, also for an endpoint.
@@ -253,7 +253,7 @@ impl Shared {
                 async move {
                     let tunnels = request.method() == Method::CONNECT;
                     Ok::<_, Infallible>(match tunnels {
-                        true => told(StatusCode::BAD_REQUEST, "agentd: a tunnel within a tunnel\n"),
+                        true => answer_text(StatusCode::BAD_REQUEST, "agentd: a tunnel within a tunnel\n"),
                         false => shared.endpoint(request).await,
                     })
                 }
@@ -270,15 +270,15 @@ impl Shared {
                 }
             }
         });
-        told(StatusCode::OK, "")
+        answer_text(StatusCode::OK, "")
     }
 
     /// Copies in both directions. The host's bytes go to the program at once, because in some protocols the host sends
     /// first.
     async fn carry(&self, mut inner: TokioIo<Upgraded>, mut outer: TcpStream, host: &str, port: u16) {
-        let (mut said, mut early) = (Vec::with_capacity(4096), [0]);
+        let (mut received, mut early) = (Vec::with_capacity(4096), [0]);
         let opening = tokio::select! {
-            opening = hello::listen(&mut inner, &mut said) => opening,
+            opening = hello::read_opening(&mut inner, &mut received) => opening,
             // The host has spoken first, which neither TLS nor HTTP does.
             spoken = outer.peek(&mut early), if port != 443 => spoken.map(|_| hello::Opening::Other),
         };
@@ -291,7 +291,7 @@ impl Shared {
             drop(inner.shutdown().await);
             return;
         }
-        if outer.write_all(&said).await.is_ok() {
+        if outer.write_all(&received).await.is_ok() {
             drop(tokio::io::copy_bidirectional(&mut inner, &mut outer).await);
         }
     }
@@ -317,16 +317,16 @@ impl Shared {
             Some((host, url.port_or_known_default()?))
         });
         let (Some(url), Some((host, port))) = (url, place) else {
-            return told(StatusCode::BAD_REQUEST, "agentd: the address cannot be read\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: the address cannot be read\n");
         };
         if self.rules.rule(&host, port).is_none() {
             return self.refuse(&host, port);
         }
-        let mut said = request.headers().get_all(http::header::HOST).iter();
-        let same = said.all(|said| said.to_str().is_ok_and(|said| hello::names(said, &host, port)));
+        let mut named = request.headers().get_all(http::header::HOST).iter();
+        let same = named.all(|name| name.to_str().is_ok_and(|name| hello::names(name, &host, port)));
         if !same {
             self.asked.note(&host, port, None, Some("its Host header names another host"));
-            return told(
+            return answer_text(
                 StatusCode::BAD_REQUEST,
                 "agentd: the Host header names another host than the address\n",
             );
@@ -354,19 +354,19 @@ impl Shared {
                 "agentd: there is no endpoint \"{name}\" here.\nEndpoints: {known}.\n\
                  A person names them in runner.agentd.program.endpoints of the agent.\n"
             );
-            return told(StatusCode::NOT_FOUND, text);
+            return answer_text(StatusCode::NOT_FOUND, text);
         };
         let host = endpoint.url.host_str().unwrap_or_default();
         let port = endpoint.url.port_or_known_default().unwrap_or_default();
         let Some(url) = address(endpoint, rest) else {
-            return told(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
+            return answer_text(StatusCode::BAD_REQUEST, "agentd: the address leaves the endpoint\n");
         };
         let path = rest.split('?').next().unwrap_or_default();
         let asks = asks_a_model(request.method(), path);
         if asks && !self.meter.admit(self.rules.max_requests) {
             let text =
                 "agentd: this visit has made all the requests to models that program.maxRequests lets it\n";
-            return told(StatusCode::FORBIDDEN, text);
+            return answer_text(StatusCode::FORBIDDEN, text);
         }
         match self.trusted.send(url, request, Some(&endpoint.headers)).await {
             Ok(response) => {

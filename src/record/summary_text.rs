@@ -51,6 +51,13 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
                     constraint.ttl
                 ));
             }
+            Event::ToolsChanged(changed) => {
+                told.push(format!(
+                    "MCP servers changed their tools before turn {}: {}.",
+                    changed.turn,
+                    plain(&changed.words())
+                ));
+            }
             Event::TargetSkipped { target, reason } => {
                 told.push(format!("`{}` was not asked: {reason}.", plain(target)));
             }

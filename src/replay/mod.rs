@@ -1,5 +1,6 @@
 //! A recorded run played again: its model's replies and its tools' answers come from its record.
 
+pub mod changing_tools;
 pub mod offered_tools_format;
 pub mod recorded_model;
 pub mod recorded_run;

@@ -58,6 +58,7 @@ pub struct RecordedRun {
     checkpoints: BTreeMap<u32, CommitId>,
     verified: Vec<VerifyCommand>,
     offered: Option<OfferedTools>,
+    changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
@@ -76,6 +77,30 @@ struct RecordedSession {
 }
 
 type Recorded = Result<ToolOutput, ToolError>;
+
+/// A change of the servers' tools, as the record has it.
+struct RecordedChange {
+    /// Number of the session.
+    session: usize,
+    turn: u32,
+    file: String,
+    problems: Vec<String>,
+    offered: OfferedTools,
+}
+
+/// What the tools of the servers were from a place of the run on.
+pub struct ToolsAt {
+    /// Number of the session, in the order in which they began.
+    pub session: usize,
+    /// The turn; 0 = before the session began.
+    pub turn: u32,
+    /// File of the recorded run's directory.
+    pub file: String,
+    /// What of the change could not be used.
+    pub problems: Vec<String>,
+    /// The tools of servers that are not there.
+    pub tools: Vec<Arc<dyn Tool>>,
+}
 
 impl RecordedRun {
     /// Reads what a run left. Blocks. An error names the file.
@@ -106,6 +131,7 @@ impl RecordedRun {
             checkpoints,
             verified: facts.verification.clone(),
             offered: offered(dir)?,
+            changed: changed(dir, facts)?,
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
@@ -160,7 +186,7 @@ impl RecordedRun {
 
     /// The record as a model; `live` answers what the mode leaves to it.
     pub fn model(self: &Arc<Self>, live: Arc<dyn Model>) -> Arc<dyn Model> {
-        Arc::new(RecordedModel { recording: Arc::clone(self), live })
+        Arc::new(RecordedModel { recorded_run: Arc::clone(self), live })
     }
 
     /// The caps that the run had, whatever an issue or a configuration says now.
@@ -184,8 +210,18 @@ impl RecordedRun {
         if self.mode != ReplayMode::Strict {
             return None;
         }
-        let offered = self.offered.iter().flat_map(|offered| &offered.tools);
-        Some(offered.map(|tool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>).collect())
+        Some(self.offered.as_ref().map(absent).unwrap_or_default())
+    }
+
+    /// How servers changed their tools while the run went on.
+    pub fn tool_changes(&self) -> impl Iterator<Item = ToolsAt> {
+        self.changed.iter().map(|change| ToolsAt {
+            session: change.session,
+            turn: change.turn,
+            file: change.file.clone(),
+            problems: change.problems.clone(),
+            tools: absent(&change.offered),
+        })
     }
 
     /// The record is at its end. If the run was ended from outside here, the replay ends too, and this never returns.
@@ -200,7 +236,7 @@ impl RecordedRun {
     /// The record as tools, in the order and with the words of the real ones.
     pub fn tools(self: &Arc<Self>, real: &[Arc<dyn Tool>]) -> Vec<Arc<dyn Tool>> {
         let recorded = |real: &Arc<dyn Tool>| {
-            Arc::new(RecordedTool { recording: Arc::clone(self), real: Arc::clone(real) }) as Arc<dyn Tool>
+            Arc::new(RecordedTool { recorded_run: Arc::clone(self), real: Arc::clone(real) }) as Arc<dyn Tool>
         };
         real.iter().map(recorded).collect()
     }
@@ -251,13 +287,39 @@ fn from_outside(detail: StopDetail) -> bool {
 }
 
 fn offered(dir: &RunDir) -> Result<Option<OfferedTools>, String> {
-    match std::fs::read(dir.path.join(OFFERED_TOOLS)) {
-        Ok(bytes) => {
-            OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{OFFERED_TOOLS}: {error}")),
+    if !dir.path.join(OFFERED_TOOLS).exists() {
+        return Ok(None);
     }
+    let bytes = kept(dir, OFFERED_TOOLS)?;
+    OfferedTools::read(&bytes).map(Some).map_err(|error| format!("{OFFERED_TOOLS}: {error}"))
+}
+
+fn changed(dir: &RunDir, facts: &RunFacts) -> Result<Vec<RecordedChange>, String> {
+    let mut sessions: Vec<uuid::Uuid> = Vec::new();
+    let mut changed = Vec::new();
+    for (_, event) in &facts.other {
+        let (session, turn, file, problems) = match event {
+            Event::SessionOpened(opened) => {
+                sessions.push(opened.session);
+                (opened.session, 0, &opened.tools_file, Vec::new())
+            }
+            Event::ToolsChanged(changed) => {
+                (changed.session, changed.turn, &changed.tools_file, changed.problems.clone())
+            }
+            _ => continue,
+        };
+        let at = sessions.iter().position(|known| *known == session);
+        let (Some(session), Some(file)) = (at, file) else { continue };
+        let bytes = kept(dir, file)?;
+        let offered = OfferedTools::read(&bytes).map_err(|error| format!("{file}: {error}"))?;
+        changed.push(RecordedChange { session, turn, file: file.clone(), problems, offered });
+    }
+    Ok(changed)
+}
+
+fn absent(offered: &OfferedTools) -> Vec<Arc<dyn Tool>> {
+    let absent = |tool: &OfferedTool| Arc::new(AbsentTool::new(tool.clone())) as Arc<dyn Tool>;
+    offered.tools.iter().map(absent).collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -375,25 +437,26 @@ fn ran(
 }
 
 struct RecordedModel {
-    recording: Arc<RecordedRun>,
+    recorded_run: Arc<RecordedRun>,
     live: Arc<dyn Model>,
 }
 
 impl Model for RecordedModel {
     fn complete<'a>(&'a self, request: &'a ModelRequest) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         async move {
-            let mode = self.recording.mode;
+            let mode = self.recorded_run.mode;
             if mode != ReplayMode::Live
-                && let Some(answer) = self.recording.next_answer(request)
+                && let Some(answer) = self.recorded_run.next_answer(request)
             {
                 return answer;
             }
-            self.recording.end_as_recorded().await;
+            self.recorded_run.end_as_recorded().await;
             if mode == ReplayMode::Strict {
-                let message = self.recording.lacks("the record has no further reply of the model".to_owned());
+                let message =
+                    self.recorded_run.lacks("the record has no further reply of the model".to_owned());
                 return Err(ModelError { class: ModelErrorClass::BadRequest, message, status: None });
             }
-            self.recording.models_asked.fetch_add(1, Ordering::Relaxed);
+            self.recorded_run.models_asked.fetch_add(1, Ordering::Relaxed);
             self.live.complete(request).await
         }
         .boxed()
@@ -401,7 +464,7 @@ impl Model for RecordedModel {
 }
 
 struct RecordedTool {
-    recording: Arc<RecordedRun>,
+    recorded_run: Arc<RecordedRun>,
     real: Arc<dyn Tool>,
 }
 
@@ -432,7 +495,7 @@ impl Tool for RecordedTool {
 
     fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         async move {
-            let (mode, name) = (self.recording.mode, &self.spec().name);
+            let (mode, name) = (self.recorded_run.mode, &self.spec().name);
             // The host sets bound parameters. The record has the arguments as the model wrote them.
             let mut asked = arguments.clone();
             if let Some(members) = asked.as_object_mut() {
@@ -443,16 +506,16 @@ impl Tool for RecordedTool {
             let key = (name.clone(), hash(&asked));
             if mode != ReplayMode::Live
                 && let Some(recorded) =
-                    lock(&self.recording.answers).get_mut(&key).and_then(VecDeque::pop_front)
+                    lock(&self.recorded_run.answers).get_mut(&key).and_then(VecDeque::pop_front)
             {
                 return recorded;
             }
-            self.recording.end_as_recorded().await;
+            self.recorded_run.end_as_recorded().await;
             if mode == ReplayMode::Strict {
                 let what = format!("the record has no further answer of {name} to arguments {}", key.1);
-                return Err(ToolError::Fatal(self.recording.lacks(what)));
+                return Err(ToolError::Fatal(self.recorded_run.lacks(what)));
             }
-            self.recording.tools_run.fetch_add(1, Ordering::Relaxed);
+            self.recorded_run.tools_run.fetch_add(1, Ordering::Relaxed);
             self.real.call(permit, arguments, limits).await
         }
         .boxed()

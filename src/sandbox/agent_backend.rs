@@ -13,7 +13,7 @@ use super::run_sandbox::RunSandbox;
 use crate::agents::launch::{AgentError, Launch};
 use crate::agents::permission_request;
 use crate::agents::tool_bridge::{Entry, ToolBridge, Transport};
-use crate::domain::agent_program::{AgentProgram, Backend, Permissions};
+use crate::domain::agent_program::{AgentProgram, Asks, Permissions};
 use crate::domain::flow::StepId;
 use crate::domain::message::ToolSpec;
 use crate::domain::model_traffic::ModelTraffic;
@@ -98,8 +98,8 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
     });
     Ok(AgentBackend {
         name: program.backend.as_str().to_owned(),
-        resumes: program.backend.resumes(),
-        asks_again: program.backend != Backend::Command,
+        resumes: program.backend.facts().resumes,
+        asks_again: program.backend.facts().tells,
         serves_tools: shared.door.is_some(),
         time_limit: program.time_limit,
         model: program.model.clone(),
@@ -365,8 +365,8 @@ impl ExecAgent {
         let Some(door) = &self.shared.door else { return Ok(None) };
         let name = format!("mcp-{launch}");
         let program = &self.shared.launch.program;
-        let permissions =
-            program.backend == Backend::ClaudeCode && program.permissions == Permissions::Policy;
+        let by_tool = program.backend.facts().asks == Some(Asks::PermissionTool);
+        let permissions = by_tool && program.permissions == Permissions::Policy;
         let bridge = ToolBridge::open(&door.folder, (&name, door.way), &self.task.tools, permissions)
             .map_err(|error| {
                 ToolError::for_model(format!("the way to agentd's tools cannot be opened: {error}"))

@@ -1,5 +1,7 @@
 //! `run_agent`: one turn of a conversation with a user, tools included (S-001…S-017, S-052…S-054).
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -19,6 +21,7 @@ use crate::domain::trace::SessionFailure;
 use crate::engine::abort::Abort;
 use crate::engine::report::ReportShape;
 use crate::engine::session::{PromptIdentity, SessionMode, SessionOutcome, SessionRequest, run_session};
+use crate::engine::tool_list::{ToolProvider, ToolSource};
 use crate::sys::clock::Stopwatch;
 
 /// Role, user, rules of isolation and of tools (S-010, S-044); the same bytes for every turn of a user.
@@ -68,7 +71,7 @@ pub async fn run_agent(
         opening: history.iter().map(message).collect(),
         report: shape,
         settings,
-        tools: service.tools.clone(),
+        tools: ToolProvider::Changing(Arc::clone(&service.tools) as Arc<dyn ToolSource>),
         turn_timeout: Some(config.timeout()),
     };
     let outcome = run_session(request, &opened.world).await;

@@ -76,6 +76,7 @@ fn entry(event: &Event) -> Option<(Level, String)> {
         Event::BoundParamOverridden { tool, name } => {
             (Level::WARN, format!("tool {tool}: the model's `{name}` was replaced by the host's"))
         }
+        Event::ToolsChanged(changed) => (Level::INFO, format!("the tools changed: {}", changed.words())),
         Event::BudgetSoftLimit { kind, used, cap } => {
             (Level::WARN, format!("budget {}: {used} of {cap} is used", kind.as_str()))
         }

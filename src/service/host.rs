@@ -29,11 +29,10 @@ use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
 use crate::engine::session_trace::SessionIds;
 use crate::engine::stop::{StopHandle, StopSignal};
-use crate::engine::tool::Tool;
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
 use crate::lifecycle::toolbox;
-use crate::mcp::McpServers;
+use crate::mcp::{CurrentTools, McpServers};
 use crate::repository::resources;
 use crate::store::journal_file::FileJournal;
 use crate::store::run_dir::{RunDir, StateDir};
@@ -95,13 +94,14 @@ pub struct Service {
     pub(super) config: Arc<Config>,
     pub(super) clock: Clock,
     pub(super) redactor: Arc<Redactor>,
-    pub(super) tools: Vec<Arc<dyn Tool>>,
+    /// Those of the MCP servers, as they are now, then the REST tools.
+    pub(super) tools: Arc<CurrentTools>,
     pub(super) models: Result<Models, Refusal>,
     pub(super) state: StateDir,
     /// Where the programs of the configuration run, and with what.
     pub(super) base: AbsPath,
     pub(super) children: Vec<(OsString, OsString)>,
-    servers: McpServers,
+    servers: Arc<McpServers>,
     policy: Arc<Policy>,
     queues: Arc<Queues>,
     schemas: ArgumentSchemas,
@@ -137,7 +137,8 @@ impl Service {
         let servers = McpServers::connect(configs, &base, &children)
             .await
             .map_err(|error| refused(toolbox::stop_of(&error)))?;
-        let tools = servers.tools().iter().cloned().chain(rest).collect();
+        let servers = Arc::new(servers);
+        let tools = Arc::new(CurrentTools::new(Vec::new(), Arc::clone(&servers), rest));
         let state = StateDir::new(state.as_path().to_owned());
         let (stop, signal) = StopHandle::new();
         Ok(Self {

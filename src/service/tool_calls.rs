@@ -1,5 +1,7 @@
 //! `bind_mcp_tools` and `execute_tool_call`: the tools of the service for hosts with a model of their own.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -11,18 +13,18 @@ use crate::domain::policy::ToolResultEnvelope;
 use crate::domain::run::Principal;
 use crate::engine::abort::Abort;
 use crate::engine::single_call::{SingleCall, call_tool};
-use crate::engine::tool::CallLimits;
+use crate::engine::tool::{CallLimits, Tool};
 
 /// The tools as function definitions: those that the MCP servers export, by server and name, then the REST tools; the
 /// same order each time (S-018…S-022). Tools that `allow` and `deny` exclude are not listed.
 pub fn bind_mcp_tools(service: &Service) -> Vec<FunctionTool> {
-    let definition = |tool: &std::sync::Arc<dyn crate::engine::tool::Tool>| {
+    let definition = |tool: &Arc<dyn Tool>| {
         let spec = tool.spec().clone();
         let (name, description, parameters) = (spec.name, spec.description, spec.parameters);
         let function = FunctionDefinition { name, description, parameters };
         FunctionTool { kind: "function".to_owned(), function }
     };
-    service.tools.iter().map(definition).collect()
+    service.tools.known().all().map(definition).collect()
 }
 
 /// Runs one call for a user through the same gate as a session's: arguments are checked, `user_id` is set to the user
@@ -45,7 +47,8 @@ pub async fn execute_tool_call(
     // A host takes the whole result: nobody would ask for the rest of it.
     let limits = CallLimits { timeout: service.config.tool_timeout(), max_inline_bytes: u64::MAX };
     let ids = host::ids(opened.run, "call");
-    let called = call_tool(ids, host::scope(user), call, &service.tools, limits, &opened.world).await;
+    let tools: Vec<Arc<dyn Tool>> = service.tools.now().await.all().cloned().collect();
+    let called = call_tool(ids, host::scope(user), call, &tools, limits, &opened.world).await;
     if let Err(error) = opened.journal.flush().await {
         tracing::error!(%error, "the call's record is not on disk");
     }

@@ -20,14 +20,8 @@ type Answer = Result<Value, (u16, String)>;
 pub async fn answer(shared: &Arc<Shared>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 16 << 20).await.unwrap_or_default();
-    let path: Vec<String> = parts
-        .uri
-        .path()
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .skip(1)
-        .map(|part| decode(part, false))
-        .collect();
+    let path: Vec<String> =
+        parts.uri.path().split('/').filter(|part| !part.is_empty()).skip(1).map(decode).collect();
     let query = parse_query(parts.uri.query().unwrap_or_default());
     let method = parts.method.as_str().to_owned();
     let shared = Arc::clone(shared);

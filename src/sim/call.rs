@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, json};
 
+use crate::domain::percent::percent_encoded;
 use crate::sim::world::{Repository, Token, World};
 
 /// A request, taken apart.
@@ -222,55 +223,19 @@ impl Call {
             .query
             .iter()
             .filter(|(name, _)| name != "page")
-            .map(|(name, value)| format!("{}={}", encode(name), encode(value)))
+            .map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)))
             .collect();
         query.push(format!("page={page}"));
         format!("{}/{path}?{}", self.api, query.join("&"))
     }
 }
 
-/// Percent-encodes everything but unreserved characters.
-pub fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
-/// Undoes percent-encoding; `plus` also turns `+` into a space, as in queries.
-pub fn decode(text: &str, plus: bool) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(if plus && bytes[at] == b'+' { b' ' } else { bytes[at] });
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+/// Undoes percent-encoding.
+pub fn decode(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Takes a query string apart.
 pub fn parse_query(query: &str) -> Vec<(String, String)> {
-    query
-        .split('&')
-        .filter(|part| !part.is_empty())
-        .map(|part| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode(name, true), decode(value, true))
-        })
-        .collect()
+    url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }

@@ -20,7 +20,7 @@ use crate::sys::process::{Piped, ProcessSpec, spawn_piped};
 
 /// Answers a request below `/git/`.
 pub async fn serve(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Response<Body> {
-    let path = decode(parts.uri.path(), false);
+    let path = decode(parts.uri.path());
     let inside = path.trim_start_matches("/git/");
     let query = parts.uri.query().unwrap_or_default();
     let service = match parse_query(query).into_iter().find(|(name, _)| name == "service") {

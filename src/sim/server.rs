@@ -237,7 +237,7 @@ async fn to_api(
     };
     let mut call = Call {
         method: parts.method.as_str().to_owned(),
-        path: path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect(),
+        path: path.split('/').filter(|part| !part.is_empty()).map(decode).collect(),
         query: parse_query(parts.uri.query().unwrap_or_default()),
         headers: parts.headers.clone(),
         body: body.to_vec(),

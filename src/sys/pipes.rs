@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 /// The pipe that takes the names of callers.
 const CALLS: &str = "bell";
-/// Ends of the names of a talk's pipes: what the program says, and what it hears.
+/// Suffixes of the names of a connection's pipes: what the program writes, and what it reads.
 const SAYS: &str = ".says";
 const HEARS: &str = ".hears";
 /// Letters of a talk's name.
@@ -43,7 +43,7 @@ impl PipeListener {
     pub fn listen(folder: &Path) -> io::Result<Self> {
         let folder = open_folder(folder)?;
         mkfifoat(&folder, CALLS, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        // Open for writing, too: it has no end as long as somebody listens.
+        // Also open for writing, so that it has no end as long as somebody listens.
         let calls = openat(&folder, CALLS, flags(OFlag::O_RDWR), Mode::empty())?;
         Ok(Self { calls: Receiver::from_owned_fd(calls)?, folder, heard: Vec::new() })
     }

@@ -113,8 +113,8 @@ fn above(dir: &Path) -> Option<Fault> {
     dir.ancestors().skip(1).find(open).map(|above| Fault::Above(above.to_owned()))
 }
 
-/// Sees to it that a directory is this user's alone. Where others may only read, their rights are taken away, and that is
-/// said; everything else is the fault, because nobody knows what is in it by now.
+/// Makes sure that a directory belongs to this user only. If others may only read, their rights are removed, and this
+/// is reported. Everything else is an error, because the content may have been changed.
 pub fn ensure(dir: &Path) -> Result<(), Fault> {
     match fault(dir) {
         // Something else is in the place of the directory. Nothing is read from it, and writing fails with its own

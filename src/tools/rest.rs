@@ -8,11 +8,12 @@ use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::{Value, json};
 
-use super::rest_template::{JsonTemplate, Template, percent_encoded};
+use super::rest_template::{JsonTemplate, Template};
 use crate::config;
 use crate::config::error::ConfigError;
 use crate::config::tools_file::HttpMethod;
 use crate::domain::message::ToolSpec;
+use crate::domain::percent::percent_encoded;
 use crate::domain::policy::Risk;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::engine::tool_schema::closed_schema;

@@ -149,22 +149,10 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Percent-encodes all but the unreserved characters of RFC 3986, so that a value stays one segment or one query value.
-pub(super) fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::percent::percent_encoded;
     use serde_json::json;
 
     #[test]

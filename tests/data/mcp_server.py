@@ -1,8 +1,9 @@
 """An MCP server for tests, in plain Python: tools/list and tools/call over stdio, or over HTTP with --http.
 
 Tools: echo, big{bytes} (in lines of 40 with lines{true}), sleep{ms}, fail{class}, refuse, whoami, count, environment, exit, child.
+With --changing there is change{add, drop, describe} too: it changes what is listed, and says so before it answers; an added tool answers with its name.
 Flags: --http (prints its port), --sessions (with it: sessions, forgotten whenever the tool "exit" would be called), --broken (one tool with a broken schema), --refuse-initialize, --mute, --notes FILE
-(appends what happens: start, call NAME, cancelled), --name WORD (only tools whose name begins with it).
+(appends what happens: start, call NAME, cancelled), --list-once (the second list is an error), --name WORD (only tools whose name begins with it).
 """
 
 import http.server
@@ -16,6 +17,9 @@ import time
 ARGS = sys.argv[1:]
 NOTES = ARGS[ARGS.index("--notes") + 1] if "--notes" in ARGS else None
 LOCK = threading.Lock()
+ADDED, DROPPED, DESCRIBED = [], [], []
+# What is said before the next answer.
+SAID = []
 
 
 def note(line):
@@ -43,6 +47,15 @@ def tools():
         tool("exit", {}),
         tool("child", {}),
     ]
+    if "--changing" in ARGS:
+        names = {"type": "array", "items": {"type": "string"}}
+        listed.append(tool("change", {"add": names, "drop": names, "describe": names}))
+        listed.extend(tool(name, {}) for name in ADDED if not name.startswith("unfit"))
+        listed = [one for one in listed if one["name"] not in DROPPED]
+        for one in listed:
+            if one["name"] in DESCRIBED:
+                one["description"] = f"Another {one['name']}."
+        listed.extend({"name": name} for name in ADDED if name.startswith("unfit"))
     if "--broken" in ARGS:
         listed.append({"name": "broken", "inputSchema": {"type": 42}})
     return listed
@@ -68,6 +81,14 @@ def call(name, arguments):
         return text(told, isError=True)
     if name == "refuse":
         raise ValueError("refused")
+    if name == "change" and "--changing" in ARGS:
+        ADDED.extend(arguments.get("add", []))
+        DROPPED.extend(arguments.get("drop", []))
+        DESCRIBED.extend(arguments.get("describe", []))
+        SAID.append({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("changed")
+    if name in ADDED and name not in DROPPED:
+        return text(f"I am {name}")
     if name == "whoami":
         return text(json.dumps(arguments, sort_keys=True))
     if name == "count":
@@ -96,7 +117,11 @@ def answer(message):
     if method == "initialize":
         return {**reply, "result": {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},
                                     "serverInfo": {"name": "test", "version": "1"}}}
+    if method == "tools/list" and "--list-once" in ARGS and "lists" in DESCRIBED:
+        return {**reply, "error": {"code": -32603, "message": "once is enough"}}
     if method == "tools/list":
+        if "cursor" in params:
+            DESCRIBED.append("lists")
         # Two pages.
         at = int(params.get("cursor", 0))
         page = {"tools": tools()[at : at + 6]}
@@ -137,10 +162,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 message["params"]["name"] = "count"
         reply = answer(message)
         body = b"" if reply is None else json.dumps(reply).encode()
+        kind = "application/json"
+        if SAID:
+            kind, said = "text/event-stream", [*SAID, reply]
+            SAID.clear()
+            body = "".join(f"data: {json.dumps(one)}\n\n" for one in said).encode()
         self.send_response(200 if reply else 202)
         if SESSIONS:
             self.send_header("mcp-session-id", SESSIONS[-1])
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -161,6 +191,9 @@ def serve_stdio():
         reply = answer(message)
         if reply is not None:
             with LOCK:
+                for one in SAID:
+                    sys.stdout.write(json.dumps(one) + "\n")
+                SAID.clear()
                 sys.stdout.write(json.dumps(reply) + "\n")
                 sys.stdout.flush()
 

@@ -168,3 +168,12 @@ fn a_library_is_found_where_it_is_named_and_not_in_longer_names() {
             && !names("std::fs2::x", "std::fs")
     );
 }
+
+#[test]
+fn the_layers_of_the_page_are_those_of_the_map_in_its_order() {
+    let map = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let modules = map.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let modules: Vec<String> = modules.map(|module| format!("src/{module}")).collect();
+    let layers: Vec<String> = rows("module").into_iter().map(|(module, _)| module).collect();
+    assert_eq!(layers, modules, "docs/architecture.md and src/lib.rs");
+}

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::config::Credentials;
-use agentd::config::config_file::{LabelsTable, SweepSelect};
+use agentd::config::config_file::SweepSelect;
 use agentd::config::settings::Sweep;
 use agentd::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, IssueRef, Limits, Parts, Presence, RunRequest,
-    RunSummary, Start, Surroundings, Verdict, Watched, explain, gather,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Presence, RunSummary,
+    Start, StartRequest, Surroundings, Verdict, Watched, explain, gather,
 };
 use agentd::domain::issue::ObjectiveSource;
+use agentd::domain::issue_state::LabelsTable;
 use agentd::domain::name::RepoName;
 use agentd::domain::policy::ActorPermission;
 use agentd::domain::run::{PrincipalSource, RunId};
@@ -39,7 +40,7 @@ struct Yard {
     home: tempfile::TempDir,
     clock: Clock,
     shutdown: Shutdown,
-    asked: Arc<Mutex<Vec<RunRequest>>>,
+    asked: Arc<Mutex<Vec<StartRequest>>>,
     limits: Limits,
     sweep: Sweep,
 }
@@ -93,17 +94,17 @@ impl Yard {
         }
     }
 
-    /// Parts whose runs are what `walk` makes of the request.
-    fn parts<F>(&self, walk: impl Fn(RunRequest) -> F + Send + Sync + 'static) -> Parts
+    /// Dependencies whose runs are what `walk` makes of the request.
+    fn parts<F>(&self, walk: impl Fn(StartRequest) -> F + Send + Sync + 'static) -> Dependencies
     where
         F: Future<Output = RunSummary> + Send + 'static,
     {
         let asked = Arc::clone(&self.asked);
-        let start: Start = Arc::new(move |request: RunRequest| {
+        let start: Start = Arc::new(move |request: StartRequest| {
             asked.lock().unwrap().push(request.clone());
             walk(request).boxed()
         });
-        Parts {
+        Dependencies {
             client: self.client(),
             repositories: vec![self.watched()],
             unopened: vec![],
@@ -123,7 +124,7 @@ impl Yard {
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,
-            retire: None,
+            clean_up: None,
             unfinished: vec![],
         }
     }
@@ -298,7 +299,7 @@ async fn i50_a_failed_poll_is_not_an_empty_list_and_starts_and_stops_nothing() {
     let seen = Arc::clone(&control);
     let finish = Arc::new(tokio::sync::Notify::new());
     let gate = Arc::clone(&finish);
-    let walk = move |request: RunRequest| {
+    let walk = move |request: StartRequest| {
         *seen.lock().unwrap() = Some(request.control.clone());
         let gate = Arc::clone(&gate);
         async move {
@@ -318,7 +319,7 @@ async fn i50_a_failed_poll_is_not_an_empty_list_and_starts_and_stops_nothing() {
                 .lock()
                 .unwrap()
                 .as_ref()
-                .is_some_and(|control: &agentd::daemon::RunControl| control.shutdown.stopping());
+                .is_some_and(|control: &agentd::daemon::RunHandle| control.shutdown.stopping());
             assert!(!stopping, "a failed poll stops no run");
             finish.notify_one();
         }
@@ -388,7 +389,7 @@ async fn stopped_by(change: impl Fn(&Simulator)) -> (StopDetail, Vec<String>) {
     let yard = Yard::new(&labelled("One")).await;
     let why = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&why);
-    let walk = move |request: RunRequest| {
+    let walk = move |request: StartRequest| {
         let seen = Arc::clone(&seen);
         async move {
             request.control.shutdown.stopped().await;
@@ -420,7 +421,7 @@ async fn d39_a_run_whose_issue_is_closed_or_loses_its_label_is_told_to_stop_and_
 #[tokio::test]
 async fn a_panic_is_one_failed_run_and_not_the_daemons_end() {
     let yard = Yard::new(&(labelled("One") + &labelled("Two"))).await;
-    let walk = |request: RunRequest| async move {
+    let walk = |request: StartRequest| async move {
         assert!(request.issue.issue.title != "One", "deliberate");
         ended(StopDetail::Completed)
     };
@@ -446,13 +447,13 @@ async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
     let yard = Yard::new(&labelled("One")).await;
     // The run has written its labels itself, and before the daemon hears of its end somebody asks again.
     let client = yard.client();
-    let walk = move |request: RunRequest| {
+    let walk = move |request: StartRequest| {
         let client = client.clone();
         async move {
             let repo = &request.issue.issue.repo;
             client.remove_label(repo, 1, "agentd").await.unwrap();
             client.add_labels(repo, 1, &["agentd"]).await.unwrap();
-            RunSummary { settled: true, ..ended(StopDetail::Completed) }
+            RunSummary { labels_written: true, ..ended(StopDetail::Completed) }
         }
     };
     Daemon::open(yard.parts(walk)).unwrap().once().await;
@@ -475,7 +476,7 @@ async fn d6_a_trigger_that_is_put_on_after_the_end_starts_the_next_run() {
 #[tokio::test]
 async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
     let yard = Yard::new(&labelled("One")).await;
-    let walk = |request: RunRequest| async move {
+    let walk = |request: StartRequest| async move {
         request.control.shutdown.stopped().await;
         ended(request.control.why())
     };
@@ -493,7 +494,7 @@ async fn d69_a_stopped_daemon_leaves_the_trigger_and_the_next_goes_on() {
 #[tokio::test]
 async fn an_abort_ends_runs_that_do_not_listen() {
     let yard = Yard::new(&labelled("One")).await;
-    let walk = |request: RunRequest| async move {
+    let walk = |request: StartRequest| async move {
         request.control.shutdown.aborted().await;
         ended(StopDetail::UserAbort)
     };
@@ -630,5 +631,59 @@ async fn a_run_that_a_full_disk_cuts_off_waits_and_goes_on_when_there_is_room() 
     *full.lock().unwrap() = false;
     Daemon::open(parts(&yard)).unwrap().once().await;
     assert_eq!((yard.started(), yard.labels(1)), (vec![1, 1], vec!["agentd:done".to_owned()]));
+    yard.violations();
+}
+
+/// Goes on when nothing was asked for a little while. It never parks, so that time stands still meanwhile.
+async fn at_rest(asked: impl Fn() -> usize) {
+    let (mut before, mut since) = (asked(), std::time::Instant::now());
+    while since.elapsed() < Duration::from_millis(15) {
+        tokio::task::yield_now().await;
+        let now = asked();
+        if now != before {
+            (before, since) = (now, std::time::Instant::now());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_minute_of_deliveries_to_ten_repositories_costs_forty_requests() {
+    let names: Vec<String> = (0..10).map(|n| format!("octo/many-{n}")).collect();
+    let entry = |name: &String| {
+        format!("[[repositories]]\nname = \"{name}\"\ncollaborators = {{ helper = \"write\" }}\n")
+    };
+    let yard = Yard::new(&names.iter().map(entry).collect::<String>()).await;
+    let mut parts = yard.parts(|_| std::future::ready(ended(StopDetail::Completed)));
+    parts.poll_interval = Duration::from_secs(600);
+    parts.repositories =
+        names.iter().map(|name| Watched { name: RepoName::parse(name).unwrap(), ..yard.watched() }).collect();
+    let mut daemon = Daemon::open(parts).unwrap();
+    let hints = daemon.hints();
+    let asked = || yard.sim.requests().len();
+    let deliver = async {
+        while asked() < 3 * names.len() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        at_rest(asked).await;
+        let before = asked();
+        tokio::time::pause();
+        for delivery in 0..120 {
+            hints.look_at(Some(&names[delivery % names.len()]));
+            tokio::time::advance(Duration::from_millis(10)).await;
+            at_rest(asked).await;
+            tokio::time::advance(Duration::from_millis(490)).await;
+        }
+        tokio::time::resume();
+        yard.shutdown.request_stop();
+        asked() - before
+    };
+    let (_, cost) = futures::future::join(daemon.run(), deliver).await;
+    println!("{cost} requests");
+    assert!(cost <= 40, "{cost} requests in a minute");
+    for name in &names {
+        let path = format!("/repos/{name}/issues?");
+        let looks = yard.sim.requests().iter().filter(|asked| asked.target.starts_with(&path)).count();
+        assert!(looks >= 2, "{name} was looked at when it polled and when it was delivered: {looks}");
+    }
     yard.violations();
 }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentd::config::Credentials;
+use agentd::domain::issue_state::LabelSpec;
 use agentd::domain::name::{BranchName, CommitId, RepoName};
 use agentd::domain::policy::ActorPermission;
 use agentd::github::{
-    Change, Client, Error, ErrorKind, Fetched, IssueSnapshot, LabelSpec, PageCache, PullSpec, Settings,
+    Change, Client, Error, ErrorKind, Fetched, IssueSnapshot, PageCache, PullSpec, Settings,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd::config::Credentials;
-use agentd::config::config_file::LabelsTable;
+use agentd::domain::issue_state::{IssueState, LabelsTable};
 use agentd::domain::name::{BranchName, CommitId, RepoName};
-use agentd::github::{Change, Client, ErrorKind, IssueState, PageCache, PullSpec, Settings};
+use agentd::github::{Change, Client, ErrorKind, PageCache, PullSpec, Settings};
 use agentd::sim::{Scenario, SimOptions, Simulator};
 use secrecy::SecretString;
 

@@ -12,6 +12,7 @@ mod promises;
 mod references;
 mod architecture;
 mod github;
+mod journal_readers;
 mod github_sim;
 mod evidence;
 mod fingerprints;

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use agentd::cli::args::Cli;
+use agentd::domain::issue_state::IssueState;
 use agentd::domain::stop::{StopDetail, StopReason};
 use clap::CommandFactory as _;
 use serde_json::Value;
@@ -283,17 +284,15 @@ fn codes() -> String {
     let (reasons, details) =
         (words(schemars::schema_for!(StopReason)), words(schemars::schema_for!(StopDetail)));
     let mut page = format!(
-        "{HEADER}\n# Reasons and exit codes\n\nA run ends with a reason and a detail. The detail fixes the reason and the exit code of \
-         `agentd run`.\n\n| detail | reason | exit code | meaning |\n|---|---|---:|---|\n"
+        "{HEADER}\n# Reasons and exit codes\n\nA run ends with a reason and a detail. The detail fixes the reason, the exit code of \
+         `agentd run` and the label that the issue gets (its key in `[github.labels]`).\n\n| detail | reason | exit code | label | meaning |\n|---|---|---:|---|---|\n"
     );
     for detail in StopDetail::ALL {
         let word = detail.as_str();
-        page += &format!(
-            "| `{word}` | `{}` | {} | {} |\n",
-            detail.reason(),
-            detail.exit_code(),
-            cell(&details[word])
-        );
+        let label =
+            IssueState::after(*detail).map_or("as it was".to_owned(), |state| format!("`{}`", state.key()));
+        let (reason, exit, meaning) = (detail.reason(), detail.exit_code(), cell(&details[word]));
+        page += &format!("| `{word}` | `{reason}` | {exit} | {label} | {meaning} |\n");
     }
     page += "\n## Reasons\n\n| reason | meaning |\n|---|---|\n";
     for (reason, meaning) in &reasons {

@@ -48,29 +48,24 @@ const GEMINI: Model = Model {
 
 /// The model to write: the program's usual one, else that of agentd's own session.
 pub(super) fn model(backend: Option<BackendChoice>) -> Model {
-    match backend {
-        None | Some(BackendChoice::ClaudeCode | BackendChoice::OpenCode) => ANTHROPIC,
-        Some(BackendChoice::Codex) => OPENAI,
-        Some(BackendChoice::Gemini) => GEMINI,
-    }
+    let usual = backend.and_then(|BackendChoice(backend)| backend.facts().init);
+    let known =
+        [OPENAI, GEMINI].into_iter().find(|model| usual.is_some_and(|of| of.provider == model.provider));
+    known.unwrap_or(ANTHROPIC)
 }
 
 /// The program's word in a definition, and the name under which it is started.
-pub(super) fn words(backend: BackendChoice) -> (&'static str, &'static str) {
-    match backend {
-        BackendChoice::ClaudeCode => ("claude-code", "claude"),
-        BackendChoice::Codex => ("codex", "codex"),
-        BackendChoice::Gemini => ("gemini", "gemini"),
-        BackendChoice::OpenCode => ("opencode", "opencode"),
-    }
+pub(super) fn words(BackendChoice(backend): BackendChoice) -> (&'static str, &'static str) {
+    (backend.as_str(), backend.facts().program.unwrap_or_default())
 }
 
 /// `program` of a definition: its model, in the program's own words, through an endpoint whose key it does not have.
 pub(super) fn program(backend: BackendChoice) -> Value {
     let model = model(Some(backend));
-    let name = match backend {
-        BackendChoice::OpenCode => format!("{}/{}", model.provider, model.name),
-        _ => model.name.to_owned(),
+    let by_provider = backend.0.facts().init.is_some_and(|init| init.by_provider);
+    let name = match by_provider {
+        true => format!("{}/{}", model.provider, model.name),
+        false => model.name.to_owned(),
     };
     json!({ "model": name, "endpoints": [model.provider], "timeLimit": "20m" })
 }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::shapes::{repository_url, time};
+use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
-use crate::sim::call::{Call, Outcome, Reply, encode};
+use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{Repository, World};
 
 fn protected(repo: &Repository, branch: &str) -> bool {
@@ -42,12 +43,12 @@ pub fn branch(world: &mut World, call: &Call, repo: usize, name: &str) -> Outcom
         "name": name,
         "commit": commit_shape(call, repo, &sha).ok_or_else(Reply::not_found)?,
         "_links": {
-            "self": format!("{api}/branches/{}", encode(name)),
+            "self": format!("{api}/branches/{}", percent_encoded(name)),
             "html": format!("{}/{}/tree/{name}", call.html, repo.full_name()),
         },
         "protected": protected(repo, name),
         "protection": {"enabled": protected(repo, name)},
-        "protection_url": format!("{api}/branches/{}/protection", encode(name)),
+        "protection_url": format!("{api}/branches/{}/protection", percent_encoded(name)),
     })))
 }
 
@@ -55,7 +56,7 @@ fn ref_shape(call: &Call, repo: &Repository, (name, sha, kind): (String, String,
     let api = repository_url(call, repo);
     json!({
         "ref": name,
-        "node_id": format!("REF_{}", encode(&name)),
+        "node_id": format!("REF_{}", percent_encoded(&name)),
         "url": format!("{api}/git/{name}"),
         "object": {"sha": sha, "type": kind, "url": format!("{api}/git/{kind}s/{sha}")},
     })

@@ -3,8 +3,9 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
+use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
-use crate::sim::call::{Call, encode};
+use crate::sim::call::Call;
 use crate::sim::world::{
     Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, Repository, Role, User,
     World,
@@ -18,7 +19,7 @@ pub fn time(at: DateTime<Utc>) -> String {
 /// An account.
 pub fn user(call: &Call, user: &User) -> Value {
     let login = &user.login;
-    let url = format!("{}/users/{}", call.api, encode(login));
+    let url = format!("{}/users/{}", call.api, percent_encoded(login));
     json!({
         "login": login,
         "id": user.id,
@@ -26,7 +27,7 @@ pub fn user(call: &Call, user: &User) -> Value {
         "avatar_url": format!("{}/avatars/{}", call.html, user.id),
         "gravatar_id": "",
         "url": url,
-        "html_url": format!("{}/{}", call.html, encode(login)),
+        "html_url": format!("{}/{}", call.html, percent_encoded(login)),
         "followers_url": format!("{url}/followers"),
         "following_url": format!("{url}/following{{/other_user}}"),
         "gists_url": format!("{url}/gists{{/gist_id}}"),
@@ -130,7 +131,7 @@ pub fn label(call: &Call, repo: &Repository, label: &Label) -> Value {
     json!({
         "id": label.id,
         "node_id": format!("LA_{}", label.id),
-        "url": format!("{}/labels/{}", repository_url(call, repo), encode(&label.name)),
+        "url": format!("{}/labels/{}", repository_url(call, repo), percent_encoded(&label.name)),
         "name": label.name,
         "color": label.color,
         "default": false,

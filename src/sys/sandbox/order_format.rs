@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The first argument by which agentd's program knows that it stands in a sandbox.
+/// The first argument that tells agentd's program that it is inside a sandbox.
 pub(super) const WORD: &str = "__cage";
-/// Port of the sandbox's own loopback at which agentd's proxy is reached.
+/// The port on the sandbox's own loopback that leads to agentd's proxy.
 pub const PROXY_PORT: u16 = 3128;
 
-/// Number of the open file by which bubblewrap is handed the filter of system calls.
+/// The number of the open file with the filter of system calls for bubblewrap.
 pub(super) const FILTER_NUMBER: i32 = 100;
 /// Limits of one command and all that it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
 use super::order_format::PROXY_PORT;
 
-/// Listens, and leaves a process behind that carries connections. It is nobody's child that the command would wait for,
-/// and ends with the sandbox.
+/// Listens, and leaves a process that carries connections. The command does not wait for that process. It ends with the
+/// sandbox.
 #[expect(unsafe_code, reason = "the process has one thread, so that its copy may do anything")]
 pub(super) fn start(socket: &Path) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::paths::AbsPath;
 
-/// The system's folders that are there, where the machine has them.
+/// The folders of the system that exist inside, if the machine has them.
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
 
@@ -21,7 +21,7 @@ pub struct Walls {
     pub shown_as: Vec<(AbsPath, AbsPath)>,
     /// `(here, there)`: the same, not writable.
     pub shown_read_only: Vec<(AbsPath, AbsPath)>,
-    /// Where named pipes may be made, beside the folders for temporary files: who reads there expects them.
+    /// Where named pipes may be made, besides the folders for temporary files. Readers there expect them.
     pub pipes: Vec<AbsPath>,
     /// What is left of the network.
     pub network: Network,
@@ -39,7 +39,7 @@ pub enum Network {
     All,
 }
 
-/// The file by which names are looked up, where it stands below /run.
+/// The file for name lookup, if it is below /run.
 pub(super) fn resolver() -> Option<PathBuf> {
     Path::new("/etc/resolv.conf").canonicalize().ok().filter(|real| real.starts_with("/run"))
 }

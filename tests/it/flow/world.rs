@@ -148,7 +148,7 @@ impl Flow {
             format: ReportFormat::Markdown,
             shapes: Shapes::default(),
             settings: self.world.settings.clone(),
-            tools,
+            tools: tools.into(),
             verify_commands: self.verify.clone(),
             include_prompt_text: false,
             scope: self.world.scope(),

@@ -41,6 +41,7 @@ mod records;
 mod red_verify;
 mod replays;
 mod texts;
+mod tool_lists;
 mod tool_calls;
 mod reload;
 mod session_keys;

@@ -140,7 +140,8 @@ async fn session(folder: &Path, tool: &Arc<dyn Tool>, bytes: u64) -> (u64, u64) 
     let journal = FileJournal::open(dir, Clock::system(), Arc::clone(&session.redactor)).unwrap();
     let session = SessionWorld { journal: Arc::new(journal), ..session };
     let watched = Arc::new(Watched { tool: Arc::clone(tool), returned: Mutex::default() });
-    let request = SessionRequest { tools: vec![Arc::clone(&watched) as Arc<dyn Tool>], ..world.request() };
+    let request =
+        SessionRequest { tools: vec![Arc::clone(&watched) as Arc<dyn Tool>].into(), ..world.request() };
     let outcome = run_session(request, &session).await;
     let (returned, by_client) = watched.returned.lock().unwrap().unwrap();
     let by_session = grown(returned);

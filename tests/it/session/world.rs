@@ -254,7 +254,7 @@ impl World {
             aside: self.aside.clone(),
             report: self.report.clone(),
             settings: self.settings.clone(),
-            tools: self.offered(),
+            tools: self.offered().into(),
             prompt: PromptIdentity {
                 prompt_hash: "p".to_owned(),
                 template_hash: "t".to_owned(),

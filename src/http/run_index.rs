@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -9,6 +10,8 @@ use crate::domain::run::RunId;
 use crate::record::run_facts;
 use crate::store::run_dir::{RunDir, StateDir};
 
+/// Sums over runs are of so long ago at most.
+const FRESH: Duration = Duration::from_secs(1);
 /// Days of the cost's list.
 const DAYS: usize = 31;
 
@@ -53,9 +56,11 @@ impl Row {
 
 /// Reads runs; each is kept in memory by its few members.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct RunIndex {
     state: StateDir,
     known: Arc<Mutex<Known>>,
+    /// Those that ended, and when they were read.
+    ended: tokio::sync::Mutex<Option<(Instant, Arc<[Row]>)>>,
 }
 
 /// What was read once: how runs ended, and how those began that have not.
@@ -66,13 +71,18 @@ struct Known {
 }
 
 impl Known {
+    fn ended(&mut self, dir: &RunDir) -> Option<Arc<Value>> {
+        if let Some(known) = self.ended.get(&dir.run_id) {
+            return Some(Arc::clone(known));
+        }
+        let read = Arc::new(brief(dir)?);
+        self.begun.remove(&dir.run_id);
+        self.ended.insert(dir.run_id, Arc::clone(&read));
+        Some(read)
+    }
+
     fn row(&mut self, dir: RunDir) -> Row {
-        let ended = self.ended.get(&dir.run_id).cloned().or_else(|| {
-            let read = Arc::new(brief(&dir)?);
-            self.begun.remove(&dir.run_id);
-            self.ended.insert(dir.run_id, Arc::clone(&read));
-            Some(read)
-        });
+        let ended = self.ended(&dir);
         if ended.is_some() {
             return Row { dir, ended, begun: None };
         }
@@ -85,9 +95,9 @@ impl Known {
     }
 }
 
-impl Ledger {
+impl RunIndex {
     pub fn new(state: StateDir) -> Self {
-        Self { state, known: Arc::default() }
+        Self { state, known: Arc::default(), ended: tokio::sync::Mutex::default() }
     }
 
     /// Every run, newest first.
@@ -99,6 +109,30 @@ impl Ledger {
             dirs.into_iter().map(|dir| known.row(dir)).collect()
         };
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// The runs that ended, as they were within the last second. Who asks often waits for one reading, and of a run under way
+    /// no journal is read.
+    pub async fn ended(&self) -> Arc<[Row]> {
+        let mut last = self.ended.lock().await;
+        if let Some((read, rows)) = &*last
+            && read.elapsed() < FRESH
+        {
+            return Arc::clone(rows);
+        }
+        let (state, known) = (self.state.clone(), Arc::clone(&self.known));
+        let read = move || -> Vec<Row> {
+            let dirs = state.runs(None).unwrap_or_default();
+            let ended = |dir| {
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let ended = known.ended(&dir)?;
+                Some(Row { dir, ended: Some(ended), begun: None })
+            };
+            dirs.into_iter().filter_map(ended).collect()
+        };
+        let rows: Arc<[Row]> = tokio::task::spawn_blocking(read).await.unwrap_or_default().into();
+        *last = Some((Instant::now(), Arc::clone(&rows)));
+        rows
     }
 
     /// A run by its id, a unique prefix of it, or `latest`.

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::admission::Admission;
 use super::state_format::{BackOff, Parked};
-use crate::config::config_file::LabelsTable;
 use crate::config::settings::Daemon;
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
@@ -28,7 +28,7 @@ impl std::fmt::Display for IssueRef {
 
 /// What is and what is allowed: the scheduler's whole input.
 #[derive(Debug, Clone)]
-pub struct Board {
+pub struct Snapshot {
     /// Every issue that something asks for.
     pub candidates: Vec<Facts>,
     /// What runs here.
@@ -138,7 +138,7 @@ pub struct Facts {
     /// Names of the labels.
     pub labels: LabelsTable,
     /// Whether an ended run's labels are still being written.
-    pub settling: bool,
+    pub outcome_pending: bool,
     /// Who works on it.
     pub holder: Option<Holder>,
     /// Who asks, and what they may (D7).

@@ -1,7 +1,7 @@
 //! The daemon itself: tick, dispatch, handle what ended, until it is stopped. It decides when runs start; the run
 //! pipeline does the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,23 +10,24 @@ use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::bell::{Bell, Rings};
-use super::board::{Board, IssueRef, Running, Selection};
+use super::dependencies::Dependencies;
+use super::hints::{Hinted, Hints};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
-use super::parts::Parts;
-use super::poll::{Frame, Watch};
-use super::progress::Progress;
-use super::rules::Reason;
+use super::poll::{Frame, Watch, quiet};
+use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
+use super::snapshot::{IssueRef, Running, Selection, Snapshot};
+use super::start_rules::Reason;
 use super::state_format::{BackOff, DaemonState, Followed};
 use super::status_format::Status;
-use super::supervise::{RunControl, RunRequest, Supervisor, Unfinished};
+use super::supervise::{RunHandle, StartRequest, Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::domain::stop::StopDetail;
-use crate::github::{Client, ErrorKind, Fetched, IssueState};
+use crate::github::{Client, ErrorKind, Fetched};
 use crate::sys::files::FileError;
 use crate::sys::holder_format::Holder;
 use crate::sys::lock::{Lock, LockError};
@@ -37,7 +38,7 @@ pub(super) const POLLED_AT_ONCE: usize = 8;
 /// However often it is woken, there is this much between two ticks.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
 /// Merged worktrees are looked for this often.
-const RETIRE_EACH: Duration = Duration::from_secs(3600);
+const CLEAN_UP_EACH: Duration = Duration::from_secs(3600);
 /// How long runs get to end after an abort.
 const LAST_GRACE: Duration = Duration::from_secs(10);
 
@@ -70,7 +71,7 @@ pub struct DaemonReport {
 
 /// A daemon.
 pub struct Daemon {
-    pub(super) parts: Parts,
+    pub(super) deps: Dependencies,
     pub(super) watches: Vec<Watch>,
     pub(super) supervisor: Supervisor,
     pub(super) files: DaemonFiles,
@@ -80,7 +81,7 @@ pub struct Daemon {
     gone: BTreeMap<IssueRef, StopDetail>,
     pub(super) ended: Vec<(IssueRef, RunSummary)>,
     /// What earlier processes left and was not looked at yet.
-    pub(super) unfinished: Vec<Unfinished>,
+    pub(super) unfinished: Vec<UnfinishedRun>,
     /// What is wrong with the configuration on disk.
     pub(super) reload_error: Option<String>,
     /// What fails at present, so that it is said once.
@@ -89,8 +90,8 @@ pub struct Daemon {
     pub(super) opening: Option<BackOff>,
     published: watch::Sender<Option<Arc<Status>>>,
     pub(super) saved: DaemonState,
-    pub(super) wake: Arc<Bell>,
-    /// Rings when a pull request was merged or closed: its worktree may go.
+    pub(super) hints: Arc<Hints>,
+    /// Hinted when a pull request was merged or closed: its worktree may go.
     pub(super) over: Arc<Notify>,
     /// Held for as long as the daemon lives; a sweep of its own has none and writes no state.
     lock: Option<Lock>,
@@ -103,9 +104,9 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-async fn told(bell: Option<Arc<Notify>>) {
-    match bell {
-        Some(bell) => bell.notified().await,
+async fn told(changed: Option<Arc<Notify>>) {
+    match changed {
+        Some(changed) => changed.notified().await,
         None => std::future::pending().await,
     }
 }
@@ -126,30 +127,30 @@ impl std::fmt::Debug for Daemon {
 
 impl Daemon {
     /// Takes the state directory for itself and reads what an earlier daemon left.
-    pub fn open(parts: Parts) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&parts.state_dir);
+    pub fn open(deps: Dependencies) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&deps.state_dir);
         files.create()?;
-        let now = parts.clock.now();
-        let holder = Holder::here(&parts.host, "daemon", now, now + TimeDelta::minutes(10));
+        let now = deps.clock.now();
+        let holder = Holder::here(&deps.host, "daemon", now, now + TimeDelta::minutes(10));
         let lock =
-            Lock::try_acquire(&files.lock(), holder, &parts.host, now).map_err(|error| match error {
+            Lock::try_acquire(&files.lock(), holder, &deps.host, now).map_err(|error| match error {
                 LockError::Busy(holder) => DaemonError::Busy(
                     holder.map_or_else(|| "unknown process".to_owned(), |holder| holder.to_string()),
                 ),
                 LockError::File(error) => error.into(),
             })?;
-        Self::with(parts, files, Some(lock))
+        Self::with(deps, files, Some(lock))
     }
 
     /// A daemon that only sweeps once, beside another one or not: reads the state, writes none.
-    pub(super) fn beside(parts: Parts) -> Result<Self, DaemonError> {
-        let files = DaemonFiles::of(&parts.state_dir);
-        Self::with(parts, files, None)
+    pub(super) fn beside(deps: Dependencies) -> Result<Self, DaemonError> {
+        let files = DaemonFiles::of(&deps.state_dir);
+        Self::with(deps, files, None)
     }
 
-    fn with(parts: Parts, files: DaemonFiles, lock: Option<Lock>) -> Result<Self, DaemonError> {
+    fn with(deps: Dependencies, files: DaemonFiles, lock: Option<Lock>) -> Result<Self, DaemonError> {
         let saved = files.load()?;
-        let watches = parts.repositories.iter().map(|watched| {
+        let watches = deps.repositories.iter().map(|watched| {
             let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
             Watch::new(watched.clone(), state)
         });
@@ -157,26 +158,26 @@ impl Daemon {
             watches: watches.collect(),
             supervisor: Supervisor::new(),
             files,
-            started_at: parts.clock.now(),
+            started_at: deps.clock.now(),
             waiting: Vec::new(),
             gone: BTreeMap::new(),
             ended: Vec::new(),
-            unfinished: parts.unfinished.clone(),
+            unfinished: deps.unfinished.clone(),
             reload_error: None,
             troubles: Troubles::default(),
             opening: None,
             published: watch::channel(None).0,
             saved,
-            wake: Arc::default(),
+            hints: Arc::default(),
             over: Arc::default(),
             lock,
-            parts,
+            deps,
         })
     }
 
     /// Makes the daemon look again: for webhooks and people.
-    pub fn waker(&self) -> Arc<Bell> {
-        Arc::clone(&self.wake)
+    pub fn hints(&self) -> Arc<Hints> {
+        Arc::clone(&self.hints)
     }
 
     /// What the daemon says of itself, each time that it changes; `None` before the first tick.
@@ -186,23 +187,23 @@ impl Daemon {
 
     /// Where the runs say how far they are.
     pub fn progress(&self) -> Progress {
-        self.parts.progress.clone()
+        self.deps.progress.clone()
     }
 
     /// Ticks until it is told to stop, then waits for the runs.
     pub async fn run(&mut self) -> DaemonReport {
         let over = Arc::clone(&self.over);
-        let retiring = self.parts.retire.clone().map(|retire| {
+        let cleaning = self.deps.clean_up.clone().map(|clean_up| {
             tokio::spawn(async move {
                 loop {
-                    retire().await;
-                    let _either_way = tokio::time::timeout(RETIRE_EACH, over.notified()).await;
+                    clean_up().await;
+                    let _either_way = tokio::time::timeout(CLEAN_UP_EACH, over.notified()).await;
                 }
             })
         });
-        let _ends_with_us = retiring.map(|task| AbortOnDrop(task.abort_handle()));
+        let _ends_with_us = cleaning.map(|task| AbortOnDrop(task.abort_handle()));
         let (mut everywhere, mut began) = (true, Instant::now());
-        while !self.parts.shutdown.stopping() {
+        while !self.deps.shutdown.stopping() {
             if everywhere {
                 began = Instant::now();
                 self.unless_stopped(Self::tick).await;
@@ -216,12 +217,13 @@ impl Daemon {
             }
             let earliest = Instant::now() + LEAST_PAUSE;
             // From one poll's start to the next one's, however long the ticks are.
-            let next = earliest.max(began + self.parts.poll_interval);
+            let next = earliest.max(began + self.deps.poll_interval);
             loop {
-                let shutdown = self.parts.shutdown.clone();
-                let wake = Arc::clone(&self.wake);
-                let changed = self.parts.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
-                let heeded = self.watches.iter().filter_map(Watch::heeded_next).min();
+                let shutdown = self.deps.shutdown.clone();
+                let hints = Arc::clone(&self.hints);
+                let changed = self.deps.reload.as_ref().map(|(_, changed)| Arc::clone(changed));
+                let quiet = self.quiet();
+                let looked_at = self.watches.iter().filter_map(|watch| watch.next_look(quiet)).min();
                 let ended = tokio::select! {
                     biased;
                     () = shutdown.stopped() => break,
@@ -230,20 +232,20 @@ impl Daemon {
                         break;
                     }
                     ended = self.supervisor.ended() => ended,
-                    rings = async { tokio::time::sleep_until(earliest).await; wake.rung().await } => {
-                        if rings.now {
+                    hinted = async { tokio::time::sleep_until(earliest).await; hints.next().await } => {
+                        if hinted.now {
                             break;
                         }
-                        self.note(&rings);
+                        self.note(&hinted);
                         continue;
                     }
-                    () = until(heeded) => {
+                    () = until(looked_at) => {
                         everywhere = false;
                         break;
                     }
                     () = tokio::time::sleep_until(next) => break,
                 };
-                self.take_end(ended);
+                self.take_outcome(ended);
                 self.unless_stopped(Self::after_end).await;
             }
         }
@@ -258,7 +260,7 @@ impl Daemon {
 
     /// A step can be cancelled at any await. Everything that must not be lost is in the state before.
     async fn unless_stopped(&mut self, step: impl AsyncFnOnce(&mut Self)) {
-        let shutdown = self.parts.shutdown.clone();
+        let shutdown = self.deps.shutdown.clone();
         tokio::select! {
             biased;
             () = shutdown.stopped() => {}
@@ -274,14 +276,17 @@ impl Daemon {
 
     async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
         self.open_rest().await;
-        self.settle_all().await;
-        let now = self.parts.clock.now();
-        let (client, interval) = (self.quick_client(), self.parts.poll_interval);
-        let trigger = self.parts.labels.trigger.clone();
+        self.empty_outbox().await;
+        let now = self.deps.clock.now();
+        let (client, interval) = (self.quick_client(), self.deps.poll_interval);
+        let trigger = self.deps.labels.trigger.clone();
         self.recover().await;
+        let looked: BTreeSet<RepoName> =
+            self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
+        let at = |watch: &Watch| looked.contains(&watch.watched.name);
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
-            if std::mem::take(&mut watch.rung) {
-                watch.heeded = Some(Instant::now());
+            if std::mem::take(&mut watch.hinted) {
+                watch.looked_at = Some(Instant::now());
             }
             watch.poll(&client, &trigger, interval, now).await;
             watch.read_comments(&client, now).await;
@@ -290,44 +295,50 @@ impl Daemon {
         self.heed_comments().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
-        self.gone = self.find_gone().await;
+        self.gone = self.find_gone(&looked).await;
         self.dispatch().await;
         // After what was asked for: nobody waits for these.
-        if self.follow_pulls(now).await {
+        if self.follow_pulls(now, &looked).await {
             self.dispatch().await;
         }
     }
 
     /// Repositories that deliveries name are looked at soon.
-    fn note(&mut self, rings: &Rings) {
+    fn note(&mut self, hinted: &Hinted) {
         for watch in &mut self.watches {
             let name = watch.watched.name.to_string().to_ascii_lowercase();
-            watch.rung |= rings.somewhere || rings.repositories.contains(&name);
+            watch.hinted |= hinted.somewhere || hinted.repositories.contains(&name);
         }
     }
 
     /// A tick that looks only where a delivery says that something happened, and where it is time to heed that.
     async fn tick_where_rung(&mut self) {
-        self.look(|watch| watch.heeded_next().is_some_and(|next| next <= Instant::now())).await;
+        let quiet = self.quiet();
+        self.look(|watch| watch.next_look(quiet).is_some_and(|next| next <= Instant::now())).await;
+    }
+
+    /// How long a repository is left alone after a delivery was looked_at.
+    fn quiet(&self) -> Duration {
+        quiet(self.watches.iter().filter(|watch| watch.is_named()).count())
     }
 
     async fn after_end(&mut self) {
-        self.settle_all().await;
+        self.empty_outbox().await;
         self.dispatch().await;
     }
 
     /// A client that does not wait for a limit inside a tick. It tries again in the next tick.
     pub(super) fn quick_client(&self) -> Client {
-        self.parts.client.patient(Duration::from_secs(1))
+        self.deps.client.patient(Duration::from_secs(1))
     }
 
     /// Running issues that a fresh list no longer holds, each read once more before anything is concluded (S41). What a
     /// sweep started is in no list: it is read conditionally, which costs nothing while it is as it was (D76).
-    async fn find_gone(&mut self) -> BTreeMap<IssueRef, StopDetail> {
+    async fn find_gone(&mut self, looked: &BTreeSet<RepoName>) -> BTreeMap<IssueRef, StopDetail> {
         let mut gone = BTreeMap::new();
         let client = self.quick_client();
         for (issue, live) in self.supervisor.runs_mut() {
-            if !live.unlabelled || live.control.shutdown.stopping() {
+            if !live.unlabelled || live.control.shutdown.stopping() || !looked.contains(&issue.repo) {
                 continue;
             }
             match client.issue_if_changed(&issue.repo, issue.number, live.etag.as_deref()).await {
@@ -346,14 +357,15 @@ impl Daemon {
                 continue;
             };
             let listed = watch.candidate(issue.number).is_some();
-            if listed || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
+            let looked = looked.contains(&issue.repo);
+            if listed || !looked || !watch.is_fresh() || live.control.shutdown.stopping() || live.unlabelled {
                 continue;
             }
             let why = match self.quick_client().issue(&issue.repo, issue.number).await {
                 Ok(fresh) if !fresh.issue.open => StopDetail::IssueClosed,
                 // A run that writes its labels has taken it off itself.
-                Ok(_) if self.parts.progress.is_settling(issue) => continue,
-                Ok(fresh) if !fresh.has_label(&self.parts.labels.trigger) => StopDetail::LabelRemoved,
+                Ok(_) if self.deps.progress.is_writing_labels(issue) => continue,
+                Ok(fresh) if !fresh.has_label(&self.deps.labels.trigger) => StopDetail::LabelRemoved,
                 Err(error) if error.is_absent() || error.kind == ErrorKind::Moved => StopDetail::IssueClosed,
                 _ => continue,
             };
@@ -366,7 +378,7 @@ impl Daemon {
     pub(super) async fn dispatch(&mut self) {
         // Each round learns or changes something. The limit is only a guard against a defect.
         for _ in 0..4 {
-            let actions = schedule(&self.board());
+            let actions = schedule(&self.snapshot());
             self.waiting = actions
                 .iter()
                 .filter_map(|action| match action {
@@ -378,8 +390,8 @@ impl Daemon {
             for action in actions {
                 match action {
                     Action::Ask(issue) => {
-                        let (client, trigger) = (self.quick_client(), self.parts.labels.trigger.clone());
-                        let now = self.parts.clock.now();
+                        let (client, trigger) = (self.quick_client(), self.deps.labels.trigger.clone());
+                        let now = self.deps.clock.now();
                         if let Some(watch) = self.watch_of(&issue.repo) {
                             watch.ask(&client, &trigger, issue.number, now).await;
                         }
@@ -388,7 +400,7 @@ impl Daemon {
                     Action::Start(issue) => again |= !self.start(&issue).await,
                     Action::Refuse(issue, reason) => {
                         tracing::info!(%issue, code = reason.code(), "refused");
-                        self.plan_settling(
+                        self.plan_outcome(
                             &issue,
                             IssueState::Attention,
                             reason.code(),
@@ -406,29 +418,29 @@ impl Daemon {
                     }
                 }
             }
-            self.settle_all().await;
+            self.empty_outbox().await;
             if !again {
                 break;
             }
         }
     }
 
-    fn board(&self) -> Board {
+    fn snapshot(&self) -> Snapshot {
         let frame = Frame {
-            labels: &self.parts.labels,
-            min_permission: self.parts.min_permission,
-            state_dir: &self.parts.state_dir,
-            now: self.parts.clock.now(),
+            labels: &self.deps.labels,
+            min_permission: self.deps.min_permission,
+            state_dir: &self.deps.state_dir,
+            now: self.deps.clock.now(),
         };
         let issues = self.supervisor.issues();
-        Board {
+        Snapshot {
             candidates: self.watches.iter().flat_map(|watch| watch.facts(frame, &issues)).collect(),
             running: issues
                 .into_iter()
                 .map(|issue| Running { gone: self.gone.get(&issue).copied(), issue })
                 .collect(),
-            limits: self.parts.limits,
-            stopping: self.parts.shutdown.stopping(),
+            limits: self.deps.limits,
+            stopping: self.deps.shutdown.stopping(),
         }
     }
 
@@ -450,7 +462,7 @@ impl Daemon {
                 return true;
             }
         };
-        let trigger = self.parts.labels.trigger.clone();
+        let trigger = self.deps.labels.trigger.clone();
         let Some(watch) = self.watch_of(&issue.repo) else { return true };
         let Some((listed, selection)) = watch.candidate(issue.number) else { return true };
         // The label asks for the run. If it was removed since, the run is not wanted, whoever listed it.
@@ -475,8 +487,8 @@ impl Daemon {
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
-        let control = RunControl::below(&self.parts.shutdown);
-        let run = (self.parts.start)(RunRequest {
+        let control = RunHandle::below(&self.deps.shutdown);
+        let run = (self.deps.start)(StartRequest {
             principal: admission.principal(source),
             permission: admission.permission,
             asked: admission.asked.clone(),
@@ -487,7 +499,7 @@ impl Daemon {
             control: control.clone(),
         });
         tracing::info!(%issue, source = ?source, "starting a run");
-        self.supervisor.spawn(issue.clone(), control, self.parts.clock.now(), unlabelled, run);
+        self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), unlabelled, run);
         true
     }
 
@@ -495,7 +507,7 @@ impl Daemon {
     pub(super) async fn drain(&mut self) -> DaemonReport {
         let mut deadline: Option<Instant> = None;
         while !self.supervisor.is_empty() {
-            let shutdown = self.parts.shutdown.clone();
+            let shutdown = self.deps.shutdown.clone();
             let out_of_time = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -504,17 +516,17 @@ impl Daemon {
             };
             tokio::select! {
                 ended = self.supervisor.ended() => {
-                    self.take_end(ended);
+                    self.take_outcome(ended);
                     if !shutdown.aborting() {
-                        self.settle_all().await;
+                        self.empty_outbox().await;
                     }
                 }
                 () = shutdown.aborted(), if deadline.is_none() => deadline = Some(Instant::now() + LAST_GRACE),
                 () = out_of_time => self.supervisor.abort_all(),
             }
         }
-        if !self.parts.shutdown.aborting() {
-            self.settle_all().await;
+        if !self.deps.shutdown.aborting() {
+            self.empty_outbox().await;
         }
         self.save();
         let failed_polls = self
@@ -524,7 +536,7 @@ impl Daemon {
         DaemonReport {
             ended: std::mem::take(&mut self.ended),
             waiting: std::mem::take(&mut self.waiting),
-            failed_polls: failed_polls.chain(self.parts.unopened.clone()).collect(),
+            failed_polls: failed_polls.chain(self.deps.unopened.clone()).collect(),
         }
     }
 
@@ -540,7 +552,7 @@ impl Daemon {
             state.repositories.insert(watch.watched.name.clone(), watch.state.clone());
         }
         // What cannot be opened now is remembered for when it can.
-        for (repo, _) in &self.parts.unopened {
+        for (repo, _) in &self.deps.unopened {
             if let Some(known) = self.saved.repositories.get(repo) {
                 state.repositories.insert(repo.clone(), known.clone());
             }

@@ -1,22 +1,23 @@
-//! Ends: what a run's end or a refusal means is noted in the state first, then written to the issue until it is there.
+//! The outbox of outcomes: what a run's end or a refusal means is noted in the state first, then written to the issue until it is there.
 
-use super::board::{IssueRef, Selection};
+use super::main_loop::Daemon;
+use super::outbox_writer::write_outcome;
 use super::outcome::{Afterwards, RunSummary, afterwards};
-use super::rules::Reason;
-use super::settle::settle;
-use super::state_format::{BackOff, Parked, Settling};
-use super::watch::Daemon;
+use super::snapshot::{IssueRef, Selection};
+use super::start_rules::Reason;
+use super::state_format::{BackOff, Parked, PendingOutcome};
+use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
-use crate::github::{ErrorKind, IssueState};
+use crate::github::ErrorKind;
 
 impl Daemon {
     /// Takes the end of a run. What follows is in the state before anything is written to GitHub.
-    pub(super) fn take_end(&mut self, (issue, summary): (IssueRef, RunSummary)) {
+    pub(super) fn take_outcome(&mut self, (issue, summary): (IssueRef, RunSummary)) {
         let detail = summary.stop.detail;
         tracing::info!(%issue, detail = detail.as_str(), "a run ended");
-        self.parts.progress.forget(&issue);
+        self.deps.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
-        let now = self.parts.clock.now();
+        let now = self.deps.clock.now();
         if let Some(pull) = summary.pull_number()
             && let Some(watch) = self.watch_of(&issue.repo)
         {
@@ -33,7 +34,7 @@ impl Daemon {
             return self.save();
         }
         match afterwards(&summary) {
-            Afterwards::Settle { state, refusal } => {
+            Afterwards::Write { state, refusal } => {
                 if let Some(memory) =
                     self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
                 {
@@ -41,13 +42,13 @@ impl Daemon {
                 }
                 let text = refusal.clone().unwrap_or_else(|| summary.stop.message.clone());
                 // Planned either way: what it means for the state is the same.
-                self.plan_settling(&issue, state, detail.as_str(), refusal);
+                self.plan_outcome(&issue, state, detail.as_str(), refusal);
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
                 }
                 // Not written again, because a new trigger label asks for the next run.
-                if summary.settled {
-                    self.settled(&issue);
+                if summary.labels_written {
+                    self.outcome_is_written(&issue);
                 }
             }
             Afterwards::TryAgain { counts } => {
@@ -65,7 +66,7 @@ impl Daemon {
                 memory.back_off.clone_from(&next);
                 if next.is_none() {
                     let text = format!("Starting failed again and again, the last time because: {why}");
-                    self.plan_settling(&issue, IssueState::Attention, detail.as_str(), Some(text));
+                    self.plan_outcome(&issue, IssueState::Attention, detail.as_str(), Some(text));
                 }
             }
             Afterwards::Leave => {}
@@ -78,10 +79,10 @@ impl Daemon {
     fn cut_off_by_full_disk(&mut self, issue: &IssueRef, summary: &RunSummary) -> bool {
         let wrote_nothing =
             matches!(summary.stop.detail, StopDetail::OutputWriteFailed | StopDetail::GitError);
-        if summary.run_id.is_none() || summary.settled || !wrote_nothing {
+        if summary.run_id.is_none() || summary.labels_written || !wrote_nothing {
             return false;
         }
-        let state_dir = self.parts.state_dir.clone();
+        let state_dir = self.deps.state_dir.clone();
         let disk = self.watch_of(&issue.repo).and_then(|watch| watch.disk(&state_dir));
         disk.is_some_and(|(free, needs)| free < needs)
     }
@@ -91,14 +92,14 @@ impl Daemon {
     }
 
     /// Notes what has to be written to an issue.
-    pub(super) fn plan_settling(
+    pub(super) fn plan_outcome(
         &mut self,
         issue: &IssueRef,
         state: IssueState,
         code: &str,
         refusal: Option<String>,
     ) {
-        let now = self.parts.clock.now();
+        let now = self.deps.clock.now();
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let labelled = watch.admission(issue.number).and_then(|admission| admission.labelled);
         let memory = watch.state.issues.entry(issue.number).or_default();
@@ -107,26 +108,26 @@ impl Daemon {
             memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
         }
         let answers = memory.answers.take().or(labelled);
-        memory.settling = Some(Settling { state, refusal, answers });
+        memory.pending_outcome = Some(PendingOutcome { state, refusal, answers });
         watch.drop_swept(issue.number);
         self.save();
     }
 
     /// Writes everything that is noted; what fails stays noted for the next time.
-    pub(super) async fn settle_all(&mut self) {
+    pub(super) async fn empty_outbox(&mut self) {
         let client = self.quick_client();
-        let pending: Vec<(IssueRef, Settling)> = self
+        let pending: Vec<(IssueRef, PendingOutcome)> = self
             .watches
             .iter()
             .flat_map(|watch| {
                 let repo = &watch.watched.name;
                 watch.state.issues.iter().filter_map(move |(number, memory)| {
-                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.settling.clone()?))
+                    Some((IssueRef { repo: repo.clone(), number: *number }, memory.pending_outcome.clone()?))
                 })
             })
             .collect();
         for (issue, wanted) in pending {
-            if let Err(error) = settle(&client, &issue, &wanted, &self.parts.labels).await {
+            if let Err(error) = write_outcome(&client, &issue, &wanted, &self.deps.labels).await {
                 // That GitHub wants to be left alone is said by the poll.
                 if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                     break;
@@ -139,18 +140,18 @@ impl Daemon {
             if let Some(times) = self.troubles.over(&format!("labels of {issue}")) {
                 tracing::info!(%issue, times, "the issue's labels are settled now");
             }
-            self.settled(&issue);
+            self.outcome_is_written(&issue);
             self.save();
         }
     }
 
     /// An end is on the issue.
-    fn settled(&mut self, issue: &IssueRef) {
+    fn outcome_is_written(&mut self, issue: &IssueRef) {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         // Until it is listed again, it is not asked for: the list in hand still shows the label.
         watch.drop_candidate(issue.number);
         if let Some(memory) = watch.state.issues.get_mut(&issue.number) {
-            memory.settling = None;
+            memory.pending_outcome = None;
             memory.back_off = None;
             memory.asked_by = None;
         }
@@ -159,7 +160,7 @@ impl Daemon {
 
     /// Removes the queued label of an issue that is not asked for any more (closed, or its trigger was removed).
     pub(super) async fn unqueue(&mut self) {
-        let (client, queued) = (self.quick_client(), self.parts.labels.queued.clone());
+        let (client, queued) = (self.quick_client(), self.deps.labels.queued.clone());
         for watch in &mut self.watches {
             for left in std::mem::take(&mut watch.left) {
                 let Some(number) = left.issue.key.number().filter(|_| left.has_label(&queued)) else {
@@ -181,7 +182,7 @@ impl Daemon {
         if !reason.is_wait() {
             return;
         }
-        let (client, labels) = (self.quick_client(), self.parts.labels.clone());
+        let (client, labels) = (self.quick_client(), self.deps.labels.clone());
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let Some((snapshot, Selection::Trigger)) = watch.candidate(issue.number) else { return };
         let current = snapshot.issue.labels.clone();
@@ -192,9 +193,9 @@ impl Daemon {
         } else if let Some(place) =
             self.watch_of(&issue.repo).and_then(|watch| watch.listed_mut(issue.number))
         {
-            let others =
-                [&labels.running, &labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-            let off = |label: &String| !others.iter().any(|other| other.eq_ignore_ascii_case(label));
+            let off = |label: &String| {
+                !labels.others(IssueState::Queued).any(|other| other.eq_ignore_ascii_case(label))
+            };
             place.issue.labels.retain(off);
             if !place.has_label(&labels.queued) {
                 place.issue.labels.push(labels.queued.clone());

@@ -1,6 +1,6 @@
 //! The rules by which an issue is started or not. `why` asks them all; the scheduler asks the same ones and stops at the first no (I51).
 
-use super::board::{Asked, Facts, Holder, Poll, Seen, Selection};
+use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection};
 use crate::domain::policy::ActorPermission;
 
 /// Why an issue is not started. Every code is stable and documented.
@@ -24,7 +24,7 @@ pub enum Reason {
     /// A sweep meets an issue that a run has ended on; somebody has to ask again.
     AlreadyHandled(String),
     /// The last run's labels are still being written.
-    Settling,
+    OutcomePending,
     /// A run of this daemon works on it.
     Running,
     /// Somebody else works on it.
@@ -88,7 +88,7 @@ impl Reason {
             Self::Closed => "closed",
             Self::NoTrigger { .. } => "no_trigger",
             Self::AlreadyHandled(_) => "already_handled",
-            Self::Settling => "settling",
+            Self::OutcomePending => "settling",
             Self::Running => "running",
             Self::RunningElsewhere(_) => "running_elsewhere",
             Self::AdmissionPending => "admission_pending",
@@ -131,7 +131,7 @@ impl Reason {
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
             Self::NoDaemon => format!("agentd daemon, or agentd run {number}"),
             Self::PollFailed(_)
-            | Self::Settling
+            | Self::OutcomePending
             | Self::Running
             | Self::RunningElsewhere(_)
             | Self::AdmissionPending
@@ -179,7 +179,7 @@ impl std::fmt::Display for Reason {
                     "a run has ended on it (\"{label}\"); put the trigger label on for another, or take that label off"
                 )
             }
-            Self::Settling => f.write_str("the last run has ended and its labels are still being written"),
+            Self::OutcomePending => f.write_str("the last run has ended and its labels are still being written"),
             Self::Running => f.write_str("a run works on it"),
             Self::RunningElsewhere(holder) => write!(f, "somebody else works on it: {holder}"),
             Self::AdmissionPending => f.write_str("who asks for it is still to be read"),
@@ -260,7 +260,7 @@ const RULES: &[Rule] = &[
     ("repository_polled", polled),
     ("is_an_open_issue", open_issue),
     ("is_asked_for", asked_for),
-    ("is_settled", settled),
+    ("is_settled", nothing_pending),
     ("is_not_running", not_running),
     ("start_not_failed_lately", not_backing_off),
     ("actor_may_trigger", admitted),
@@ -395,18 +395,17 @@ fn asked_for(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }
         Selection::Sweep => {
             let labels = &facts.labels;
-            let ends = [&labels.done, &labels.failed, &labels.attention, &labels.no_evidence];
-            match ends.into_iter().find(|label| facts.has_label(label)) {
-                Some(label) => Err(Reason::AlreadyHandled(label.clone())),
+            match labels.ends().find(|label| facts.has_label(label)) {
+                Some(label) => Err(Reason::AlreadyHandled(label.to_owned())),
                 None => Ok("a sweep lists it".to_owned()),
             }
         }
     }
 }
 
-fn settled(facts: &Facts, _: Slots) -> Result<String, Reason> {
-    if facts.settling {
-        Err(Reason::Settling)
+fn nothing_pending(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    if facts.outcome_pending {
+        Err(Reason::OutcomePending)
     } else {
         Ok("no earlier run has labels to be written".to_owned())
     }

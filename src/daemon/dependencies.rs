@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
-use super::board::Limits;
-use super::progress::Progress;
-use super::supervise::{Abandon, Approve, Retire, Start, Unfinished};
-use crate::config::config_file::LabelsTable;
+use super::run_progress::Progress;
+use super::snapshot::Limits;
+use super::supervise::{Abandon, Approve, CleanUp, Start, UnfinishedRun};
 use crate::config::settings::{Repository, Sweep};
+use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::Client;
@@ -21,7 +21,7 @@ use crate::sys::shutdown::Shutdown;
 
 /// Reads the configuration again and makes new dependencies from it, or says what is wrong with it. The command line
 /// provides it.
-pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Parts, String>> + Send + Sync>;
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Dependencies, String>> + Send + Sync>;
 
 /// A repository to be watched.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Watched {
 
 /// What a daemon is made of.
 #[derive(Clone)]
-pub struct Parts {
+pub struct Dependencies {
     /// GitHub.
     pub client: Client,
     /// What to watch.
@@ -83,9 +83,9 @@ pub struct Parts {
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
     /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
-    pub retire: Option<Retire>,
+    pub clean_up: Option<CleanUp>,
     /// Follow-up runs of one pull request; 0 = none.
     pub max_follow_ups: u32,
     /// What the processes before this one left unfinished.
-    pub unfinished: Vec<Unfinished>,
+    pub unfinished: Vec<UnfinishedRun>,
 }

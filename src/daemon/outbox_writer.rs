@@ -1,17 +1,17 @@
 //! Writes the outcome of a run or a refusal to the issue, once, and after a crash again until it is there.
 
-use super::board::IssueRef;
-use super::state_format::Settling;
-use crate::config::config_file::LabelsTable;
+use super::snapshot::IssueRef;
+use super::state_format::PendingOutcome;
 use crate::domain::issue::IssueKey;
-use crate::github::{Client, Error, ErrorKind, IssueState};
+use crate::domain::issue_state::{IssueState, LabelsTable};
+use crate::github::{Client, Error, ErrorKind};
 use crate::record::rendering;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
-pub(super) async fn settle(
+pub(super) async fn write_outcome(
     client: &Client,
     issue: &IssueRef,
-    wanted: &Settling,
+    wanted: &PendingOutcome,
     labels: &LabelsTable,
 ) -> Result<(), Error> {
     let snapshot = match client.issue(&issue.repo, issue.number).await {

@@ -8,14 +8,14 @@ use tokio::sync::Notify;
 
 /// The hints for the daemon.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct Hints {
     notify: Notify,
-    rung: Mutex<Rings>,
+    hinted: Mutex<Hinted>,
 }
 
-/// What it was rung for.
+/// What was asked for since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rings {
+pub(super) struct Hinted {
     /// Somebody wants everything looked at now.
     pub now: bool,
     /// A delivery says that something happened in one of the repositories.
@@ -24,29 +24,29 @@ pub(super) struct Rings {
     pub repositories: BTreeSet<String>,
 }
 
-impl Bell {
+impl Hints {
     /// Look at everything, now.
-    pub fn ring(&self) {
-        self.rings().now = true;
+    pub fn look_now(&self) {
+        self.hinted().now = true;
         self.notify.notify_one();
     }
 
     /// Something happened in a repository, `owner/name`; `None` = in one of them.
-    pub fn ring_for(&self, repository: Option<&str>) {
+    pub fn look_at(&self, repository: Option<&str>) {
         match repository {
-            Some(name) => drop(self.rings().repositories.insert(name.to_ascii_lowercase())),
-            None => self.rings().somewhere = true,
+            Some(name) => drop(self.hinted().repositories.insert(name.to_ascii_lowercase())),
+            None => self.hinted().somewhere = true,
         }
         self.notify.notify_one();
     }
 
-    /// Waits until it is rung, and takes what it was rung for.
-    pub(super) async fn rung(&self) -> Rings {
+    /// Waits for a hint, and takes all that came.
+    pub(super) async fn next(&self) -> Hinted {
         self.notify.notified().await;
-        std::mem::take(&mut *self.rings())
+        std::mem::take(&mut *self.hinted())
     }
 
-    fn rings(&self) -> MutexGuard<'_, Rings> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hinted(&self) -> MutexGuard<'_, Hinted> {
+        self.hinted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

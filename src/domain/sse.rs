@@ -1,8 +1,12 @@
-//! Server-sent events: bytes in any slices in, whole events out.
+//! Server-sent events: bytes in any slices in, whole events out. Lenient: an unknown field, broken text or a missing last
+//! blank line costs nothing else.
+
+/// Longest line, and longest event, in bytes; what is longer is skipped.
+const LONGEST: usize = 32 << 20;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Event {
+pub struct Event {
     /// The `event:` field, where there is one.
     pub name: Option<String>,
     /// The `data:` lines, joined.
@@ -11,35 +15,55 @@ pub(super) struct Event {
 
 /// Cuts a stream into events; keeps what is not complete yet.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub struct Events {
     line: Vec<u8>,
     after_cr: bool,
+    too_long: bool,
     name: Option<String>,
     data: Option<String>,
 }
 
 impl Events {
     /// Takes the next bytes and gives the events they complete.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut complete = Vec::new();
-        for &byte in bytes {
-            let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
-            match byte {
-                b'\n' if after_cr => {}
-                b'\n' | b'\r' => complete.extend(self.end_line()),
-                _ => self.line.push(byte),
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let second_half = std::mem::take(&mut self.after_cr) && end == 0 && rest[0] == b'\n';
+            if !second_half {
+                self.append(&rest[..end]);
+                complete.extend(self.end_line());
             }
+            self.after_cr = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+        }
+        if !rest.is_empty() {
+            self.after_cr = false;
+            self.append(rest);
         }
         complete
     }
 
     /// The stream is over: an event whose last blank line is missing counts.
-    pub(super) fn finish(&mut self) -> Option<Event> {
+    pub fn finish(&mut self) -> Option<Event> {
         let by_line = self.end_line();
         by_line.or_else(|| self.end_event())
     }
 
+    fn append(&mut self, piece: &[u8]) {
+        let length = self.line.len() + piece.len() + self.data.as_ref().map_or(0, String::len);
+        if self.too_long || length > LONGEST {
+            self.too_long = true;
+            self.line = Vec::new();
+        } else {
+            self.line.extend_from_slice(piece);
+        }
+    }
+
     fn end_line(&mut self) -> Option<Event> {
+        if std::mem::take(&mut self.too_long) {
+            return None;
+        }
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             return self.end_event();
@@ -91,5 +115,16 @@ mod tests {
         for size in 1..STREAM.len() {
             assert_eq!(read(STREAM.as_bytes().chunks(size).map(<[u8]>::to_vec)), whole, "slices of {size}");
         }
+    }
+
+    #[test]
+    fn an_endless_line_is_not_kept_and_the_next_event_is_read() {
+        let mut events = Events::default();
+        for _ in 0..(LONGEST / (1 << 20)) + 2 {
+            assert_eq!(events.push(&vec![b'x'; 1 << 20]), []);
+        }
+        assert!(events.line.len() <= LONGEST);
+        let read = events.push(b"\ndata: next\n\n");
+        assert_eq!(read.iter().map(|event| event.data.as_str()).collect::<Vec<_>>(), ["next"]);
     }
 }

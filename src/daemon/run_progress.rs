@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
-use super::board::IssueRef;
+use super::snapshot::IssueRef;
 use super::status_format::{LogLine, RunProgress};
 use crate::domain::event::{Effect, Event};
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
@@ -57,7 +57,7 @@ impl Progress {
     }
 
     /// Whether the run of an issue has begun to write its labels.
-    pub fn is_settling(&self, issue: &IssueRef) -> bool {
+    pub fn is_writing_labels(&self, issue: &IssueRef) -> bool {
         self.runs().get(issue).is_some_and(|run| run.doing == Effect::Labels.as_str() || run.doing == ENDED)
     }
 

@@ -1,0 +1,86 @@
+//! What the configuration says of one MCP server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::engine::tool::BoundParameter;
+
+/// One entry of `[mcp.servers]`, resolved.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// How it is reached.
+    pub transport: ServerTransport,
+    /// Whether a run can do without it.
+    pub required: bool,
+    /// Globs on the tools' bare names (D25).
+    pub allow: Vec<String>,
+    /// Globs on the tools' bare names; these win over `allow`.
+    pub deny: Vec<String>,
+    /// Parameters that agentd sets if a tool declares them or gets them (D79).
+    pub bind: Vec<BoundParameter>,
+    /// Take the parameters that agentd sets out of what models see (C-18).
+    pub hide_bound_params: bool,
+    /// Queue its calls wait in.
+    pub queue: Option<String>,
+    /// Longest wait for each of connecting, initializing, and listing tools.
+    pub start_timeout: Duration,
+}
+
+impl ServerConfig {
+    /// Enough for a package runner that has to fetch the server first.
+    pub const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// A required server with the defaults: all tools, `user_id` and `issue` bound.
+    pub fn new(transport: ServerTransport) -> Self {
+        Self {
+            transport,
+            required: true,
+            allow: vec!["*".to_owned()],
+            deny: Vec::new(),
+            bind: vec![BoundParameter::UserId, BoundParameter::Issue],
+            hide_bound_params: false,
+            queue: None,
+            start_timeout: Self::DEFAULT_START_TIMEOUT,
+        }
+    }
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub enum ServerTransport {
+    /// A child process that speaks on its standard streams.
+    Stdio {
+        /// A name looked up in `PATH`, or a path.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// The variables it gets beside `PATH`, `HOME` and `LANG`.
+        env: BTreeMap<String, SecretString>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// Where.
+        url: String,
+        /// Sent with every request.
+        headers: BTreeMap<String, SecretString>,
+    },
+}
+
+impl ServerTransport {
+    /// What a message must not have: variables, headers, and parts of a URL that may be secret.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let (values, url) = match self {
+            Self::Stdio { env, .. } => (env.values(), None),
+            Self::Http { url, headers } => (headers.values(), reqwest::Url::parse(url).ok()),
+        };
+        let mut secrets: Vec<String> = values.map(|value| value.expose_secret().to_owned()).collect();
+        if let Some(url) = url {
+            let parts = [Some(url.username()), url.password(), url.query()];
+            secrets.extend(parts.into_iter().flatten().map(str::to_owned));
+        }
+        secrets.retain(|secret| !secret.is_empty());
+        secrets
+    }
+}

@@ -1,0 +1,93 @@
+//! MCP servers that change their tools while a run goes on.
+
+use serde_json::{Value, json};
+
+use super::cases::{done, offered, results, run, served};
+use super::solo::{calls, left, newest};
+use super::world::World;
+
+const KNOWN: [&str; 4] = ["change", "count", "later", "soon"];
+
+async fn changing(replies: Vec<agentd::sim::ReplyFile>) -> World {
+    let world = served(replies, "").await;
+    let rule = |name: &str| {
+        format!(
+            "[[rule]]\nid = \"{name}\"\nkind = \"tool\"\nname = \"desk__{name}\"\neffect = \"allow\"\nreason = \"test\"\n"
+        )
+    };
+    let handoffs =
+        "[[rule]]\nid = \"on\"\nkind = \"handoff\"\nname = \"*\"\neffect = \"allow\"\nreason = \"test\"\n";
+    world.write("shop/.agent/policy.toml", &(KNOWN.map(rule).concat() + handoffs));
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &overlay.replacen("mcp_server.py\"", "mcp_server.py\", \"--changing\"", 1));
+    // The step is visited twice.
+    let agent = std::fs::read_to_string(world.shop().join(".agent/solo/agent.json")).unwrap();
+    world
+        .write("shop/.agent/solo/agent.json", &agent.replace("\"maxIterations\": 1", "\"maxIterations\": 2"));
+    world
+}
+
+fn events(world: &World, kind: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(newest(world).join("events.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["kind"] == kind).map(|line| line["data"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_that_a_server_adds_are_called_under_the_policy_gone_ones_say_so_and_a_replay_is_equal() {
+    let change = |change: Value| calls(&[("desk__change", change)]);
+    let world = changing(vec![
+        change(json!({ "add": ["soon", "later", "forbidden"] })),
+        calls(&[("desk__later", json!({}))]),
+        done(),
+        change(json!({ "drop": ["later"], "describe": ["count"] })),
+        calls(&[("desk__later", json!({})), ("desk__soon", json!({}))]),
+        done(),
+    ])
+    .await;
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!(code, 0, "{output:#}");
+    // The order of what models are told is stable: known tools keep their places, new ones come last.
+    let (first, second) = (offered(&world, 0), offered(&world, 1));
+    assert_eq!(second[..first.len()], first, "a request begins as the one before");
+    assert_eq!(second[first.len()..], ["desk__forbidden", "desk__later", "desk__soon"]);
+    assert_eq!(offered(&world, 3), second, "the next visit offers what there is");
+    let without: Vec<String> = second.iter().filter(|name| *name != "desk__later").cloned().collect();
+    assert_eq!(offered(&world, 4), without);
+    let told = results(&world, 2);
+    assert_eq!(told[1], "I am later");
+    let told = results(&world, 5);
+    let gone = "(tool failed: desk__later is gone: its MCP server no longer offers it)";
+    assert_eq!(told[told.len() - 2..], [gone, "I am soon"], "{told:?}");
+    let changes = events(&world, "tools_changed");
+    assert_eq!(changes.len(), 2, "{changes:#?}");
+    assert_eq!(changes[0]["added"], json!(["desk__forbidden", "desk__later", "desk__soon"]));
+    assert_eq!(
+        (&changes[1]["gone"], &changes[1]["changed"]),
+        (&json!(["desk__later"]), &json!(["desk__count"]))
+    );
+    let told = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(told.contains("MCP servers changed their tools before turn 2: new: desk"), "{told}");
+    assert_eq!(left(&world, "result.json")["success"], json!(true));
+    for _ in 0..2 {
+        // The second is the replay of a replay.
+        let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+        assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
+        assert_eq!((&replayed["tools_run"], &replayed["model_requests"]), (&json!(0), &json!(0)));
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_a_server_adds_and_no_rule_allows_is_not_called() {
+    let world = changing(vec![
+        calls(&[("desk__change", json!({ "add": ["forbidden"] }))]),
+        calls(&[("desk__forbidden", json!({}))]),
+    ])
+    .await;
+    let (code, output) = run(&world, &[]).await;
+    assert_eq!((code, &output["stop_detail"]), (1, &json!("policy_denied")), "{output:#}");
+    let notes = std::fs::read_to_string(world.dir.path().join("notes")).unwrap();
+    assert!(notes.contains("call change") && !notes.contains("call forbidden"), "{notes}");
+    world.finish().await;
+}
