@@ -142,7 +142,11 @@ impl Daemon {
         Self::with(deps, files, None)
     }
 
-    fn with(deps: Dependencies, files: DaemonFiles, lease: Option<Box<dyn Held>>) -> Result<Self, DaemonError> {
+    fn with(
+        deps: Dependencies,
+        files: DaemonFiles,
+        lease: Option<Box<dyn Held>>,
+    ) -> Result<Self, DaemonError> {
         let saved = files.load()?;
         let watches = deps.repositories.iter().map(|watched| {
             let state = saved.repositories.get(&watched.name).cloned().unwrap_or_default();
