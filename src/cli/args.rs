@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::global::Global;
 use super::issue_arg::{IssueArg, issue};
+use super::run_filter::{Since, State, since, state};
 use crate::config::{Publish, Span};
 use crate::domain::agent_program::Backend;
-use crate::domain::name::RepoName;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 achieved · 1 failed · 3 a required MCP server is missing · 4 invalid arguments, configuration, definition \
@@ -28,52 +29,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Flags of every command.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Global {
-    /// A configuration file that wins over all others.
-    #[arg(long, global = true, value_name = "PATH")]
-    pub config: Option<PathBuf>,
-    /// Where runs and leases are kept [default: $AGENTD_STATE_DIR, else $XDG_STATE_HOME/agentd].
-    #[arg(long, global = true, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// The repository, where it is not the one of the working directory.
-    #[arg(long, global = true, value_name = "OWNER/NAME", value_parser = repo)]
-    pub repo: Option<RepoName>,
-    /// Print one JSON document on stdout.
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Form of the log on stderr.
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
-    /// What the log tells: off, error, warn, info, debug, trace, or a filter such as `agentd::github=debug,warn`.
-    #[arg(long, global = true, value_name = "LEVEL")]
-    pub log_level: Option<String>,
-    /// No colours (NO_COLOR works, too).
-    #[arg(long, global = true)]
-    pub no_color: bool,
-    /// No progress, and only errors in the log.
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// More in the log; twice for everything.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-}
-
-/// Form of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-fn repo(text: &str) -> Result<RepoName, String> {
-    RepoName::parse(text).map_err(|error| error.to_string())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -126,6 +81,9 @@ pub enum Command {
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]
     Runs(RunsCommand),
+    /// Calls that wait for a person's approval.
+    #[command(subcommand, subcommand_required = true)]
+    Approvals(ApprovalsCommand),
     /// Agent definitions.
     #[command(subcommand, subcommand_required = true)]
     Agents(AgentsCommand),
@@ -254,7 +212,9 @@ pub enum RunsCommand {
     List(ListArgs),
     /// Show a run: what it did, what it cost, why it ended.
     Show(RunRef),
-    /// Print the report.
+    /// Print what the agent said and did, step by step, with what it cost.
+    Log(LogArgs),
+    /// Print the report; with --json what was reported, what is proven, and how to go on.
     Report(RunRef),
     /// Print the evidence.
     Evidence(RunRef),
@@ -319,20 +279,63 @@ pub enum RunsCommand {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only runs in this state: running, waiting (for a person), achieved, failed, or a stop reason or detail.
-    #[arg(long, value_name = "STATE", value_parser = super::runs::state)]
-    pub state: Option<super::runs::State>,
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub state: Option<State>,
     /// Only runs of this issue: 42, '#42', OWNER/NAME#42 or its address.
     #[arg(long, value_name = "ISSUE", value_parser = issue)]
     pub issue: Option<IssueArg>,
     /// Only runs that began since then: a span such as 24h or 7d, a day (2026-11-24) or a time (RFC 3339).
-    #[arg(long, value_name = "WHEN", value_parser = super::runs::since)]
-    pub since: Option<super::runs::Since>,
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    pub since: Option<Since>,
     /// Only runs before this one: the last of a list, to see the next ones.
     #[arg(long, value_name = "RUN")]
     pub cursor: Option<String>,
     /// Most runs; 0 = all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
+}
+
+/// `agentd runs log`.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// The run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// Go on until the run ends.
+    #[arg(long)]
+    pub follow: bool,
+    /// Only what failed: calls, requests, checks, denials.
+    #[arg(long)]
+    pub failed: bool,
+    /// Only this step.
+    #[arg(long, value_name = "STEP")]
+    pub step: Option<String>,
+}
+
+/// `agentd approvals …`.
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// List the calls that wait for an approval, and what was decided on calls that were not made again yet.
+    List {
+        /// Only of this issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(long, value_name = "ISSUE", value_parser = issue)]
+        issue: Option<IssueArg>,
+    },
+    /// Let a call run once; a daemon that waits for it goes on by itself.
+    Approve {
+        /// The call: its hash, or at least the first 8 digits.
+        #[arg(value_name = "HASH")]
+        hash: String,
+        /// How long the approval holds.
+        #[arg(long, value_name = "SPAN", default_value = "24h", allow_hyphen_values = true)]
+        expires: Span,
+    },
+    /// Decide against a call: it waits no more, and the agent is told so when it wants to make it again.
+    Deny {
+        /// The call: its hash, or at least the first 8 digits.
+        #[arg(value_name = "HASH")]
+        hash: String,
+    },
 }
 
 /// A run.

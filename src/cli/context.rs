@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::Global;
 use super::error::CommandError;
+use super::global::Global;
+use super::issue_arg::IssueArg;
 use super::logging;
 use super::output::Output;
+use super::transcript::Detail;
 use crate::config::{Config, ConfigError, Env, Flag, Request};
 use crate::store::run_dir::StateDir;
 use crate::sys::paths::AbsPath;
@@ -35,7 +37,23 @@ impl Context {
         Self { env, global, output, base, in_clone }
     }
 
-    /// Refuses a `--config` that names no file, also for commands that read no configuration.
+    /// The invocation with the repository that an issue's name says.
+    pub fn for_issue(&self, issue: &IssueArg) -> Result<Self, CommandError> {
+        let mut context = self.clone();
+        match (&issue.repo, &context.global.repo) {
+            (Some(named), Some(flag)) if named != flag => {
+                let what = format!("the issue is one of {named}, and --repo says {flag}");
+                return Err(
+                    CommandError::invalid(what).hint("leave --repo out, or name the issue by its number")
+                );
+            }
+            (Some(named), _) => context.global.repo = Some(named.clone()),
+            (None, _) => {}
+        }
+        Ok(context)
+    }
+
+    /// Refuses a `--config` that names no file, also for commands that read no configuration: what is named is meant.
     pub fn check_config_flag(&self) -> Result<(), CommandError> {
         let Some(path) = self.global.config.as_ref().map(|path| self.env.working_dir().join(path)) else {
             return Ok(());
@@ -113,6 +131,11 @@ impl Context {
                 .hint("pass --state-dir DIR")
         })?;
         AbsPath::new(dir).map_err(|error| CommandError::invalid(error.to_string()))
+    }
+
+    /// How much of a run its progress tells.
+    pub fn detail(&self) -> Detail {
+        if self.global.verbose > 0 { Detail::Words } else { Detail::Calls }
     }
 
     /// Runs the asynchronous part of a command to its end.

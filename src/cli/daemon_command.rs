@@ -1,4 +1,4 @@
-//! `agentd daemon`, `sweep`, `status` and `why`: many issues over time.
+//! `agentd daemon` and `status`: many issues over time.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,29 +10,26 @@ use tokio::sync::{Notify, watch};
 
 use super::context::Context;
 use super::error::CommandError;
-use super::issue_arg::IssueArg;
 use super::output::Tone;
 use super::sites::{self, Wish};
 use super::tools_command;
 use crate::config::Config;
-use crate::daemon::status_format::{RunningStatus, Status};
+use crate::daemon::status_format::Status;
 use crate::daemon::{
-    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, Holder, IssueRef, Limits, Presence,
-    Progress, Reload, Surroundings, Watched, abandons, approves, clean_ups, explain, gather, outlook, starts,
-    unfinished,
+    Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
+    Watched, abandons, approved, approves, clean_ups, starts, unfinished,
 };
 use crate::domain::event::LeaseTaken;
+use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
-use crate::domain::run::RunId;
 use crate::domain::run_output::rfc3339;
-use crate::domain::stop::Stop;
+use crate::domain::stop::StopDetail;
 use crate::http::{self, Chat, Front, Listening};
 use crate::lifecycle::plan::check_definitions;
 use crate::lifecycle::run_observer::RunObserver;
-use crate::record::{finish, run_facts};
+use crate::record::finish;
 use crate::repository::context::RepositoryContext;
-use crate::repository::mapping_format::mapping_of;
 use crate::service::Service;
 use crate::sys::clock::Clock;
 use crate::sys::descriptors;
@@ -180,11 +177,11 @@ pub fn status(context: &Context) -> Result<(), CommandError> {
     }
 }
 
-fn daemon_lives(files: &DaemonFiles) -> bool {
+pub(super) fn daemon_lives(files: &DaemonFiles) -> bool {
     files.holder().is_some_and(|holder| holder.host == Host::current().name)
 }
 
-fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
+pub(super) fn daemon_files(context: &Context) -> Result<DaemonFiles, CommandError> {
     Ok(DaemonFiles::of(&context.state()?))
 }
 
@@ -254,86 +251,24 @@ fn show_status(
     out.table(&["ISSUE", "STATE", "WHY"], &rows)
 }
 
-/// `agentd why N`: the state of the issue, then every rule with its answer. Gives the exit code.
-pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
-    let (context, number) = (&issue.context(context)?, issue.number);
-    context.block_on(async {
-        let shutdown = Shutdown::new();
-        let site = sites::one(context, &Wish { fresh: false, ..wish(&shutdown) }).await?;
-        issue.check_host(&site)?;
-        let config = &site.config;
-        let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
-        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
-        let now = site.clock.now();
-        let files = daemon_files(context)?;
-        // What a daemon that is gone said last is not so any more.
-        let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
-        let here = |pid| {
-            status.as_ref().is_some_and(|status| {
-                let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
-                status.pid == pid && status.running.iter().any(is)
-            })
-        };
-        let holder = lease
-            .as_ref()
-            .and_then(|lease| lease.holder.as_ref())
-            .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
-        let around = Surroundings {
-            watched: watched(&site).await,
-            labels: config.github.labels.clone(),
-            min_permission: config.github.min_permission,
-            holder,
-            now,
-        };
-        let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
-        let limits = limits(config);
-        let running = status.as_ref().map_or(0, |status| status.running.len());
-        let daemon = match &status {
-            Some(status) if status.stopping => Presence::Stopping,
-            Some(_) => Presence::Works,
-            None => Presence::Absent,
-        };
-        let (all, own) = ((running, limits.all), (running, limits.per_repository));
-        let verdicts = explain(&facts, all, own, daemon);
-        let outlook = outlook(&facts, all, own, daemon);
-        let code = u8::from(exit_status && outlook.todo().is_some());
-        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
-        if context.output.json() {
-            let rules: Vec<_> = verdicts
-                .iter()
-                .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
-                .collect();
-            let starts = verdicts.iter().all(crate::daemon::Verdict::passed);
-            let last = last.map(|(run_id, stop)| {
-                serde_json::json!({
-                    "run_id": run_id, "stop_reason": stop.reason(), "stop_detail": stop.detail, "message": stop.message,
-                })
-            });
-            return context.output.document(&serde_json::json!({
-                "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
-                "starts": starts, "rules": rules, "last_run": last,
-            })).map(|()| code);
-        }
-        context.output.line(format!("{outlook}\n"))?;
-        if let Some((run_id, stop)) = last {
-            context.output.line(format!("The last run, {run_id}: {}\n", stop.message))?;
-        }
-        let rows: Vec<Vec<String>> = verdicts
-            .iter()
-            .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_owned(), verdict.answer.clone()])
-            .collect();
-        context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
-    })?
+/// Whether a daemon works here that goes on with a run's issue once what the run left to a person is approved.
+pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &RunFacts) -> bool {
+    let end = facts.end.as_ref().or(facts.flow_end.as_ref().map(|end| &end.stop));
+    let number = facts.lease.as_ref().and_then(|lease| lease.issue.key.number());
+    let (Some(number), Some(StopDetail::ApprovalPending), Ok(files)) =
+        (number, end.map(|stop| stop.detail), daemon_files(context))
+    else {
+        return false;
+    };
+    let stopping = files.load_status().ok().flatten().is_none_or(|status| status.stopping);
+    let goes_on = files
+        .load()
+        .ok()
+        .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.goes_on_when_approved()));
+    goes_on == Some(true) && !stopping && daemon_lives(&files)
 }
 
-/// The issue's last run and how it ended, from its lease; a success needs no word.
-fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<(RunId, Stop)> {
-    let mapping = mapping_of(recorded?)?;
-    let facts = run_facts::read(&site.state.run(&site.repo, mapping.run_id)).ok()?;
-    facts.end.filter(|stop| !stop.success()).map(|stop| (mapping.run_id, stop))
-}
-
-fn wish(shutdown: &Shutdown) -> Wish<'static> {
+pub(super) fn wish(shutdown: &Shutdown) -> Wish<'static> {
     Wish { needs_github: true, fresh: true, cancel: shutdown.abort_token().clone(), ..Wish::default() }
 }
 
@@ -468,6 +403,7 @@ async fn parts_of(
         clean_up: Some(clean_ups(&sites)),
         abandon: abandons(&sites),
         approve: approves(&sites),
+        approved: approved(&sites),
         listen: None,
         reload: None,
         start: starts(sites, {
@@ -486,12 +422,12 @@ async fn parts_of(
     })
 }
 
-async fn watched(site: &RepositoryContext) -> Watched {
+pub(super) async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
     Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
 }
 
-fn limits(config: &Config) -> Limits {
+pub(super) fn limits(config: &Config) -> Limits {
     Limits {
         all: config.daemon.max_concurrent_runs as usize,
         per_repository: config.daemon.max_runs_per_repository as usize,

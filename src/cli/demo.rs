@@ -241,7 +241,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
         catches_up: false,
         dry_run: false,
     };
-    let view = progress::View::new(context.output, false);
+    let view = progress::View::new(context.output, false, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)

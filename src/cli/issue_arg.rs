@@ -2,10 +2,7 @@
 
 use url::Url;
 
-use super::context::Context;
-use super::error::CommandError;
 use crate::domain::name::RepoName;
-use crate::repository::context::RepositoryContext;
 
 /// `42`, `#42`, `owner/name#42`, or the issue's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,36 +52,6 @@ fn of_address(text: &str) -> Result<IssueArg, String> {
             Err("this is the address of a pull request; name the issue that it belongs to".to_owned())
         }
         _ => Err(format!("this is not the address of an issue (https://HOST/OWNER/NAME/issues/N); {FORMS}")),
-    }
-}
-
-impl IssueArg {
-    /// The invocation with the repository that the issue's name says.
-    pub fn context(&self, context: &Context) -> Result<Context, CommandError> {
-        let mut context = context.clone();
-        match (&self.repo, &context.global.repo) {
-            (Some(named), Some(flag)) if named != flag => {
-                let what = format!("the issue is one of {named}, and --repo says {flag}");
-                return Err(
-                    CommandError::invalid(what).hint("leave --repo out, or name the issue by its number")
-                );
-            }
-            (Some(named), _) => context.global.repo = Some(named.clone()),
-            (None, _) => {}
-        }
-        Ok(context)
-    }
-
-    /// Refuses an address that is not on the GitHub that the configuration names.
-    pub fn check_host(&self, site: &RepositoryContext) -> Result<(), CommandError> {
-        match (&self.url, &site.github) {
-            (Some(url), Some(github)) if !github.endpoint().hosts(url) => {
-                let api = &site.config.github.api_url;
-                Err(CommandError::invalid(format!("{url} is not on the GitHub that is configured ({api})"))
-                    .hint("github.api_url names another one; for GitHub Enterprise: https://HOST/api/v3"))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

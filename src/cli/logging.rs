@@ -2,22 +2,27 @@
 //! does not control what they say about a request or an address.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::args::{Global, LogFormat};
 use super::error::CommandError;
+use super::global::{Global, LogFormat};
 use super::output::{Output, escaped, harmless};
 use crate::config::Config;
 use crate::domain::redaction::{KnownSecret, Redactor};
 
-/// Starts the log. `default` is the level without flags.
-pub fn start(global: &Global, output: Output, default: &str) -> Result<(), CommandError> {
+/// What runs note for people; where their progress is on the screen, that tells it.
+const NOTES: &str = "agentd::note";
+
+/// Starts the log. `default` is the level without flags; `progress`: whether the command shows what its run notes.
+pub fn start(global: &Global, output: Output, default: &str, progress: bool) -> Result<(), CommandError> {
     let wanted = match (&global.log_level, global.quiet, global.verbose) {
         (Some(level), ..) => level.clone(),
         (None, true, _) => "error".to_owned(),
@@ -30,7 +35,9 @@ pub fn start(global: &Global, output: Output, default: &str) -> Result<(), Comma
         (None, false, 1) => "agentd=debug,info".to_owned(),
         (None, false, _) => "trace".to_owned(),
     };
-    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+    let told_elsewhere = progress && global.log_format == LogFormat::Text;
+    let directives = if told_elsewhere { format!("{wanted},{NOTES}=off") } else { wanted.clone() };
+    let filter = EnvFilter::try_new(directives).map_err(|error| {
         CommandError::invalid(format!("--log-level {wanted}: {error}"))
             .hint("write off, error, warn, info, debug or trace")
     })?;
@@ -114,12 +121,58 @@ fn with_colours(line: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A warning that comes again and again is told once in this time.
+const TOLD_AGAIN: Duration = Duration::from_secs(3600);
+/// Warnings that are remembered; with more, those that were not told lately are forgotten.
+const MOST_WARNINGS: usize = 512;
+
+/// Warnings that were told: when, and how often they came since.
+static TOLD: Mutex<Warnings> = Mutex::new(Warnings(BTreeMap::new()));
+
+struct Warnings(BTreeMap<String, (Instant, u32)>);
+
+impl Warnings {
+    /// Whether a line of the log is told now, with how often it came without being told. What is no warning always is.
+    fn take(&mut self, line: &str, now: Instant) -> Option<u32> {
+        let Some(warning) = warning_of(line) else { return Some(0) };
+        if let Some((told, since)) = self.0.get_mut(warning) {
+            if now.duration_since(*told) < TOLD_AGAIN {
+                *since += 1;
+                return None;
+            }
+            let untold = std::mem::take(since);
+            *told = now;
+            return Some(untold);
+        }
+        if self.0.len() >= MOST_WARNINGS {
+            self.0.retain(|_, (told, _)| now.duration_since(*told) < TOLD_AGAIN / 60);
+        }
+        self.0.insert(warning.to_owned(), (now, 0));
+        Some(0)
+    }
+}
+
+/// What a line says, where it is a warning; its time is left out.
+fn warning_of(line: &str) -> Option<&str> {
+    const OTHERS: [&str; 4] = ["ERROR", "INFO", "DEBUG", "TRACE"];
+    let (before, warning) = line.split_once("WARN")?;
+    OTHERS.iter().all(|level| !before.contains(level)).then_some(warning)
+}
+
 /// Stderr without secrets. A line comes in one piece.
 struct Redacted;
 
 impl io::Write for Redacted {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
+        let told = TOLD.lock().unwrap_or_else(PoisonError::into_inner).take(&text, Instant::now());
+        let text = match told {
+            None => return Ok(line.len()),
+            Some(untold @ 1..) if STYLE.load(Ordering::Relaxed) != JSON => {
+                Cow::Owned(format!("{} ({untold} times more in the meantime)\n", text.trim_end()))
+            }
+            Some(_) => text,
+        };
         let redactor = redactor();
         let clean = redactor.as_ref().and_then(|redactor| redactor.redact(&text).ok());
         let shown = clean.as_deref().unwrap_or("[a line of the log that cannot be redacted]\n");
@@ -134,5 +187,27 @@ impl io::Write for Redacted {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().lock().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_that_comes_again_is_told_once_an_hour_and_says_how_often_it_came() {
+        let mut warnings = Warnings(BTreeMap::new());
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(warnings.take("10:00  WARN the label is not there\n", at(0)), Some(0));
+        assert_eq!(warnings.take("10:01  WARN the label is not there\n", at(60)), None);
+        assert_eq!(warnings.take("{\"t\":1,\"level\":\"WARN\",\"m\":\"x\"}\n", at(60)), Some(0));
+        assert_eq!(warnings.take("{\"t\":2,\"level\":\"WARN\",\"m\":\"x\"}\n", at(61)), None);
+        assert_eq!(warnings.take("10:02  WARN another\n", at(120)), Some(0));
+        assert_eq!(warnings.take("11:01  WARN the label is not there\n", at(3660)), Some(1));
+        assert_eq!(warnings.take("11:02  WARN the label is not there\n", at(3720)), None);
+        for _ in 0..2 {
+            assert_eq!(warnings.take("11:03  INFO no WARN is this\n", at(4000)), Some(0));
+        }
     }
 }

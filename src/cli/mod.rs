@@ -5,12 +5,15 @@ pub mod error;
 pub mod output;
 
 mod agents_command;
+mod approvals_command;
+mod approvals_text;
 mod chat_command;
 mod config_command;
 mod clones;
 mod context;
 mod doctor;
 mod init;
+mod global;
 mod issue_arg;
 mod logging;
 mod mcp_command;
@@ -18,6 +21,7 @@ mod policy_command;
 mod progress;
 mod remote;
 mod run_command;
+mod run_filter;
 mod runs;
 mod service_unit;
 mod sim_command;
@@ -26,14 +30,17 @@ mod sweep_command;
 mod tools_command;
 mod demo;
 mod daemon_command;
+mod why_command;
 mod worktrees_command;
+mod wrap;
+mod transcript;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{Cli, Command, ToolsCommand, WorktreesCommand};
+use args::{Cli, Command, RunsCommand, ToolsCommand, WorktreesCommand};
 use context::Context;
 use error::CommandError;
 use output::Output;
@@ -129,7 +136,13 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Chat(_) | Command::Tools(ToolsCommand::Call { .. }) => "agentd=info,warn",
         _ => "warn",
     };
-    logging::start(&cli.global, output, told)?;
+    let progress = matches!(
+        cli.command,
+        Command::Run(_)
+            | Command::Demo(_)
+            | Command::Runs(RunsCommand::Resume(_) | RunsCommand::Replay { .. })
+    );
+    logging::start(&cli.global, output, told, progress)?;
     let context = Context::new(env, cli.global, output);
     context.check_config_flag()?;
     match &cli.command {
@@ -142,13 +155,14 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
-        Command::Why { issue, exit_status } => return daemon_command::why(&context, issue, *exit_status),
+        Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Worktrees(WorktreesCommand::List) => worktrees_command::list(&context),
         Command::Worktrees(WorktreesCommand::Prune { dry_run }) => {
             worktrees_command::prune(&context, *dry_run)
         }
         Command::Sim(args) => sim_command::run(&context, args),
         Command::Mcp(args) => mcp_command::run(&context, args),
+        Command::Approvals(command) => approvals_command::run(&context, command),
         Command::Agents(command) => return agents_command::agents(&context, command),
         Command::Tools(ToolsCommand::List { format }) => tools_command::list(&context, format.is_some()),
         Command::Tools(ToolsCommand::Call { name, args, user }) => {

@@ -6,9 +6,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use terminal_size::{Height, Width, terminal_size_of};
 
-use super::args::{Global, LogFormat};
 use super::error::CommandError;
+use super::global::{Global, LogFormat};
+use super::wrap;
 use crate::config::Env;
 use crate::domain::untrusted::{is_hidden, visible};
 
@@ -24,7 +26,13 @@ pub struct Output {
     stdout_colour: bool,
     stderr_colour: bool,
     stderr_is_terminal: bool,
+    /// Columns that a line of stdout may have; `None` = any.
+    stdout_width: Option<usize>,
+    stderr_width: Option<usize>,
 }
+
+/// Narrower than this nothing is laid out.
+const NARROWEST: usize = 30;
 
 /// A meaning that a colour carries; the text says the same without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +65,15 @@ impl Output {
     /// What flags, `NO_COLOR` and the streams say.
     pub fn new(global: &Global, env: &Env) -> Self {
         let colours = !global.no_color && env.filled("NO_COLOR").is_none() && env.get("TERM") != Some("dumb");
+        // A terminal knows its width; elsewhere lines are as long as they are unless COLUMNS says otherwise.
+        let columns = env.filled("COLUMNS").and_then(|columns| columns.parse().ok());
+        let width = |size: Option<(Width, Height)>| {
+            let width = size.map(|(Width(columns), _)| usize::from(columns)).or(columns);
+            width.filter(|columns| *columns > 0).map(|columns| columns.max(NARROWEST))
+        };
         Self {
+            stdout_width: width(terminal_size_of(io::stdout())),
+            stderr_width: width(terminal_size_of(io::stderr())),
             json: global.json,
             lines: false,
             logged: global.log_format == LogFormat::Json,
@@ -78,6 +94,8 @@ impl Output {
             stdout_colour: false,
             stderr_colour: false,
             stderr_is_terminal: false,
+            stdout_width: None,
+            stderr_width: None,
         }
     }
 
@@ -96,6 +114,11 @@ impl Output {
         self.stderr_is_terminal && !self.quiet && !self.logged
     }
 
+    /// Whether what is said on stderr are lines of the log.
+    pub fn is_log(self) -> bool {
+        self.logged
+    }
+
     /// Whether the result may be coloured.
     pub fn colours(self) -> bool {
         self.stdout_colour
@@ -106,9 +129,29 @@ impl Output {
         self.stderr_colour
     }
 
-    /// A line of the result.
+    /// A line of the result, broken between words where the screen ends.
     pub fn line(self, text: impl AsRef<str>) -> Result<(), CommandError> {
-        self.result(&format!("{}\n", text.as_ref()))
+        self.whole_line(&wrap::paragraph(text.as_ref(), self.stdout_width, seen))
+    }
+
+    /// A line of the result that is in its form already, or is to be copied in one piece.
+    pub fn whole_line(self, text: &str) -> Result<(), CommandError> {
+        self.result(&format!("{text}\n"))
+    }
+
+    /// A line of the result that says something behind a lead, broken where the screen ends.
+    pub fn entry(self, lead: &str, text: &str) -> Result<(), CommandError> {
+        self.whole_line(&self.behind(lead, text))
+    }
+
+    /// The text of an [`Output::entry`].
+    pub fn behind(self, lead: &str, text: &str) -> String {
+        wrap::behind(lead, text, self.stdout_width, seen)
+    }
+
+    /// Columns that a line of the result may have.
+    pub fn width(self) -> Option<usize> {
+        self.stdout_width
     }
 
     /// Text of the result, for people.
@@ -164,7 +207,8 @@ impl Output {
         if self.logs() {
             tracing::info!("{}", text.as_ref());
         } else if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "{}", harmless(text.as_ref()));
+            let text = wrap::paragraph(text.as_ref(), self.stderr_width, seen);
+            let _ = writeln!(io::stderr().lock(), "{}", harmless(&text));
         }
     }
 
@@ -180,7 +224,13 @@ impl Output {
         } else {
             let mut stderr = io::stderr().lock();
             let tell = |word: &str, tone, text: &str| {
-                format!("{} {}", harmless(&paint(word, tone, self.stderr_colour)), harmless(text))
+                let lead = paint(word, tone, self.stderr_colour);
+                // What is told has lines of its own: they stay where they are.
+                let told = match self.stderr_width {
+                    Some(_) => wrap::behind(&lead, text, self.stderr_width, seen),
+                    None => format!("{lead} {text}"),
+                };
+                harmless(&told).into_owned()
             };
             let _ = writeln!(stderr, "{}", tell("error:", Tone::Bad, &error.message));
             for hint in &error.hints {
@@ -202,13 +252,13 @@ impl Output {
         paint(text, tone, self.stdout_colour)
     }
 
-    /// Rows in columns, as wide as they need to be; the last column is left as it is.
+    /// Rows in columns, as wide as they need to be. Where the screen ends, the last column is broken; where it has no room
+    /// for the others, each row stands below its first cell.
     pub fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), CommandError> {
         // A cell is one line, and as wide as what is seen of it.
         let shown = |cell: &String| {
             treated(cell, |code| format!("{}{code}{COLOUR_END}", *COLOUR)).replace(['\n', '\t'], " ")
         };
-        let seen = |cell: &str| treated(cell, |_| String::new()).chars().count();
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
         let columns = head.len();
         let width = |column: usize| {
@@ -216,12 +266,29 @@ impl Output {
             cells.chain([head[column].chars().count()]).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let beside: usize = widths[..columns - 1].iter().map(|width| width + 2).sum();
+        let last = widths[columns - 1];
+        if let Some(width) = self.stdout_width.filter(|width| beside + last.min(LEAST_CELL) > *width) {
+            let mut text = String::new();
+            for row in &rows {
+                let (first, others) = row.split_first().map_or(("", &[][..]), |(first, all)| (first, all));
+                text.push_str(first);
+                text.push('\n');
+                text.push_str(&wrap::packed(others, 2, width, seen));
+            }
+            return self.result(&text);
+        }
         let line = |cells: &[String]| {
             let mut line = String::new();
             for (column, cell) in cells.iter().enumerate().take(columns) {
-                line.push_str(cell);
                 if column + 1 < columns {
+                    line.push_str(cell);
                     line.extend(std::iter::repeat_n(' ', widths[column] - seen(cell) + 2));
+                    continue;
+                }
+                match self.stdout_width.filter(|width| beside + seen(cell) > *width) {
+                    Some(_) => line = wrap::behind(&line[..line.len() - 1], cell, self.stdout_width, seen),
+                    None => line.push_str(cell),
                 }
             }
             line.trim_end().to_owned()
@@ -234,6 +301,14 @@ impl Output {
         }
         self.result(&text)
     }
+}
+
+/// Least columns of a table's last cell.
+const LEAST_CELL: usize = 24;
+
+/// Columns that a text takes: its colours take none.
+fn seen(text: &str) -> usize {
+    treated(text, |_| String::new()).chars().count()
 }
 
 /// Where a colour of our own begins: nobody outside of this process knows it.

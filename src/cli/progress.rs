@@ -8,11 +8,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
 use super::output::{Output, harmless};
-use crate::domain::event::Event;
-use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
-use crate::domain::money::Money;
+use super::transcript::{Detail, Transcript};
 use crate::lifecycle::run_observer::Lines;
-use crate::record::rendering;
 use crate::store::journal_file;
 use crate::store::journal_format::JournalLine;
 use crate::store::run_dir::RunDir;
@@ -22,13 +19,14 @@ use crate::store::run_dir::RunDir;
 pub struct View {
     output: Output,
     stream: bool,
+    detail: Detail,
     bar: Option<ProgressBar>,
     following: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl View {
     /// A view that follows nothing yet.
-    pub fn new(output: Output, stream: bool) -> Self {
+    pub fn new(output: Output, stream: bool, detail: Detail) -> Self {
         let bar = output.is_live().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
@@ -36,7 +34,7 @@ impl View {
             }
             bar
         });
-        Self { output, stream, bar, following: Arc::default() }
+        Self { output, stream, detail, bar, following: Arc::default() }
     }
 
     /// Writes something that is not from the journal, without disturbing the live line.
@@ -68,7 +66,7 @@ impl View {
 
 async fn show(view: View, mut lines: Lines, dir: RunDir) {
     let (output, stream) = (view.output, view.stream);
-    let mut screen = Screen::new(view);
+    let mut screen = Screen::new(view, &dir);
     let mut shown = 0;
     // The first lines were there before anybody listened.
     let mut next = missed(&dir, shown).await;
@@ -106,111 +104,44 @@ async fn missed(dir: &RunDir, shown: u64) -> Vec<Arc<JournalLine>> {
 /// What is on the screen.
 struct Screen {
     view: View,
-    step: String,
-    turn: u32,
-    cost: Money,
-    tokens: u64,
+    transcript: Transcript,
 }
 
 impl Screen {
-    fn new(view: View) -> Self {
+    fn new(view: View, dir: &RunDir) -> Self {
         if let Some(bar) = &view.bar {
             bar.enable_steady_tick(Duration::from_millis(120));
         }
-        Self { view, step: String::new(), turn: 0, cost: Money::ZERO, tokens: 0 }
+        let dir = dir.path.clone();
+        let read_kept = move |path: &str| std::fs::read_to_string(dir.join(path)).ok();
+        let transcript = Transcript::new(view.detail, Box::new(read_kept));
+        Self { view, transcript }
     }
 
     fn take(&mut self, line: &JournalLine) {
         let Some(event) = line.event() else { return };
-        match event {
-            Event::LeaseTaken(lease) => self.say(format!(
-                "{}: {} from {} ({})",
-                lease.instance, lease.branch, lease.origin.branch, lease.origin.source
-            )),
-            Event::WorktreeReady { state, head } => {
-                self.say(format!("worktree {} at {}", words(&state), head.short()));
+        for line in self.transcript.take(&event) {
+            // Each warning is told once.
+            if line.logged && self.view.output.is_log() {
+                continue;
             }
-            Event::VisitImported(visit) => {
-                self.say(format!("visit {} {} was finished before", visit.visit, visit.step_id));
-            }
-            Event::VisitStarted { visit, step_id } => {
-                self.step = format!("visit {visit} {step_id}");
-                self.turn = 0;
-                self.say(format!("visit {visit}: {step_id}"));
-            }
-            Event::LlmRequestPrepared(request) => {
-                self.turn = request.turn;
-                self.now(format!("asking {}", request.target));
-            }
-            Event::ToolStarted { tool, .. } => self.now(format!("running {tool}")),
-            Event::LlmAttempted { entry } | Event::ToolFinished { entry } => self.accounted(&entry),
-            Event::ReplyRejected { reason, .. } => self.say(format!("  reply rejected: {reason}")),
-            Event::PolicyDecided(decision) if decision.deny_mode.is_some() => {
-                self.say(format!("  denied {}: {}", decision.resource.name, decision.reason));
-            }
-            Event::VisitFinished(visit) => {
-                self.say(format!("  → {}{}", visit.verdict, first_line(&visit.summary)));
-            }
-            Event::ChecksRun(asked) => {
-                for check in &asked.checks {
-                    let word = if check.held { "holds" } else { "does not hold" };
-                    self.say(format!("  check {} {word}", check.validator));
-                }
-            }
-            Event::Warned(warning) => self.say(format!("  ! {}", warning.text)),
-            Event::BudgetSoftLimit { kind, .. } => {
-                self.say(format!("  ! {} is nearly used up", kind.as_str()));
-            }
-            Event::BudgetExtended { by, budgets } => {
-                self.say(format!("  ! {by} raised the budgets: {}", budgets.all_shown()));
-            }
-            Event::Committed { head, change, .. } => {
-                self.say(format!("committed {}: {}", head.short(), rendering::change_line(&change)));
-            }
-            Event::Verified(command) => {
-                self.say(format!("verify {}: {}", command.argv.join(" "), command.outcome()));
-            }
-            Event::EffectPlanned { effect } => self.now(effect.as_str().to_owned()),
-            Event::EffectDone { effect, outcome } => self.say(format!("{}: {outcome}", effect.as_str())),
-            Event::EffectFailed { effect, message } => {
-                self.say(format!("! {} failed: {message}", effect.as_str()));
-            }
-            _ => {}
+            self.view.say(&line.text);
         }
+        self.now();
     }
 
-    fn accounted(&mut self, entry: &AccountingEntry) {
-        let failed = entry.status == AccountingStatus::Failed;
-        match &entry.what {
-            AccountingKind::Llm { tokens, cost_usd, provider, model, .. } => {
-                self.cost += cost_usd.unwrap_or_default();
-                self.tokens += tokens.map_or(0, |tokens| tokens.total_tokens);
-                if failed {
-                    let error = entry.error.as_deref().unwrap_or("failed");
-                    self.say(format!("  {provider}/{model}: {error}"));
-                }
-            }
-            AccountingKind::Tool { command, .. } => {
-                self.say(format!(
-                    "  {command}: {} ({})",
-                    entry.tool_ending(),
-                    rendering::duration(entry.latency)
-                ));
-            }
-        }
-    }
-
-    /// Something happened: stays on the screen.
-    fn say(&self, text: String) {
-        self.view.say(&text);
-        self.now(String::new());
-    }
-
-    /// Something is happening: goes with the next thing.
-    fn now(&self, what: String) {
+    /// What happens now: goes with the next thing.
+    fn now(&self) {
         if let Some(bar) = &self.view.bar {
-            let turn = if self.turn > 0 { format!(", turn {}", self.turn) } else { String::new() };
-            let now = format!("{}{turn} · {} tokens · {} · {what}", self.step, self.tokens, self.cost);
+            let told = &self.transcript;
+            let turn = if told.turn > 0 { format!(", turn {}", told.turn) } else { String::new() };
+            let now = format!(
+                "{}{turn} · {} tokens · {} · {}",
+                told.place(),
+                told.tokens,
+                told.spent(),
+                told.doing
+            );
             bar.set_message(harmless(&now).replace('\n', " "));
         }
     }
@@ -220,18 +151,4 @@ impl Screen {
             bar.finish_and_clear();
         }
     }
-}
-
-fn words(state: &crate::domain::event::WorktreeState) -> &'static str {
-    use crate::domain::event::WorktreeState;
-    match state {
-        WorktreeState::Created => "created",
-        WorktreeState::Reused => "reused",
-        WorktreeState::Reattached => "reattached",
-    }
-}
-
-fn first_line(summary: &str) -> String {
-    let line: String = summary.lines().next().unwrap_or_default().chars().take(90).collect();
-    if line.is_empty() { line } else { format!(": {line}") }
 }

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::approvals_text;
 use super::args::RunArgs;
 use super::context::Context;
 use super::error::CommandError;
@@ -21,6 +22,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::run::{Principal, PrincipalSource};
 use crate::domain::run_output::RunOutput;
 use crate::domain::stop::{Stop, StopDetail};
+use crate::issue::approval;
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request::RunRequest;
@@ -57,7 +59,7 @@ pub fn run(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
 fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     let flags = flags(args);
     let request = request(args)?;
-    let named = args.issue().map(|issue| issue.context(context)).transpose()?;
+    let named = args.issue().map(|issue| context.for_issue(issue)).transpose()?;
     let context = named.as_ref().unwrap_or(context);
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
@@ -72,7 +74,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
         };
         let site = sites::one(context, &wish).await?;
         if let Some(issue) = args.issue() {
-            issue.check_host(&site)?;
+            sites::check_host(issue, &site)?;
         }
         if args.dry_run {
             return dry_run(context, request, &site).await;
@@ -127,7 +129,7 @@ pub(super) async fn walked(
     site: &RepositoryContext,
     shutdown: &Shutdown,
 ) -> Finished {
-    let view = progress::View::new(context.output, stream);
+    let view = progress::View::new(context.output, stream, context.detail());
     let watch = RunObserver::new({
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
@@ -166,7 +168,20 @@ fn tell(context: &Context, walked: Finished, site: &RepositoryContext) -> Result
     }
     let dir = site.state.run(&site.repo, crate::domain::run::RunId(output.run_id));
     let facts = run_facts::read(&dir).unwrap_or_default();
-    context.output.result(&ending(context, &output, &facts, &dir.report().display().to_string()))?;
+    let mut lines = ending(context, &output, &facts, &dir.report().display().to_string());
+    for (proposal, decision) in approval::waiting(&site.state, &dir, &facts, site.clock.now()) {
+        lines.push(String::new());
+        let rows = approvals_text::rows(proposal, &decision);
+        lines.extend(rows.iter().map(|(name, value)| row(context, &capitalised(name), value)));
+        if decision == approval::Decision::Open {
+            lines.push(row(context, "Then", &format!("agentd runs resume {}", output.run_id)));
+        }
+    }
+    context.output.whole_line(&lines.join("\n"))?;
+    let summary = output.summary.trim();
+    if !summary.is_empty() {
+        context.output.line(format!("\n{summary}"))?;
+    }
     Ok(exit_code)
 }
 
@@ -176,14 +191,14 @@ fn ending(
     output: &RunOutput,
     facts: &crate::domain::facts::RunFacts,
     report: &str,
-) -> String {
+) -> Vec<String> {
     let tone = if output.success { Tone::Good } else { Tone::Bad };
     let (headline, sentence) = rendering::headline(output, facts);
     let mut lines = vec![format!("{} {sentence}", context.output.toned(&headline, tone))];
     if let Some(red) = rendering::red(output, facts) {
         lines.extend(red.output.lines().map(|line| format!("  | {line}")));
     }
-    let mut fact = |name: &str, value: String| lines.push(format!("  {name:<13}{value}"));
+    let mut fact = |name: &str, value: String| lines.push(row(context, name, &value));
     if let Some(url) = &output.artifacts.pr_url {
         fact("Pull request", url.clone());
     }
@@ -210,11 +225,17 @@ fn ending(
         fact("Worktree", mapping.worktree.clone());
     }
     fact("Report", report.to_owned());
-    let summary = output.summary.trim();
-    if !summary.is_empty() {
-        lines.push(format!("\n{summary}"));
-    }
-    lines.join("\n") + "\n"
+    lines
+}
+
+/// A name and what it is.
+fn row(context: &Context, name: &str, value: &str) -> String {
+    context.output.behind(&format!("  {name:<12}"), value)
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 async fn dry_run(

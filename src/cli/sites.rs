@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, is_below, main_checkout};
 use super::error::CommandError;
+use super::issue_arg::IssueArg;
 use super::logging;
 use super::remote::Remote;
 use crate::config::{Config, Entry, Flag, Repository, Request};
@@ -45,7 +46,19 @@ pub struct Sites {
     pub client: github::Client,
 }
 
-/// Every repository that the configuration names, or the one of `--repo`; without any entry, the checkout here.
+/// Refuses an issue's address that is not on the GitHub that the configuration names.
+pub fn check_host(issue: &IssueArg, site: &RepositoryContext) -> Result<(), CommandError> {
+    match (&issue.url, &site.github) {
+        (Some(url), Some(github)) if !github.endpoint().hosts(url) => {
+            let api = &site.config.github.api_url;
+            Err(CommandError::invalid(format!("{url} is not on the GitHub that is configured ({api})"))
+                .hint("github.api_url names another one; for GitHub Enterprise: https://HOST/api/v3"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
 pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandError> {
     let operator = context.config_for(wish.agent, wish.flags)?;
     // One client for all: one breaker, one count of limits, one set of root certificates in memory.

@@ -10,6 +10,7 @@ use super::poll::Watch;
 use super::pulls::issue_of;
 use super::snapshot::IssueRef;
 use super::state_format::{AskedBy, CommentsRead};
+use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
@@ -260,7 +261,12 @@ impl Daemon {
         author: &Actor,
     ) {
         tracing::info!(%issue, ?command, by = author.login, "a command in a comment");
-        let by = AskedBy { login: author.login.clone(), id: author.id, at: comment.created_at };
+        let by = AskedBy {
+            login: author.login.clone(),
+            id: author.id,
+            at: comment.created_at,
+            how: AskedHow::Comment,
+        };
         match command {
             Command::Run => {
                 let text = self.run_for(&issue, by).await;
@@ -318,18 +324,25 @@ impl Daemon {
                     branch, with a fresh budget."
                 .to_owned();
         }
+        let login = by.login.clone();
+        match self.queue(issue, by).await {
+            Ok(true) => format!("A run is queued for {login}; the status comment says how it goes."),
+            Ok(false) => "The issue is closed; open it again first.".to_owned(),
+            Err(error) => {
+                tracing::warn!(%issue, %error, "a command could not be followed");
+                format!("The run that {login} asked for could not be queued: {error}.")
+            }
+        }
+    }
+
+    /// Has an issue worked on again for somebody. False = it is closed.
+    pub(super) async fn queue(&mut self, issue: &IssueRef, by: AskedBy) -> Result<bool, Error> {
         let client = self.quick_client();
         let trigger = self.deps.labels.trigger.clone();
-        let labelled = match client.issue(&issue.repo, issue.number).await {
-            Ok(fresh) if fresh.issue.open => client.add_labels(&issue.repo, issue.number, &[&trigger]).await,
-            Ok(_) => return "The issue is closed; open it again first.".to_owned(),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = labelled {
-            tracing::warn!(%issue, %error, "a command could not be followed");
-            return format!("The run that {} asked for could not be queued: {error}.", by.login);
+        if !client.issue(&issue.repo, issue.number).await?.issue.open {
+            return Ok(false);
         }
-        let text = format!("A run is queued for {}; the status comment says how it goes.", by.login);
+        client.add_labels(&issue.repo, issue.number, &[&trigger]).await?;
         if let Some(watch) = self.watch_of(&issue.repo) {
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.asked_by = Some(by);
@@ -338,7 +351,7 @@ impl Daemon {
         }
         // The list in hand does not show it yet.
         self.hints.look_now();
-        text
+        Ok(true)
     }
 
     /// Grants the approval, and starts the issue again if no run works on it. Only a run that makes the same proposal

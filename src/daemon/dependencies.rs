@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::run_progress::Progress;
 use super::snapshot::Limits;
-use super::supervise::{Abandon, Approve, CleanUp, Start, UnfinishedRun};
+use super::supervise::{Abandon, Approve, Approved, CleanUp, Start, UnfinishedRun};
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
@@ -83,6 +83,8 @@ pub struct Dependencies {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
+    /// Whether a person approved what an issue waits for.
+    pub approved: Approved,
     /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.
     pub clean_up: Option<CleanUp>,
     /// Follow-up runs of one pull request; 0 = none.

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 
 use super::outcome::RunSummary;
 use super::snapshot;
-use super::supervise::{Abandon, Approve, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
+use super::supervise::{Abandon, Approve, Approved, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -91,6 +91,22 @@ pub fn approves(repositories: &[RepositoryContext]) -> Approve {
                     grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
                 )),
                 Err(refused) => Err(refusal(&refused)),
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Looks for approvals of what runs in these repositories left to a person.
+pub fn approved(repositories: &[RepositoryContext]) -> Approved {
+    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
+        repositories.iter().map(|context| (context.repo.clone(), Arc::new(context.clone()))).collect();
+    Arc::new(move |issue: snapshot::IssueRef| {
+        let context = repositories.get(&issue.repo).cloned();
+        async move {
+            match context {
+                Some(context) => approval::is_granted(&IssueKey::Number(issue.number), &context).await,
+                None => false,
             }
         }
         .boxed()

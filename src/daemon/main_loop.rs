@@ -19,7 +19,7 @@ use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{IssueRef, Running, Selection, Snapshot};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, DaemonState, Followed};
+use super::state_format::{AskedBy, BackOff, DaemonState, Followed};
 use super::status_format::Status;
 use super::supervise::{RunHandle, StartRequest, Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
@@ -291,6 +291,7 @@ impl Daemon {
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.heed_comments().await;
+        self.heed_approvals().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone(&looked).await;
@@ -476,6 +477,13 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
         memory.answers = admission.labelled;
+        let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);
+        memory.requester = admission.actor.as_ref().filter(|_| !scheduled).map(|actor| AskedBy {
+            login: actor.login.clone(),
+            id: actor.id,
+            at: Some(admission.asked.at),
+            how: admission.asked.how,
+        });
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
             let memory = watch.state.issues.entry(issue.number).or_default();

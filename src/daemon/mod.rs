@@ -2,6 +2,7 @@
 //! elsewhere.
 
 mod admission;
+mod approved;
 mod backoff;
 mod commands;
 mod cron;
@@ -34,7 +35,7 @@ pub mod status_format;
 pub use admission::Admission;
 pub use cron::{CronError, due, next};
 pub use dependencies::{Dependencies, Reload, Watched};
-pub use dispatch::{abandons, approves, clean_ups, starts, unfinished};
+pub use dispatch::{abandons, approved, approves, clean_ups, starts, unfinished};
 pub use hints::Hints;
 pub use loading::{DaemonFiles, StateError};
 pub use main_loop::{Daemon, DaemonError, DaemonReport};

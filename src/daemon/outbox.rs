@@ -18,6 +18,8 @@ impl Daemon {
         self.deps.progress.forget(&issue);
         self.waiting.retain(|(waiting, _)| *waiting != issue);
         let now = self.deps.clock.now();
+        let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
+        let requester = memory.and_then(|memory| memory.requester.take());
         if let Some(pull) = summary.pull_number()
             && let Some(watch) = self.watch_of(&issue.repo)
         {
@@ -45,6 +47,7 @@ impl Daemon {
                 self.plan_outcome(&issue, state, detail.as_str(), refusal);
                 if let Some(parked) = self.parked(&issue) {
                     parked.text = text;
+                    parked.requester = requester.filter(|_| detail == StopDetail::ApprovalPending);
                 }
                 // Not written again, because a new trigger label asks for the next run.
                 if summary.labels_written {
@@ -105,7 +108,7 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         if state == IssueState::Attention {
             let text = refusal.clone().unwrap_or_default();
-            memory.parked = Some(Parked { code: code.to_owned(), text, at: now });
+            memory.parked = Some(Parked { code: code.to_owned(), text, at: now, requester: None });
         }
         let answers = memory.answers.take().or(labelled);
         memory.pending_outcome = Some(PendingOutcome { state, refusal, answers });

@@ -13,7 +13,6 @@ use super::pulls::Pulls;
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
 
-use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
@@ -284,9 +283,9 @@ impl Watch {
         let label = asking_label(&of, &selection, trigger, &self.watched.sweep.labels);
         let asked_by = self.state.issues.get(&wanted).and_then(|memory| memory.asked_by.clone());
         let admission = match asked_by {
-            Some(AskedBy { login, id, at }) => {
+            Some(AskedBy { login, id, at, how }) => {
                 let actor = Actor { login, id, bot: false };
-                Admission::of(client, &of, actor, (AskedHow::Comment, at)).await
+                Admission::of(client, &of, actor, (how, at)).await
             }
             None => Admission::ask(client, &of, label).await,
         };

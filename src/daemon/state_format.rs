@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::domain::event::AskedHow;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::github::{IssueSnapshot, PageCache};
@@ -60,6 +61,9 @@ pub struct IssueMemory {
     /// Who asked for the next run by a comment; the label was put on by agentd itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AskedBy>,
+    /// Who asked for the run under way; absent = the schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<AskedBy>,
     /// The labelling that the run under way answers; one that comes later is not the end's to take off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
@@ -95,7 +99,7 @@ pub struct Followed {
     pub rounds: u32,
 }
 
-/// Who asked for a run by a comment.
+/// Who asked for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedBy {
     /// Login.
@@ -105,9 +109,28 @@ pub struct AskedBy {
     /// When, by GitHub's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<DateTime<Utc>>,
+    /// How.
+    #[serde(default = "by_comment")]
+    pub how: AskedHow,
+}
+
+fn by_comment() -> AskedHow {
+    AskedHow::Comment
 }
 
 impl IssueMemory {
+    /// Whether the daemon goes on by itself where the run that it made, or makes, ends because a call waits for an approval.
+    pub fn goes_on_when_approved(&self) -> bool {
+        let parked = self.parked.as_ref().and_then(|parked| parked.requester.as_ref());
+        parked.or(self.requester.as_ref()).is_some()
+    }
+
+    /// Whoever asked for a run whose call waits for an approval; for them it is gone on with once it is approved.
+    pub fn waits_for_approval(&self) -> Option<&AskedBy> {
+        let parked = self.parked.as_ref().filter(|_| self.settling.is_none())?;
+        parked.requester.as_ref()
+    }
+
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -150,4 +173,7 @@ pub struct Parked {
     pub text: String,
     /// Since when.
     pub at: DateTime<Utc>,
+    /// Where a call waits for an approval: who asked for the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<AskedBy>,
 }

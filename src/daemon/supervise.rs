@@ -31,6 +31,9 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
+/// Whether something that an issue's newest run left to a person is approved. The command line provides it.
+pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
+
 /// Cleans up the worktrees of every repository whose work is merged and whose retention is over. The command line
 /// provides it.
 pub type CleanUp = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;

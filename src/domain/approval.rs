@@ -8,6 +8,31 @@ use super::name::RepoName;
 use super::policy::Resource;
 use super::run::{Principal, RunId};
 
+/// Version of [`Denial`].
+pub const DENIAL_SCHEMA: &str = "agentd.denial.v1";
+
+/// A person's decision against a proposal: it does not wait any more, and whoever makes it again is told so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Denial {
+    /// [`DENIAL_SCHEMA`].
+    pub schema_version: String,
+    /// The proposal.
+    pub proposal_hash: String,
+    /// What it is about, for people.
+    pub resource: Resource,
+    /// The repository.
+    pub repo: RepoName,
+    /// The issue.
+    pub issue: IssueKey,
+    /// The run whose proposal waited.
+    pub run_id: RunId,
+    /// Who decided.
+    pub decided_by: Principal,
+    /// When.
+    pub decided_at: DateTime<Utc>,
+}
+
 /// Version of [`Approval`].
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 

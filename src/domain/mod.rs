@@ -17,6 +17,7 @@ pub mod model_target;
 pub mod percent;
 pub mod policy;
 pub mod untrusted;
+pub mod call_text;
 pub mod outgoing;
 pub mod host_paths;
 mod secret_forms;

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::artifact::Artifact;
+use super::call_text::call_text;
 use super::policy::{ProposalKind, Resource, ToolResultEnvelope};
 use super::report::{FinalReport, ProposedClaim, ReportOutcome, ReportSource};
 use super::run::ForcedFinal;
@@ -303,6 +304,24 @@ pub struct SuspendedProposal {
     /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
+}
+
+impl SuspendedProposal {
+    /// That it waits, by its call and its hash, and what the policy says to people about it.
+    pub fn sentence(&self, public_text: &str) -> String {
+        let (call, hash) = (self.call_text().replace('`', "'"), &self.proposal_hash);
+        let hash = hash.get(..12).unwrap_or(hash);
+        format!("`{call}` waits for an approval (`{hash}`). {public_text}")
+    }
+
+    /// The call, or the handoff, as people read it.
+    pub fn call_text(&self) -> String {
+        let arguments = serde_json::from_str(&self.canonical_json).unwrap_or(Value::Null);
+        match self.resource.kind {
+            ProposalKind::Handoff => format!("go on to {}", call_text(&self.resource.name, &arguments)),
+            _ => call_text(&self.resource.name, &arguments),
+        }
+    }
 }
 
 /// A check over an output that is about to leave a session (P-043).

@@ -601,8 +601,9 @@ impl Gate {
             return Ok(result);
         }
         let suspended = result.asks_for_approval();
+        let mut message = result.public_text().to_owned();
         if suspended {
-            self.record.note(Event::ProposalSuspended(Box::new(SuspendedProposal {
+            let proposal = SuspendedProposal {
                 kind: input.kind,
                 proposal_hash: input.proposal_hash.clone(),
                 run_id: self.record.ids().run.to_string(),
@@ -615,7 +616,9 @@ impl Gate {
                 public_reason: result.public_reason.clone(),
                 policy_version: result.policy_version.clone(),
                 expires_at: None,
-            })))?;
+            };
+            message = proposal.sentence(&message);
+            self.record.note(Event::ProposalSuspended(Box::new(proposal)))?;
         }
         if result.deny_mode == Some(DenyMode::ToolResult) {
             return Ok(result);
@@ -627,7 +630,7 @@ impl Gate {
         }
         let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
         let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);
-        let halt = Abort::new(detail, error_name, result.public_text(), technical);
+        let halt = Abort::new(detail, error_name, &message, technical);
         Err(Denied::ByPolicy(Box::new(answer), halt))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::domain::agent_program::AgentProgram;
-use crate::domain::approval::Approval;
+use crate::domain::approval::{Approval, Denial};
 use crate::domain::call_scope::{CallScope, Program, ScopePath};
 use crate::domain::policy::{
     Decision, DenyMode, PROTOCOL_TOOLS, PolicyInput, PolicyResult, ProposalKind, Risk,
@@ -44,10 +44,14 @@ pub struct ApprovalBook {
     pub take: TakeGrant,
     /// Puts one back that nothing was done with.
     pub give_back: GiveBack,
+    /// Finds a person's decision against a proposal.
+    pub denied: FindDenial,
 }
 
 /// See [`ApprovalBook::take`].
 pub type TakeGrant = Arc<dyn Fn(String, Uuid) -> BoxFuture<'static, Option<Approval>> + Send + Sync>;
+/// See [`ApprovalBook::denied`].
+pub type FindDenial = Arc<dyn Fn(String) -> BoxFuture<'static, Option<Denial>> + Send + Sync>;
 /// See [`ApprovalBook::give_back`].
 pub type GiveBack = Arc<dyn Fn(Approval) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -103,10 +107,13 @@ impl Policy {
         let mut used = None;
         if result.asks_for_approval()
             && let Some(book) = &self.approvals
-            && let Some(grant) = (book.take)(input.proposal_hash.clone(), input.principal.id).await
         {
-            result = lifted(result, &grant);
-            used = Some(Box::new(grant));
+            if let Some(grant) = (book.take)(input.proposal_hash.clone(), input.principal.id).await {
+                result = lifted(result, &grant);
+                used = Some(Box::new(grant));
+            } else if let Some(denial) = (book.denied)(input.proposal_hash.clone()).await {
+                result = settled_by(result, &denial);
+            }
         }
         result.deny_mode = match result.decision {
             Decision::Allow => None,
@@ -208,6 +215,26 @@ fn lifted(denial: PolicyResult, grant: &Approval) -> PolicyResult {
         policy_version: denial.policy_version,
         metadata: Some(metadata),
         ..PolicyResult::allow("approved")
+    }
+}
+
+/// What becomes of a denial that a person was asked about and did not lift: the model is told, and goes on without the call.
+fn settled_by(denial: PolicyResult, decided: &Denial) -> PolicyResult {
+    let told = |value: &str| Value::from(value);
+    let metadata = Map::from_iter([
+        ("approval".to_owned(), told("denied")),
+        ("deniedAs".to_owned(), told(&denial.reason)),
+        ("decidedBy".to_owned(), told(decided.decided_by.login.as_deref().unwrap_or("local operator"))),
+        ("decidedAt".to_owned(), told(&decided.decided_at.to_rfc3339())),
+        ("suspendedIn".to_owned(), told(&decided.run_id.to_string())),
+    ]);
+    PolicyResult {
+        policy_version: denial.policy_version,
+        public_reason: Some(
+            "A person was asked about this very call and decided against it. Go on without it.".into(),
+        ),
+        metadata: Some(metadata),
+        ..PolicyResult::deny("denied_by_person", DenyMode::ToolResult)
     }
 }
 

@@ -1,14 +1,16 @@
-//! A person's approval of a run's proposal. It is found by its hash, granted once, and expires. Nothing is executed
-//! (P-037).
+//! A person's decision on what a run proposed: found by its hash, granted once and for a while, or denied. Nothing is
+//! executed (P-037).
 
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
+use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::run::Principal;
+use crate::domain::stop::Stop;
 use crate::domain::trace::SuspendedProposal;
 use crate::record::run_facts;
 use crate::record::summary_text;
@@ -89,6 +91,52 @@ pub struct NewApproval {
     pub holds: Duration,
 }
 
+/// What a person decided on a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing yet.
+    Open,
+    /// It may run; the grant was not used yet.
+    Approved(Approval),
+    /// It may not.
+    Denied(Denial),
+}
+
+/// What a run left to a person, each proposal with what was decided on it since. Nothing, where the run reached its objective
+/// all the same. Blocks.
+pub fn waiting<'a>(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    now: DateTime<Utc>,
+) -> Vec<(&'a SuspendedProposal, Decision)> {
+    if facts.end.as_ref().is_some_and(Stop::success) {
+        return Vec::new();
+    }
+    let book = Approvals::new(state, &dir.repo);
+    let decided =
+        |hash: &str| match (book.find(hash).filter(|grant| now < grant.expires_at), book.denial(hash)) {
+            (Some(grant), _) => Decision::Approved(grant),
+            (None, Some(denial)) => Decision::Denied(denial),
+            (None, None) => Decision::Open,
+        };
+    summary_text::pending(facts).into_iter().map(|one| (one, decided(&one.proposal_hash))).collect()
+}
+
+/// Whether something that the newest run of an issue left to a person is approved, and the approval is still there.
+pub async fn is_granted(key: &IssueKey, context: &RepositoryContext) -> bool {
+    let lease = context.lease(key);
+    let (state, repo, now) = (context.state.clone(), context.repo.clone(), context.clock.now());
+    let work = tokio::task::spawn_blocking(move || {
+        let record = state.store().look(&lease).and_then(|content| content.record);
+        let dir = state.run(&repo, record.as_ref().and_then(mapping_of)?.run_id);
+        let facts = run_facts::read(&dir).ok()?;
+        let decided = waiting(&state, &dir, &facts, now);
+        Some(decided.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_))))
+    });
+    work.await.ok().flatten().unwrap_or(false)
+}
+
 /// Grants what a run proposed and the policy left to a person. Blocks.
 pub fn grant(
     state: &StateDir,
@@ -97,24 +145,7 @@ pub fn grant(
     approval: &NewApproval,
     now: DateTime<Utc>,
 ) -> Result<(Approval, SuspendedProposal), NotApproved> {
-    let asked = approval.proposal.trim().to_ascii_lowercase();
-    let pending = summary_text::pending(facts);
-    let waiting = || {
-        pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
-    };
-    let unknown =
-        || NotApproved::Unknown { run: dir.run_id.to_string(), asked: asked.clone(), waiting: waiting() };
-    let of_hash: Vec<_> = pending.iter().filter(|one| one.proposal_hash.starts_with(&asked)).collect();
-    let (lease, proposal) = match (&facts.lease, of_hash.as_slice()) {
-        (Some(_), [_, ..]) if asked.len() < LEAST_DIGITS => {
-            return Err(NotApproved::TooShort { waiting: waiting() });
-        }
-        (Some(lease), [one]) => (lease, **one),
-        (Some(_), [_, _, ..]) => {
-            return Err(NotApproved::Several { count: of_hash.len(), asked, waiting: waiting() });
-        }
-        _ => return Err(unknown()),
-    };
+    let (lease, proposal) = named(dir, facts, &approval.proposal)?;
     let holds = TimeDelta::from_std(approval.holds).map_err(|_| NotApproved::TooLong)?;
     let grant = Approval {
         schema_version: APPROVAL_SCHEMA.to_owned(),
@@ -132,7 +163,54 @@ pub fn grant(
     Ok((grant, proposal.clone()))
 }
 
-/// The same for the newest run of an issue, for somebody who knows only the issue.
+/// Decides against what a run proposed. Blocks.
+pub fn deny(
+    state: &StateDir,
+    dir: &RunDir,
+    facts: &RunFacts,
+    (proposal, decided_by): (&str, Principal),
+    now: DateTime<Utc>,
+) -> Result<(Denial, SuspendedProposal), NotApproved> {
+    let (lease, proposal) = named(dir, facts, proposal)?;
+    let denial = Denial {
+        schema_version: DENIAL_SCHEMA.to_owned(),
+        proposal_hash: proposal.proposal_hash.clone(),
+        resource: proposal.resource.clone(),
+        repo: dir.repo.clone(),
+        issue: lease.issue.key.clone(),
+        run_id: dir.run_id,
+        decided_by,
+        decided_at: now,
+    };
+    Approvals::new(state, &dir.repo).deny(&denial)?;
+    Ok((denial, proposal.clone()))
+}
+
+/// The one proposal of a run whose hash begins so.
+fn named<'a>(
+    dir: &RunDir,
+    facts: &'a RunFacts,
+    asked: &str,
+) -> Result<(&'a LeaseTaken, &'a SuspendedProposal), NotApproved> {
+    let asked = asked.trim().to_ascii_lowercase();
+    let pending = summary_text::pending(facts);
+    let waiting = || {
+        pending.iter().map(|one| (one.proposal_hash.clone(), one.resource.name.clone())).collect::<Vec<_>>()
+    };
+    let unknown =
+        || NotApproved::Unknown { run: dir.run_id.to_string(), asked: asked.clone(), waiting: waiting() };
+    let of_hash: Vec<_> = pending.iter().filter(|one| one.proposal_hash.starts_with(&asked)).collect();
+    match (&facts.lease, of_hash.as_slice()) {
+        (Some(_), [_, ..]) if asked.len() < LEAST_DIGITS => Err(NotApproved::TooShort { waiting: waiting() }),
+        (Some(lease), [one]) => Ok((lease, **one)),
+        (Some(_), [_, _, ..]) => {
+            Err(NotApproved::Several { count: of_hash.len(), asked: asked.clone(), waiting: waiting() })
+        }
+        _ => Err(unknown()),
+    }
+}
+
+/// The same for the newest run of an issue, as somebody asks who knows the issue only.
 pub async fn grant_of_issue(
     key: &IssueKey,
     approval: NewApproval,

@@ -169,7 +169,7 @@ pub fn approval_comment(run: &RunOutput, facts: &RunFacts) -> String {
             proposal.proposal_hash
         );
     }
-    text.push_str("\nAfter the comment the issue is worked on again; elsewhere start it again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
+    text.push_str("\nAfter the comment the issue is worked on again, and after the command where a daemon made this run; elsewhere start it again (`agentd runs resume`, or the label). An approval holds for 24 hours and for one use.\n");
     text
 }
 

@@ -64,7 +64,7 @@ impl RunJournal {
 
     /// A note for people. If it cannot be written it is logged, and the run goes on.
     pub fn note(&self, warning: Warning) {
-        tracing::warn!(code = warning.code, "{}", warning.text);
+        tracing::warn!(target: "agentd::note", code = warning.code, "{}", warning.text);
         if let Err(error) = self.record(Event::Warned(warning)) {
             tracing::error!(%error, "a note is not in the journal");
         }
@@ -88,7 +88,7 @@ impl RunJournal {
 
     /// Says that it could not be done, and why in public words.
     pub fn effect_failed(&self, effect: Effect, message: &str) -> Result<(), JournalError> {
-        tracing::warn!("{} failed: {message}", effect.as_str());
+        tracing::warn!(target: "agentd::note", "{} failed: {message}", effect.as_str());
         self.record(Event::EffectFailed { effect, message: message.to_owned() })
     }
 

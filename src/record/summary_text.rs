@@ -72,8 +72,8 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         told.push(format!("{} sent back to the model: `{reason}`.", counted(count, "reply")));
     }
     for proposal in pending(facts) {
-        let name = plain(&proposal.resource.name);
-        told.push(format!("`{name}` waits for an approval (`{}`).", short_hash(&proposal.proposal_hash)));
+        let call = plain(&proposal.call_text());
+        told.push(format!("`{call}` waits for an approval (`{}`).", short_hash(&proposal.proposal_hash)));
     }
     for (kind, used, cap) in &facts.soft_limits {
         let share = if *cap > 0.0 { used / cap * 100.0 } else { 100.0 };
@@ -204,8 +204,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         StopDetail::ApprovalPending => {
             for proposal in pending(facts) {
                 steps.push(format!(
-                    "Approve it, if it should be done: `agentd runs approve {} {}`; then {resume}.",
-                    run.run_id, proposal.proposal_hash
+                    "Decide on `{}`: `agentd approvals approve {hash}` lets it run once, `agentd approvals deny {hash}` does \
+                     not. A daemon that made this run goes on by itself then; else {resume}.",
+                    plain(&proposal.call_text()),
+                    hash = proposal.proposal_hash
                 ));
             }
             return steps;

@@ -1,4 +1,5 @@
 //! Where approvals wait for their proposal: one cell each, taken by emptying it, so that only one process can use it.
+//! Decisions against a proposal stand beside them, and stay.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use uuid::Uuid;
 
 use super::port::{Cell, Change, Committed, Revision, Store, StoreError};
 use super::run_dir::StateDir;
-use crate::domain::approval::{APPROVAL_SCHEMA, Approval};
+use crate::domain::approval::{APPROVAL_SCHEMA, Approval, DENIAL_SCHEMA, Denial};
 use crate::domain::name::RepoName;
 
 /// The approvals of one repository.
@@ -23,9 +24,29 @@ impl Approvals {
         Self { store: Arc::clone(state.store()), repo: repo.clone() }
     }
 
-    /// Keeps an approval; one for the same proposal is replaced. Blocks.
+    /// Keeps an approval; one for the same proposal is replaced, and so is a decision against it. Blocks.
     pub fn put(&self, approval: &Approval) -> Result<(), StoreError> {
+        self.store.put(&self.denial_cell(&approval.proposal_hash), None)?;
         self.store.put(&self.cell(&approval.proposal_hash), Some(&text(approval)))
+    }
+
+    /// Keeps a decision against a proposal; an approval of it is gone then. Blocks.
+    pub fn deny(&self, denial: &Denial) -> Result<(), StoreError> {
+        self.store.put(&self.cell(&denial.proposal_hash), None)?;
+        let json = serde_json::to_string_pretty(denial).unwrap_or_default();
+        self.store.put(&self.denial_cell(&denial.proposal_hash), Some(&json))
+    }
+
+    /// The approval of a proposal, still there. Blocks.
+    pub fn find(&self, proposal_hash: &str) -> Option<Approval> {
+        read(self.store.get(&self.cell(proposal_hash)).ok()?.1)
+    }
+
+    /// The decision against a proposal. Blocks.
+    pub fn denial(&self, proposal_hash: &str) -> Option<Denial> {
+        let (_, value) = self.store.get(&self.denial_cell(proposal_hash)).ok()?;
+        let denial: Denial = serde_json::from_str(&value?).ok()?;
+        (denial.schema_version == DENIAL_SCHEMA).then_some(denial)
     }
 
     /// Takes the approval for a proposal of `principal`, if one holds now: from here on it is used. One that has expired is
@@ -59,6 +80,10 @@ impl Approvals {
         value: Option<String>,
     ) -> Result<Committed, StoreError> {
         self.store.commit(&[Change { cell: self.cell(proposal_hash), after, value }])
+    }
+
+    fn denial_cell(&self, proposal_hash: &str) -> Cell {
+        Cell::Denial { repo: self.repo.clone(), proposal_hash: proposal_hash.to_owned() }
     }
 
     fn cell(&self, proposal_hash: &str) -> Cell {

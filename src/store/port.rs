@@ -83,6 +83,13 @@ pub enum Cell {
         /// Which proposal.
         proposal_hash: String,
     },
+    /// A person's decision against one proposal.
+    Denial {
+        /// The repository.
+        repo: RepoName,
+        /// Which proposal.
+        proposal_hash: String,
+    },
     /// What a UTC day has cost.
     Spend(NaiveDate),
     /// What somebody asks of a live run: to stop.

@@ -121,6 +121,7 @@ impl Yard {
             start,
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
+            approved: Arc::new(|_| std::future::ready(false).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,

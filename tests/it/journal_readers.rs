@@ -13,7 +13,7 @@ const FILES: &[(&str, &str)] = &[
     ("Sources", "record/cited_sources.rs"),
     ("RecordedRun", "replay/recorded_run.rs"),
     ("RecordedModel", "replay/recorded_model.rs"),
-    ("Progress", "cli/progress.rs"),
+    ("Progress", "cli/transcript.rs"),
     ("DaemonProgress", "daemon/run_progress.rs"),
     ("HostLog", "service/event_log.rs"),
 ];

@@ -105,10 +105,10 @@ fn tell(output: Output, findings: &[Finding], problems: usize, warnings: usize) 
             State::Problem => Tone::Bad,
         };
         let word = format!("{:<8}", finding.state.word());
-        let told = finding.told.replace('\n', "\n                       ");
-        output.line(format!("{} {:<13} {told}", output.toned(&word, tone), finding.what))?;
+        output.entry(&format!("{} {:<13}", output.toned(&word, tone), finding.what), &finding.told)?;
         if let Some(remedy) = &finding.remedy {
-            output.line(format!("                       {} {remedy}", output.toned("→", Tone::Strong)))?;
+            let arrow = output.toned("→", Tone::Strong);
+            output.entry(&format!("                       {arrow}"), remedy)?;
         }
     }
     output.line(format!("\n{}, {}.", counted(problems, "problem"), counted(warnings, "warning")))

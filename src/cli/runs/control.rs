@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{read, settled};
+use super::{finished, read};
 use crate::cli::context::Context;
+use crate::cli::daemon_command;
 use crate::cli::error::CommandError;
 use crate::cli::run_command;
 use crate::config::Flag;
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Asks a live run to stop, and waits for its end for a while.
 pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), CommandError> {
-    if settled(dir)?.1 == Standing::Ended {
+    if finished(dir)?.1 == Standing::Ended {
         return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
@@ -39,7 +40,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {
-            let now = settled(dir)?;
+            let now = finished(dir)?;
             if now.1 == Standing::Ended || watch.elapsed() > PATIENCE {
                 return Ok::<_, CommandError>(now);
             }
@@ -71,7 +72,7 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
 
 /// Continues a run that was stopped or killed, as a new run on the same branch (D61).
 pub(super) fn resume(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
-    let (facts, standing) = settled(dir)?;
+    let (facts, standing) = finished(dir)?;
     if standing == Standing::Running {
         return Err(CommandError::invalid(format!("run {} has not ended", dir.run_id))
             .hint(format!("stop it: agentd runs stop {}", dir.run_id)));
@@ -166,37 +167,37 @@ fn caps(facts: &RunFacts, configured: &Budgets) -> Vec<Flag> {
         .collect()
 }
 
-/// Approves a proposal of a run that the policy leaves to a person: for one use, until it expires. Nothing is executed
-/// (P-037).
-pub(super) fn approve(
-    context: &Context,
-    dir: &RunDir,
-    asked: &str,
-    holds: Duration,
-) -> Result<(), CommandError> {
+/// Grants what a run proposed and the policy left to a person: once, for a while. Nothing is executed (P-037).
+pub fn approve(context: &Context, dir: &RunDir, asked: &str, holds: Duration) -> Result<(), CommandError> {
     if holds.is_zero() {
         return Err(CommandError::invalid("--expires 0s: such an approval holds for no moment")
             .hint("write how long it holds, for example --expires 24h"));
     }
-    let (facts, _) = settled(dir)?;
+    let (facts, _) = finished(dir)?;
     let approver = run_command::operator(&Host::current());
     let approval = NewApproval { proposal: asked.to_owned(), approver, holds };
-    let granted = approval::grant(&super::state_dir(context)?, dir, &facts, &approval, Clock::system().now());
-    let (grant, proposal) = granted.map_err(|refused| {
-        let error = match &refused {
-            NotApproved::Store(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
-            _ => CommandError::invalid(refused.to_string()),
-        };
-        refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))
-    })?;
+    let state = super::state_dir(context)?;
+    let granted = approval::grant(&state, dir, &facts, &approval, Clock::system().now());
+    let (grant, proposal) = granted.map_err(not_decided)?;
     if context.output.json() {
         return context.output.document(&grant);
     }
+    let until = grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
     context.output.line(format!(
-        "Approved once, until {}: {} {}\nGo on: agentd runs resume {}",
-        grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-        proposal.resource.name,
-        proposal.canonical_json,
-        dir.run_id
-    ))
+        "Approved once, until {until}: {} {}",
+        proposal.resource.name, proposal.canonical_json
+    ))?;
+    context.output.line(match daemon_command::goes_on_when_approved(context, &dir.repo, &facts) {
+        true => "The daemon goes on with it at its next look.".to_owned(),
+        false => format!("Go on: agentd runs resume {}", dir.run_id),
+    })
+}
+
+/// Why nothing was decided, with what can be.
+pub fn not_decided(refused: NotApproved) -> CommandError {
+    let error = match &refused {
+        NotApproved::Store(_) | NotApproved::Unreadable(_) => CommandError::failed(refused.to_string()),
+        _ => CommandError::invalid(refused.to_string()),
+    };
+    refused.waiting().iter().fold(error, |error, (hash, name)| error.hint(format!("{hash} {name}")))
 }

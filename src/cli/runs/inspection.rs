@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::golden_file::GoldenFile;
-use super::{all, find, output, read, settled};
+use super::{all, find, finished, output, read};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::output::Tone;
@@ -33,7 +33,7 @@ const MOST_DIFFERENCES: usize = 20;
 pub(super) fn verify(context: &Context, dir: &RunDir) -> Result<u8, CommandError> {
     let told = context.output;
     // A journal without its first event is nobody's run: that is for the findings.
-    if let Ok((facts, Standing::Running)) = settled(dir)
+    if let Ok((facts, Standing::Running)) = finished(dir)
         && facts.lease.is_some()
     {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
@@ -247,7 +247,7 @@ pub(super) fn eval(context: &Context, golden: &Path) -> Result<u8, CommandError>
 pub(super) fn stats(context: &Context) -> Result<(), CommandError> {
     let mut runs = Vec::new();
     for dir in all(context)? {
-        match settled(&dir) {
+        match finished(&dir) {
             Ok((_, Standing::Ended)) => match read(&dir.result()) {
                 Ok(output) => runs.push(output),
                 Err(error) => context.output.note(format!("left out: {}", error.message)),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::cli::approvals_text;
 use crate::cli::args::ListArgs;
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
@@ -12,6 +13,7 @@ use crate::domain::facts::RunFacts;
 use crate::domain::run_output::{RunOutput, rfc3339_of_ms};
 use crate::domain::stop::StopDetail;
 use crate::git::error::GitError;
+use crate::issue::approval;
 use crate::record::finish::Standing;
 use crate::record::{rendering, summary_text};
 use crate::store::journal_file;
@@ -39,7 +41,7 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
     let mut told = Vec::new();
     let mut runs = super::all(context)?;
     if let Some(cursor) = &args.cursor {
-        let last = super::find_unsettled(context, cursor)?;
+        let last = super::find_unfinished(context, cursor)?;
         let is_last = |dir: &RunDir| (&dir.repo, dir.run_id) == (&last.repo, last.run_id);
         let seen = runs.iter().position(is_last).map_or(0, |place| place + 1);
         runs.drain(..seen);
@@ -48,8 +50,8 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
     let now = Clock::system().now_ms();
     let (mut last, mut more) = (None, false);
     for dir in runs {
-        let settled = super::settled(&dir);
-        let wanted = match &settled {
+        let finished = super::finished(&dir);
+        let wanted = match &finished {
             Ok((facts, standing)) => args.takes(&dir, facts, *standing, now),
             Err(_) => args.takes_all(),
         };
@@ -62,7 +64,7 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CommandErro
         }
         last = Some(dir.run_id);
         // A run whose journal cannot be read is told, not hidden.
-        let Ok((facts, standing)) = settled else {
+        let Ok((facts, standing)) = finished else {
             told.push(json!({ "run_id": dir.run_id, "repo": dir.repo, "readable": false }));
             rows.push(vec![
                 dir.run_id.to_string(),
@@ -119,7 +121,7 @@ fn summary(dir: &RunDir, facts: &RunFacts) -> Value {
 
 pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
     let output = context.output;
-    let (facts, standing) = super::settled(dir)?;
+    let (facts, standing) = super::finished(dir)?;
     let (word, tone) = ending(&facts, standing);
     if output.json() && standing == Standing::Running && facts.lease.is_some() {
         let mut told = summary(dir, &facts);
@@ -156,6 +158,10 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
     if let Some(sandbox) = &facts.sandbox {
         rows.push(("cage", sandbox.name.clone()));
         rows.extend(sandbox.lacks.iter().map(|lack| ("", lack.clone())));
+    }
+    let state = super::state_dir(context)?;
+    for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
+        rows.extend(approvals_text::rows(proposal, &decision));
     }
     let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
     rows.push((
@@ -208,14 +214,18 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             rows.push(("done", format!("{}: {outcome}", effect.as_str())));
         }
     }
+    let mut warned = Vec::new();
     for warning in &facts.warnings {
-        rows.push(("warning", warning.text.clone()));
+        // Each is told once, however often it was noted.
+        if !warned.contains(&&warning.text) {
+            warned.push(&warning.text);
+            rows.push(("warning", warning.text.clone()));
+        }
     }
     rows.push(("directory", dir.path.display().to_string()));
     for (what, told) in rows {
         // What others wrote looks like no row of its own.
-        let told = told.replace('\n', "\n           ");
-        output.line(format!("{} {told}", output.toned(&format!("{what:<10}"), Tone::Dim)))?;
+        output.entry(&output.toned(&format!("{what:<10}"), Tone::Dim), &told)?;
     }
     Ok(())
 }
@@ -225,12 +235,34 @@ fn not_written(dir: &RunDir, what: &str) -> CommandError {
         .hint(format!("agentd runs show {}", dir.run_id))
 }
 
-pub(super) fn print(context: &Context, dir: &RunDir, path: &Path, what: &str) -> Result<(), CommandError> {
-    match std::fs::read(path) {
-        Ok(bytes) => context.output.file(&bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(not_written(dir, what)),
-        Err(error) => Err(CommandError::failed(format!("{}: {error}", path.display()))),
+/// The report as it was written; with `--json` what it is made of.
+pub(super) fn report(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
+    let path = dir.report();
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(not_written(dir, "report")),
+        Err(error) => return Err(CommandError::failed(format!("{}: {error}", path.display()))),
+    };
+    if !context.output.json() {
+        return context.output.file(&bytes);
     }
+    let run: RunOutput = super::read(&dir.result())?;
+    let (facts, _) = super::finished(dir)?;
+    let (headline, sentence) = rendering::headline(&run, &facts);
+    context.output.document(&json!({
+        "run_id": run.run_id,
+        "success": run.success,
+        "stop_reason": run.stop_reason,
+        "stop_detail": run.stop_detail,
+        "headline": headline,
+        "sentence": sentence,
+        "final_report": run.final_report,
+        "claims": run.claims,
+        "limitations": run.limitations,
+        "conflicts": run.conflicts,
+        "next_steps": summary_text::next_steps(&run, &facts),
+        "markdown": String::from_utf8_lossy(&bytes),
+    }))
 }
 
 /// A JSON Lines file: as it is, or as one list with `--json`.
@@ -257,7 +289,7 @@ pub(super) fn events(context: &Context, dir: &RunDir) -> Result<(), CommandError
 
 /// What a run changed: what it committed, else what stands in its worktree.
 pub(super) fn diff(context: &Context, dir: &RunDir) -> Result<(), CommandError> {
-    let (facts, _) = super::settled(dir)?;
+    let (facts, _) = super::finished(dir)?;
     let lease = facts.lease.as_ref().ok_or_else(|| not_written(dir, "mapping"))?;
     let (base, head) = (&lease.origin.commit, facts.committed.as_ref().map(|committed| &committed.head));
     let failed = |error: String| {

@@ -5,9 +5,10 @@ mod choice;
 mod golden_file;
 mod inspection;
 mod listing;
+mod log;
 mod replay;
 
-pub(super) use choice::{Since, State, since, state};
+pub(super) use control::{approve, not_decided};
 pub(super) use listing::print_patch;
 
 use super::args::RunsCommand;
@@ -26,9 +27,12 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
     match command {
         RunsCommand::List(args) => done(listing::list(context, args)),
         RunsCommand::Show(run) => done(find(context, &run.run).and_then(|dir| listing::show(context, &dir))),
-        RunsCommand::Report(run) => done(
-            find(context, &run.run).and_then(|dir| listing::print(context, &dir, &dir.report(), "report")),
-        ),
+        RunsCommand::Log(args) => {
+            done(find(context, &args.run.run).and_then(|dir| log::print(context, &dir, args)))
+        }
+        RunsCommand::Report(run) => {
+            done(find(context, &run.run).and_then(|dir| listing::report(context, &dir)))
+        }
         RunsCommand::Evidence(run) => done(
             find(context, &run.run)
                 .and_then(|dir| listing::ledger(context, &dir, &dir.evidence(), "evidence")),
@@ -42,7 +46,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
         }
         RunsCommand::Diff(run) => done(find(context, &run.run).and_then(|dir| listing::diff(context, &dir))),
         RunsCommand::Verify(run) => {
-            let dir = match find_unsettled(context, &run.run) {
+            let dir = match find_unfinished(context, &run.run) {
                 Err(unknown) => {
                     return inspection::verify_gone(context, &run.run)?.ok_or(unknown);
                 }
@@ -57,7 +61,7 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
         }
         RunsCommand::Resume(run) => find(context, &run.run).and_then(|dir| control::resume(context, &dir)),
         RunsCommand::Approve { run, proposal_hash, expires } => {
-            done(find(context, run).and_then(|dir| control::approve(context, &dir, proposal_hash, expires.0)))
+            done(find(context, run).and_then(|dir| approve(context, &dir, proposal_hash, expires.0)))
         }
         RunsCommand::Replay { run, mode, with_agents } => find(context, &run.run)
             .and_then(|dir| replay::replay(context, &dir, mode, with_agents.as_deref())),
@@ -65,11 +69,11 @@ pub fn run(context: &Context, command: &RunsCommand) -> Result<u8, CommandError>
     }
 }
 
-fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
+pub(super) fn state_dir(context: &Context) -> Result<StateDir, CommandError> {
     context.state()
 }
 
-fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
+pub(super) fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
     let unreadable = |error: FindError| {
         CommandError::failed(error.to_string())
             .hint("--state-dir names the directory that agentd keeps its runs in")
@@ -79,13 +83,13 @@ fn all(context: &Context) -> Result<Vec<RunDir>, CommandError> {
 
 /// A run, ended and written down if its process died.
 fn find(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
-    let dir = find_unsettled(context, asked)?;
-    settled(&dir)?;
+    let dir = find_unfinished(context, asked)?;
+    finished(&dir)?;
     Ok(dir)
 }
 
-/// RUN = run id, unique prefix, instance or `latest`.
-fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
+/// RUN = run id, unique prefix, instance or `latest` (interface §2).
+fn find_unfinished(context: &Context, asked: &str) -> Result<RunDir, CommandError> {
     let runs = all(context)?;
     let none = || {
         CommandError::invalid(format!(
@@ -122,7 +126,7 @@ fn find_unsettled(context: &Context, asked: &str) -> Result<RunDir, CommandError
 }
 
 /// The facts of a run's journal, and whether the run is over. A dead run is ended here, a live one is left alone (D61).
-fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
+pub(super) fn finished(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
     finish::ensure_ended(dir, &Clock::system(), None).map_err(|error| {
         // Reading failed, or writing what a killed process could not write itself.
         CommandError::failed(format!("run {}: {}: {}", dir.run_id, error.path, error.message))
@@ -132,7 +136,7 @@ fn settled(dir: &RunDir) -> Result<(RunFacts, Standing), CommandError> {
 
 /// The run output of a run that has ended.
 fn output(dir: &RunDir) -> Result<RunOutput, CommandError> {
-    let (_, standing) = settled(dir)?;
+    let (_, standing) = finished(dir)?;
     if standing == Standing::Running {
         return Err(CommandError::failed(format!("run {} has not ended", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::inspection::{differences, open_checkout};
-use super::{output, read, settled};
+use super::{finished, output, read};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
 use crate::cli::run_command;
@@ -36,7 +36,7 @@ pub(super) fn replay(
         ReplayMode::parse(mode).ok_or_else(|| invalid(format!("there is no replay mode \"{mode}\"")))?;
     let ended = output(dir)?;
     let recorded = (read::<RunRecord>(&dir.record())?, ended);
-    let (facts, _) = settled(dir)?;
+    let (facts, _) = finished(dir)?;
     let (Some(lease), Some(started)) = (&facts.lease, &facts.started) else {
         return Err(invalid(format!(
             "run {} ended before it began to work: there is nothing to replay",

@@ -230,8 +230,16 @@ fn asked(plan: &Plan, context: &RepositoryContext) -> Asked {
 /// Grants wait in the state directory until their proposal is made again.
 fn approvals(context: &RepositoryContext) -> ApprovalBook {
     let (book, clock) = (Approvals::new(&context.state, &context.repo), context.clock.clone());
-    let returned = book.clone();
+    let (returned, decided) = (book.clone(), book.clone());
     ApprovalBook {
+        denied: Arc::new(move |proposal_hash| {
+            let book = decided.clone();
+            async move {
+                let found = tokio::task::spawn_blocking(move || book.denial(&proposal_hash));
+                found.await.ok().flatten()
+            }
+            .boxed()
+        }),
         take: Arc::new(move |proposal_hash, principal| {
             let (book, now) = (book.clone(), clock.now());
             async move {

@@ -195,7 +195,7 @@ async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(
             Ok(())
         }
         Err(error) => {
-            tracing::warn!(%error, technical = error.technical(), "the pull request could not be settled");
+            tracing::info!(technical = error.technical(), "the pull request could not be settled");
             Err(failed(run, Effect::PullRequest, StopDetail::GithubError, error.to_string()))
         }
     }

@@ -122,9 +122,10 @@ impl Cells for FileStore {
     fn place(&self, cell: &Cell) -> PathBuf {
         match cell {
             Cell::Approval { repo, proposal_hash } => {
-                // A hash is hexadecimal; anything else names no file of ours.
-                let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
-                self.repo(repo).join("approvals").join(format!("{name}.json"))
+                self.repo(repo).join("approvals").join(name_of(proposal_hash))
+            }
+            Cell::Denial { repo, proposal_hash } => {
+                self.repo(repo).join("denials").join(name_of(proposal_hash))
             }
             Cell::Spend(day) => self.root.join("spend").join(format!("{day}.json")),
             Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
@@ -132,6 +133,12 @@ impl Cells for FileStore {
             Cell::Status => self.root.join("daemon/status.json"),
         }
     }
+}
+
+fn name_of(proposal_hash: &str) -> String {
+    // A hash is hexadecimal; anything else names no file of ours.
+    let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("{name}.json")
 }
 
 fn read(path: &Path) -> Result<Option<String>, StoreError> {

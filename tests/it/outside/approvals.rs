@@ -128,3 +128,132 @@ async fn p_036_p_037_a_comment_of_a_permitted_person_approves_one_proposal_and_t
     assert!(text(&out.stdout).contains("OBJECTIVE_ACHIEVED"), "{}", text(&out.stdout));
     world.finish().await;
 }
+
+/// What a command says to people: exit code, stdout, stderr.
+async fn said(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = world.command_in(args);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_is_shown_wherever_one_looks_and_approved_by_its_hash_alone() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    let (code, list, _) = said(&world, &["approvals", "list"]).await;
+    assert_eq!((code, list.as_str()), (Some(0), "No call waits for an approval.\n"));
+    let (code, ended, _) = said(&world, &["run", "7", "--agent", "solo"]).await;
+    assert_eq!(code, Some(1), "{ended}");
+    let hash = waiting(&world);
+    let short = &hash[..12];
+    let (_, show, _) = said(&world, &["runs", "show"]).await;
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    let (_, list, _) = said(&world, &["approvals", "list"]).await;
+    for told in [&ended, &show, &why, &list] {
+        let command = format!("agentd approvals approve {short}");
+        for part in ["write_file release/notes.md", "{\"content\":\"made\\n\"", &hash, &command] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    assert!(why.starts_with("Needs you: a call waits for an approval: write_file release/notes.md"), "{why}");
+    let status = world.sim.issue("demo/shop", 7).unwrap().comments[0].body.clone();
+    assert!(status.contains("write_file release/notes.md") && status.contains(&hash), "{status}");
+    let report = std::fs::read_to_string(newest(&world).join("report.md")).unwrap();
+    assert!(report.contains("write_file release/notes.md") && report.contains(&hash), "{report}");
+
+    for wrong in ["00000000", &hash[..4], ""] {
+        let (code, refused) = world.json(&["approvals", "approve", wrong]).await;
+        assert_eq!(code, Some(4), "{wrong}: {refused:#}");
+    }
+    let (_, listed) = world.json(&["approvals", "list", "--issue", "7"]).await;
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["arguments"]["path"]),
+        (&json!("waiting"), &json!("release/notes.md"))
+    );
+    let (_, listed) = world.json(&["approvals", "list", "--issue", "8"]).await;
+    assert_eq!(listed, json!([]));
+    let (code, approved, _) = said(&world, &["approvals", "approve", short]).await;
+    assert_eq!(code, Some(0), "{approved}");
+    assert!(
+        approved.contains("Approved once") && approved.contains("Go on: agentd runs resume "),
+        "{approved}"
+    );
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(listed[0]["state"], "approved", "{listed:#}");
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    assert!(
+        why.starts_with("Needs you: its call is approved: ") && why.contains("Do: agentd runs resume "),
+        "{why}"
+    );
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(world.shop().join(".worktrees/issue-7/release/notes.md").exists());
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(listed, json!([]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_denied_does_not_wait_and_the_agent_is_told_so() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done without it.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    run(&world).await;
+    let hash = waiting(&world);
+    let (code, denied, _) = said(&world, &["approvals", "deny", &hash]).await;
+    assert!(code == Some(0) && denied.contains("Nothing goes on by itself"), "{denied}");
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(listed[0]["state"], "denied", "{listed:#}");
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    assert!(why.starts_with("Needs you: its call was denied: "), "{why}");
+    let (code, output) = world.json(&["runs", "resume", "latest"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    assert!(!world.shop().join(".worktrees/issue-7/release/notes.md").exists());
+    let decisions = left(&world, "run.json")["policyDecisions"].clone();
+    assert_eq!(decisions[0]["reason"], "denied_by_person", "{decisions:#}");
+    assert!(super::solo::asked(&world)[2].contains("decided against it"), "the model is told");
+    // Whoever thinks better of it approves it all the same.
+    let (_, listed) = world.json(&["approvals", "list"]).await;
+    assert_eq!(listed, json!([]), "nothing waits after a success");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_goes_on_by_itself_with_a_call_that_was_approved_on_its_machine() {
+    let replies = vec![
+        calls(&[write("release/notes.md")]),
+        calls(&[write("release/notes.md")]),
+        reports("Done.", json!([])),
+    ];
+    let world = solo(replies, Some(ASK), "").await;
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    world.write("shop/.agent/agentd.toml", &toml.replace("agent = \"resolver\"", "agent = \"solo\""));
+    let daemon = Running::start(&world, &[]);
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    until("a question", || world.labels() == ["agentd:attention"]).await;
+    until("its record", || newest(&world).join("run.json").is_file()).await;
+    let hash = waiting(&world);
+    let state = world.dir.path().join("state/daemon/state.json");
+    let parked =
+        |state: String| state.contains("\"code\":\"approval_pending\"") && !state.contains("\"settling\"");
+    until("the daemon waits", || std::fs::read_to_string(&state).is_ok_and(parked)).await;
+    let (_, why, _) = said(&world, &["why", "7"]).await;
+    assert!(why.lines().next().unwrap().ends_with("; the daemon goes on by itself"), "{why}");
+    let (_, status, _) = said(&world, &["status"]).await;
+    assert!(status.contains("write_file release/notes.md") && status.contains(&hash[..12]), "{status}");
+    let (code, approved, _) = said(&world, &["approvals", "approve", &hash]).await;
+    assert!(code == Some(0) && approved.contains("The daemon goes on with it"), "{approved}");
+    until("done", || world.labels() == ["agentd:done"]).await;
+    let written = world.shop().join(".worktrees/issue-7/release/notes.md");
+    assert_eq!(std::fs::read_to_string(written).unwrap(), "made\n");
+    assert_eq!(world.sim.model_requests().len(), 3, "it was gone on with once");
+    daemon.stop().await;
+    world.finish().await;
+}

@@ -43,6 +43,7 @@ mod replays;
 mod texts;
 mod tool_lists;
 mod tool_calls;
+mod reading;
 mod reload;
 mod session_keys;
 mod several;

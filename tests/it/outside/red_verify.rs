@@ -106,7 +106,11 @@ async fn a_tools_program_that_failed_is_not_shown_as_ok() {
     let mut command = world.command_in(&["run", "--issue", "7", "--agent", "solo"]);
     let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let progress = text(&done.stderr);
-    for told in ["run_command: exit 3 (", "run_command: could not run (exit 126) (", "run_command: ok ("] {
+    for told in [
+        "run_command sh -c 'exit 3': exit 3 (",
+        "run_command sh -c 'exit 126': could not run (exit 126) (",
+        "run_command sh -c 'exit 0': ok (",
+    ] {
         assert_eq!(progress.matches(told).count(), 1, "{told}: {progress}");
     }
     let show = text(&world.agentd(&["runs", "show", "latest"]).await.stdout);

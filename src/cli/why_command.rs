@@ -1,0 +1,179 @@
+//! `agentd why`: what becomes of an issue, then every rule with its answer.
+
+use super::approvals_text;
+use super::context::Context;
+use super::daemon_command::{daemon_files, daemon_lives, goes_on_when_approved, limits, watched, wish};
+use super::error::CommandError;
+use super::issue_arg::IssueArg;
+use super::sites::{self, Wish};
+use crate::daemon::status_format::RunningStatus;
+use crate::daemon::{
+    Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook,
+};
+use crate::domain::facts::RunFacts;
+use crate::domain::issue::IssueKey;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::trace::SuspendedProposal;
+use crate::issue::approval::{self, Decision};
+use crate::record::run_facts;
+use crate::record::summary_text::short_hash;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
+use crate::store::run_dir::RunDir;
+use crate::sys::shutdown::Shutdown;
+
+/// `agentd why N`: what becomes of the issue, then every rule with its answer. Gives the exit code.
+pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8, CommandError> {
+    let (context, number) = (&context.for_issue(issue)?, issue.number);
+    context.block_on(async {
+        let shutdown = Shutdown::new();
+        let site = sites::one(context, &Wish { fresh: false, ..wish(&shutdown) }).await?;
+        sites::check_host(issue, &site)?;
+        let config = &site.config;
+        let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
+        let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));
+        let now = site.clock.now();
+        let files = daemon_files(context)?;
+        // What a daemon that is gone said last is not so any more.
+        let status = files.load_status().ok().flatten().filter(|_| daemon_lives(&files));
+        let here = |pid| {
+            status.as_ref().is_some_and(|status| {
+                let is = |run: &RunningStatus| run.repo == site.repo && run.issue == number;
+                status.pid == pid && status.running.iter().any(is)
+            })
+        };
+        let holder = lease
+            .as_ref()
+            .and_then(|lease| lease.holder.as_ref())
+            .map(|holder| if here(holder.pid) { Holder::Here } else { Holder::Elsewhere(holder.to_string()) });
+        let around = Surroundings {
+            watched: watched(&site).await,
+            labels: config.github.labels.clone(),
+            min_permission: config.github.min_permission,
+            holder,
+            now,
+        };
+        let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
+        let limits = limits(config);
+        let running = status.as_ref().map_or(0, |status| status.running.len());
+        let daemon = match &status {
+            Some(status) if status.stopping => Presence::Stopping,
+            Some(_) => Presence::Works,
+            None => Presence::Absent,
+        };
+        let (all, own) = ((running, limits.all), (running, limits.per_repository));
+        let verdicts = explain(&facts, all, own, daemon);
+        let outlook = outlook(&facts, all, own, daemon);
+        let last = last_run(&site, lease.and_then(|lease| lease.record).as_ref());
+        let left = last.as_ref().map(|last| waiting_calls(&site, last)).unwrap_or_default();
+        let outlook = with_approvals(context, outlook, &verdicts, last.as_ref(), &left);
+        let code = u8::from(exit_status && outlook.todo().is_some());
+        if context.output.json() {
+            let rules: Vec<_> = verdicts
+                .iter()
+                .map(|verdict| serde_json::json!({ "rule": verdict.rule, "code": verdict.code, "answer": verdict.answer }))
+                .collect();
+            let starts = verdicts.iter().all(Verdict::passed);
+            let last = last.as_ref().map(|last| {
+                let stop = &last.stop;
+                serde_json::json!({
+                    "run_id": last.dir.run_id, "stop_reason": stop.reason(), "stop_detail": stop.detail, "message": stop.message,
+                })
+            });
+            let approvals: Vec<_> = left.iter().map(|(one, decision)| approvals_text::document(one, decision)).collect();
+            return context.output.document(&serde_json::json!({
+                "issue": number, "outlook": outlook.as_str(), "summary": outlook.to_string(), "do": outlook.todo(),
+                "starts": starts, "rules": rules, "last_run": last, "approvals": approvals,
+            })).map(|()| code);
+        }
+        tell_outlook(context, &outlook)?;
+        if let Some(last) = &last {
+            context.output.line(format!("The last run, {}: {}\n", last.dir.run_id, last.stop.message))?;
+        }
+        for (proposal, decision) in &left {
+            approvals_text::show(context, proposal, decision)?;
+            context.output.line("")?;
+        }
+        let rows: Vec<Vec<String>> = verdicts
+            .iter()
+            .map(|verdict| vec![verdict.rule.to_owned(), verdict.code.to_owned(), verdict.answer.clone()])
+            .collect();
+        context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
+    })?
+}
+
+/// An issue's last run, which was no success.
+struct LastRun {
+    dir: RunDir,
+    facts: RunFacts,
+    stop: Stop,
+}
+
+/// The issue's last run and how it ended, from its lease; a success needs no word.
+fn last_run(site: &RepositoryContext, recorded: Option<&serde_json::Value>) -> Option<LastRun> {
+    let mapping = mapping_of(recorded?)?;
+    let dir = site.state.run(&site.repo, mapping.run_id);
+    let facts = run_facts::read(&dir).ok()?;
+    let stop = facts.end.clone().filter(|stop| !stop.success())?;
+    Some(LastRun { dir, facts, stop })
+}
+
+/// What the last run left to a person.
+fn waiting_calls<'a>(site: &RepositoryContext, last: &'a LastRun) -> Vec<(&'a SuspendedProposal, Decision)> {
+    match last.stop.detail {
+        StopDetail::ApprovalPending => {
+            approval::waiting(&site.state, &last.dir, &last.facts, site.clock.now())
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What becomes of an issue whose only question is an approval. Whatever else stands in its way is said as it is.
+fn with_approvals(
+    context: &Context,
+    outlook: Outlook,
+    verdicts: &[Verdict],
+    last: Option<&LastRun>,
+    left: &[(&SuspendedProposal, Decision)],
+) -> Outlook {
+    if matches!(outlook, Outlook::Runs(_)) {
+        return outlook;
+    }
+    let first = verdicts.iter().find(|verdict| !verdict.passed());
+    let (Some(last), Some((proposal, _)), Some("no_trigger")) =
+        (last, left.first(), first.map(|verdict| verdict.code))
+    else {
+        return outlook;
+    };
+    let resume = format!("agentd runs resume {}", last.dir.run_id);
+    let goes_on = || goes_on_when_approved(context, &last.dir.repo, &last.facts);
+    let open = left.iter().find(|(_, decision)| *decision == Decision::Open);
+    if let Some((proposal, _)) = open {
+        let (call, hash) = (proposal.call_text(), short_hash(&proposal.proposal_hash));
+        let then =
+            if goes_on() { "; the daemon goes on by itself".to_owned() } else { format!(", then {resume}") };
+        let todo = format!("agentd approvals approve {hash} (or deny {hash}){then}");
+        return Outlook::NeedsYou(format!("a call waits for an approval: {call}"), todo);
+    }
+    let approved = left.iter().any(|(_, decision)| matches!(decision, Decision::Approved(_)));
+    match approved {
+        true if goes_on() => {
+            Outlook::Waits("its call is approved; the daemon goes on at its next look".to_owned())
+        }
+        true => Outlook::NeedsYou(format!("its call is approved: {}", proposal.call_text()), resume),
+        false => Outlook::NeedsYou(format!("its call was denied: {}", proposal.call_text()), resume),
+    }
+}
+
+/// On one line where it fits; else what to do stands on its own, in one piece.
+fn tell_outlook(context: &Context, outlook: &Outlook) -> Result<(), CommandError> {
+    let line = outlook.to_string();
+    let fits = context.output.width().is_none_or(|width| line.chars().count() <= width);
+    match (outlook, fits) {
+        (Outlook::NeedsYou(what, todo), false) => {
+            context.output.entry("Needs you:", &format!("{what}."))?;
+            context.output.whole_line(&format!("Do: {todo}\n"))
+        }
+        _ => context.output.line(format!("{line}\n")),
+    }
+}

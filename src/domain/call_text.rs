@@ -1,0 +1,110 @@
+//! A tool call on one line: the tool, what it is about, then its other arguments, each cut.
+
+use serde_json::Value;
+
+use super::untrusted::visible;
+
+/// Most characters of one argument.
+const LONGEST_ARGUMENT: usize = 60;
+/// Most characters of a command line or a path.
+const LONGEST_SUBJECT: usize = 160;
+/// The arguments that a call is about, first of all and without their name.
+const SUBJECTS: [&str; 7] = ["argv", "command", "path", "url", "pattern", "query", "message"];
+
+/// Arguments that are the work itself; what became of it is told elsewhere.
+const WORK: [&str; 3] = ["content", "old", "new"];
+
+/// The call as people read it.
+pub fn call_text(tool: &str, arguments: &Value) -> String {
+    text_of(tool, arguments, &[])
+}
+
+/// The same without the arguments that hold the work itself.
+pub fn short_call_text(tool: &str, arguments: &Value) -> String {
+    text_of(tool, arguments, &WORK)
+}
+
+fn text_of(tool: &str, arguments: &Value, without: &[&str]) -> String {
+    let mut parts = vec![one_line(tool, LONGEST_SUBJECT)];
+    match arguments {
+        Value::Object(members) => {
+            let subject = SUBJECTS.into_iter().find(|name| members.contains_key(*name));
+            parts.extend(subject.and_then(|name| members.get(name)).map(|value| subject_text(value)));
+            let others = members
+                .iter()
+                .filter(|(name, _)| Some(name.as_str()) != subject && !without.contains(&name.as_str()));
+            parts.extend(others.map(|(name, value)| format!("{name}={}", argument_text(value))));
+        }
+        Value::Null => {}
+        other => parts.push(argument_text(other)),
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" ")
+}
+
+fn subject_text(value: &Value) -> String {
+    let words: Option<Vec<&str>> = value.as_array().map(|all| all.iter().filter_map(Value::as_str).collect());
+    match (value, words) {
+        (_, Some(words)) => {
+            one_line(&words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "), LONGEST_SUBJECT)
+        }
+        (Value::String(text), None) => one_line(text, LONGEST_SUBJECT),
+        _ => argument_text(value),
+    }
+}
+
+/// A word of a command line; one with a space in it is told apart from two.
+fn quoted(word: &str) -> String {
+    let plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'' || c == '"');
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+fn argument_text(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.lines().count() > 1 => format!("({} lines)", text.lines().count()),
+        Value::String(text) => one_line(&quoted(text.trim_end()), LONGEST_ARGUMENT),
+        other => one_line(&other.to_string(), LONGEST_ARGUMENT),
+    }
+}
+
+/// A text on one line, cut where it is longer.
+pub fn one_line(text: &str, longest: usize) -> String {
+    let line = visible(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= longest {
+        return line;
+    }
+    line.chars().take(longest.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_call_says_first_what_it_is_about() {
+        for (tool, arguments, told) in [
+            ("read_file", json!({ "from_line": 7, "path": "a b.rs" }), "read_file a b.rs from_line=7"),
+            ("run_command", json!({ "argv": ["sh", "-c", "exit 3"] }), "run_command sh -c 'exit 3'"),
+            ("write_file", json!({ "content": "a\nb\n", "path": "x" }), "write_file x content=(2 lines)"),
+            ("list_files", json!({}), "list_files"),
+            ("odd", json!("{\"broken"), "odd '{\"broken'"),
+        ] {
+            assert_eq!(call_text(tool, &arguments), told);
+        }
+        let write = json!({ "content": "a\nb\n", "path": "x" });
+        assert_eq!(short_call_text("write_file", &write), "write_file x");
+        let long = call_text("note", &json!({ "text": "x".repeat(100) }));
+        assert!(
+            long.ends_with('…') && long.chars().count() == "note text=".len() + LONGEST_ARGUMENT,
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn s_050_a_call_steers_no_terminal() {
+        let told = call_text("read_file", &json!({ "path": "a\u{1b}[31m\nb" }));
+        assert!(!told.contains('\u{1b}') && !told.contains('\n'), "{told:?}");
+    }
+}
