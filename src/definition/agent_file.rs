@@ -15,7 +15,7 @@ use super::source::Findings;
 use super::verdict::{IGNORED, completion, needs_issue};
 use super::verdict_file::VerdictFile;
 use crate::config::duration::Span;
-use crate::domain::budget::BudgetWishes;
+use crate::domain::budget::WantedBudgets;
 use crate::domain::completion::Completion;
 use crate::domain::egress::{Egress, TRUSTED};
 use crate::domain::flow::{
@@ -431,7 +431,7 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     }
 }
 
-fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> BudgetWishes {
+fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> WantedBudgets {
     let mut refuse = |key: &str, wrong: bool, fix: &str| {
         if wrong {
             let at = format!("/runner/agentd/budgets/{key}");
@@ -446,7 +446,7 @@ fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> BudgetWishes {
         "write a time such as 15m",
     );
     refuse("maxCost", cost == Some(None), "write US dollars from 0");
-    BudgetWishes {
+    WantedBudgets {
         max_steps: file.max_steps,
         max_wall_time: file.max_wall_time.map(|span| span.0),
         max_cost: cost.flatten(),

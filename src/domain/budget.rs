@@ -39,7 +39,7 @@ impl Default for Budgets {
 
 /// Caps that an issue or a definition names beside the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BudgetWishes {
+pub struct WantedBudgets {
     /// Step visits.
     pub max_steps: Option<u32>,
     /// From the run's start to its end.
@@ -48,7 +48,7 @@ pub struct BudgetWishes {
     pub max_cost: Option<Money>,
 }
 
-impl BudgetWishes {
+impl WantedBudgets {
     /// Whether more is asked for than these caps.
     pub fn raises(&self, budgets: &Budgets, kind: BudgetKind) -> bool {
         match kind {
@@ -73,7 +73,7 @@ impl BudgetWishes {
 
 impl Budgets {
     /// Takes a request over; false = there is none of this kind.
-    pub fn follow(&mut self, wishes: &BudgetWishes, kind: BudgetKind) -> bool {
+    pub fn follow(&mut self, wishes: &WantedBudgets, kind: BudgetKind) -> bool {
         match kind {
             BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),
             BudgetKind::MaxWallTime => wishes.max_wall_time.map(|time| self.max_wall_time = time).is_some(),

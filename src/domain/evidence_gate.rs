@@ -79,7 +79,7 @@ words! {
 impl Judgement {
     /// The stop reason after the evidence was looked at. A success without evidence becomes `NO_EVIDENCE` (C-05,
     ///
-    pub fn settle(&self, stop: Stop) -> Stop {
+    pub fn stop_after(&self, stop: Stop) -> Stop {
         if !stop.success() {
             return stop;
         }
@@ -557,19 +557,19 @@ mod tests {
         needs.requires = vec![ClaimKind::TestsPass];
         let judged = judge(needs);
         assert_eq!(judged.outcome, GateOutcome::RequiredClaimMissing);
-        let stop = judged.settle(Stop::new(StopDetail::Completed, "x"));
+        let stop = judged.stop_after(Stop::new(StopDetail::Completed, "x"));
         assert_eq!(
             (stop.detail, stop.message.as_str()),
             (StopDetail::RequiredClaimMissing, "Required and not verified: tests_pass.")
         );
         let failed = Stop::new(StopDetail::MaxSteps, "x");
-        assert_eq!(judged.settle(failed.clone()), failed, "a failure keeps its own reason");
+        assert_eq!(judged.stop_after(failed.clone()), failed, "a failure keeps its own reason");
         let required = judge(Case { evidence_required: true, ..case(vec![]) });
         assert_eq!(required.outcome, GateOutcome::RequiredClaimMissing);
         for outcome in [ReportOutcome::InsufficientEvidence, ReportOutcome::NotAchieved] {
             let abstained = judge(Case { outcome: Some(outcome), ..case(vec![]) });
             assert_eq!(
-                abstained.settle(Stop::new(StopDetail::Completed, "x")).detail,
+                abstained.stop_after(Stop::new(StopDetail::Completed, "x")).detail,
                 StopDetail::ModelAbstained
             );
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::agent_program::StepExecutor;
-use super::budget::BudgetWishes;
+use super::budget::WantedBudgets;
 use super::completion::Completion;
 use super::dot_path::at;
 use super::egress::Egress;
@@ -255,7 +255,7 @@ pub struct AgentdSettings {
     /// What works on steps that do not name a backend. `None` = the backend of the configuration.
     pub executor: Option<StepExecutor>,
     /// Caps of its runs, where the configuration's do not fit.
-    pub budgets: BudgetWishes,
+    pub budgets: WantedBudgets,
 }
 
 words! {

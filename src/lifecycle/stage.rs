@@ -58,7 +58,7 @@ pub struct Workspace {
 impl Workspace {
     /// The sandbox of agentd's own commands, if there is one.
     pub fn of_commands(&self, run: &Run<'_>) -> Option<&ProcessSandbox> {
-        self.sandbox.as_ref()?.caged(&run.plan.loaded.definition.boundaries.sandbox)
+        self.sandbox.as_ref()?.of_commands(&run.plan.loaded.definition.boundaries.sandbox)
     }
 
     /// Records what programs asked of the network since the last time.

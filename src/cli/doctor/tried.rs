@@ -83,8 +83,8 @@ async fn try_all(
     let mut tree = BaseTree::prepare(site, commit, scratch.join("tree"), None, (&stop, &left)).await?;
     let place = AbsPath::new(scratch.join("cage")).map_err(|error| error.to_string())?;
     let enclosure = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
-    let caged = enclosure.caged(sandbox);
-    tree.enclose(caged, site);
+    let caged = enclosure.of_commands(sandbox);
+    tree.confine(caged, site);
     let place = match sandbox::name(caged) {
         "none" => format!("on {branch}, without a sandbox"),
         name => format!("on {branch}, in {name}"),
