@@ -56,7 +56,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// The sandbox of agentd's own commands, where there is one.
+    /// The sandbox of agentd's own commands, if there is one.
     pub fn of_commands(&self, run: &Run<'_>) -> Option<&ProcessSandbox> {
         self.sandbox.as_ref()?.caged(&run.plan.loaded.definition.boundaries.sandbox)
     }

@@ -11,7 +11,7 @@ use crate::sys::files::{self, FileError};
 pub(super) struct FileBlobs {
     folder: PathBuf,
     unsynced: Mutex<Vec<PathBuf>>,
-    /// Held while files are made durable: whoever comes second waits for the first.
+    /// Held while files are made durable. A second caller waits for the first.
     syncing: Mutex<()>,
 }
 

@@ -7,7 +7,7 @@ use super::lexer::parted;
 use super::{rust_files, source};
 
 /// Modules whose circles are still to be undone: nothing may come to this list.
-const STILL_TO_COME: &[&str] = &["cli", "config", "engine", "service"];
+const STILL_TO_COME: &[&str] = &["cli", "config", "engine"];
 
 /// A file of a module, as its path below it: `cage/inside.rs` → cage, inside; `cage/mod.rs` → cage.
 type File = Vec<String>;
