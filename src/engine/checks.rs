@@ -6,6 +6,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::interrupt::Interrupts;
+use super::not_done::NotDone;
 use super::reader::{Judged, Question};
 use super::session_trace::SessionTrace;
 use super::visit::{FlowPlan, FlowWorld};
@@ -18,7 +19,6 @@ use crate::domain::flow::{
 };
 use crate::domain::stop::Stop;
 use crate::domain::trace::{CheckMoment, CheckRun, ChecksRun};
-use super::not_done::NotDone;
 use crate::prompt::template::Template;
 
 /// What the model reads about a failed check when the agent has no retry prompt.

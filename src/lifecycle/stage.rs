@@ -14,7 +14,7 @@ pub enum Stage<'a, T> {
     /// What the next stage takes.
     Next(T),
     /// The run is over before its flow could end.
-    Over(Worked<'a>),
+    Over(Box<Worked<'a>>),
 }
 
 /// Why a stage did not come to its own end.
