@@ -7,9 +7,7 @@ use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::sites::{self, Wish};
 use crate::daemon::status_format::RunningStatus;
-use crate::daemon::{
-    Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook,
-};
+use crate::daemon::{Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::stop::{Stop, StopDetail};

@@ -127,7 +127,7 @@ impl IssueMemory {
 
     /// Whoever asked for a run whose call waits for an approval; for them it is gone on with once it is approved.
     pub fn waits_for_approval(&self) -> Option<&AskedBy> {
-        let parked = self.parked.as_ref().filter(|_| self.settling.is_none())?;
+        let parked = self.parked.as_ref().filter(|_| self.pending_outcome.is_none())?;
         parked.requester.as_ref()
     }
 
