@@ -90,7 +90,7 @@ async fn service(folder: &Path, model: Arc<dyn Model>) -> Service {
     let setup = Setup {
         config: Arc::new(Config::load(request).expect("the configuration is right")),
         base: AbsPath::new(folder).unwrap(),
-        state: AbsPath::new(folder.join("state")).unwrap(),
+        state: agentd::store::run_dir::StateDir::new(folder.join("state")),
         env,
         clock: Clock::system(),
         model: Some(model),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::money::Money;
+use super::words::words;
 
 /// The hard caps of one run: 12 visits, 15 minutes and 10 dollars by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,28 +132,16 @@ pub struct Spend {
     pub cost_unknown: bool,
 }
 
-/// The kinds of budget, as events and `soft_hits` name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BudgetKind {
-    /// `max_steps`.
-    MaxSteps,
-    /// `max_wall_time`.
-    MaxWallTime,
-    /// `max_cost`.
-    MaxCost,
-}
-
-impl BudgetKind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::MaxSteps, Self::MaxWallTime, Self::MaxCost];
-
-    /// The word used in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MaxSteps => "max_steps",
-            Self::MaxWallTime => "max_wall_time",
-            Self::MaxCost => "max_cost",
-        }
+words! {
+    /// The kinds of budget, as events and `soft_hits` name them.
+    #[derive(Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BudgetKind {
+        /// `max_steps`.
+        MaxSteps = "max_steps",
+        /// `max_wall_time`.
+        MaxWallTime = "max_wall_time",
+        /// `max_cost`.
+        MaxCost = "max_cost",
     }
 }

@@ -7,6 +7,7 @@ use super::evidence::{
 };
 use super::report::{ClaimKind, ProposedClaim, ProposedStatus, ReportOutcome};
 use super::stop::{Stop, StopDetail};
+use super::words::words;
 
 /// A claim of a report with its citations looked up. Each gave a record, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,29 +60,19 @@ pub struct Judgement {
     pub outcome: GateOutcome,
 }
 
-/// Whether a run may be a success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GateOutcome {
-    /// It may.
-    Pass,
-    /// The report itself says that it is not enough.
-    ModelAbstained,
-    /// A required claim is missing or not verified.
-    RequiredClaimMissing,
-    /// Everything that was claimed as verified was rejected.
-    ClaimsRejected,
-}
-
-impl GateOutcome {
-    /// The word used in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::ModelAbstained => "model_abstained",
-            Self::RequiredClaimMissing => "required_claim_missing",
-            Self::ClaimsRejected => "claims_rejected",
-        }
+words! {
+    /// Whether a run may be a success.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum GateOutcome {
+        /// It may.
+        Pass = "pass",
+        /// The report itself says that it is not enough.
+        ModelAbstained = "model_abstained",
+        /// A required claim is missing or not verified.
+        RequiredClaimMissing = "required_claim_missing",
+        /// Everything that was claimed as verified was rejected.
+        ClaimsRejected = "claims_rejected",
     }
 }
 
@@ -120,35 +111,6 @@ impl Judgement {
             .iter()
             .copied()
             .find(|kind| !self.claims.iter().any(|claim| claim.kind == *kind && claim.is_verified()))
-    }
-}
-
-impl ClaimKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::TestsPass,
-        Self::DefectLocation,
-        Self::ChangeMade,
-        Self::BehaviorObserved,
-        Self::RequirementMet,
-        Self::Other,
-    ];
-
-    /// The word used in JSON and in an agent's `requires`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TestsPass => "tests_pass",
-            Self::DefectLocation => "defect_location",
-            Self::ChangeMade => "change_made",
-            Self::BehaviorObserved => "behavior_observed",
-            Self::RequirementMet => "requirement_met",
-            Self::Other => "other",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) enum Answered {
         /// The reply, its calls named.
         reply: Box<ModelReply>,
         /// What it is worth.
-        reading: Box<ValidReply>,
+        valid: Box<ValidReply>,
         /// What the reply may do now.
         phase: Phase,
         /// The request it answers.
@@ -306,7 +306,7 @@ impl Session<'_> {
             Err(interrupt) => {
                 self.account(&line, None, Some("cancelled".to_owned()), None)?;
                 match interrupt {
-                    Interrupt::End(halt) => Err(halt),
+                    Interrupt::End(abort) => Err(abort),
                     Interrupt::GraceOver => Ok(Answered::GraceOver),
                 }
             }
@@ -338,9 +338,9 @@ impl Session<'_> {
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(reading) => Answered::Accepted {
+                    Ok(valid) => Answered::Accepted {
                         reply,
-                        reading: Box::new(reading),
+                        valid: Box::new(valid),
                         phase,
                         sent: Box::new(request),
                         started,
@@ -453,16 +453,6 @@ pub(super) fn assistant(reply: &ModelReply) -> Message {
         content: reply.text.clone(),
         reasoning: reply.reasoning.clone(),
         tool_calls: reply.tool_calls.clone(),
-    }
-}
-
-/// What a message says.
-pub(super) fn text_of(message: &Message) -> &str {
-    match message {
-        Message::System { content }
-        | Message::User { content }
-        | Message::Assistant { content, .. }
-        | Message::Tool { content, .. } => content,
     }
 }
 

@@ -26,14 +26,6 @@ pub struct DayCap {
 pub struct Reservation {
     day: NaiveDate,
     id: Uuid,
-    amount: Money,
-}
-
-impl Reservation {
-    /// What is set aside.
-    pub fn amount(&self) -> Money {
-        self.amount
-    }
 }
 
 /// Why nothing was reserved.
@@ -73,7 +65,7 @@ impl DayCap {
 
     /// Reserves `worst`, or says that the day's money does not cover it. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, DayCapError> {
-        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4(), amount: worst };
+        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4() };
         self.change(reservation.day, |day| {
             let left = self.cap.saturating_sub(day.total());
             if worst > left {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -27,7 +26,7 @@ use crate::engine::agent_task::{AgentBackend, AgentTask};
 use crate::engine::agent_visit::POLICY_DENIED;
 use crate::engine::gate::Permission;
 use crate::engine::queue::AGENT_QUEUE;
-use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::git::GitError;
 use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
@@ -250,12 +249,7 @@ impl Tool for ExecAgent {
         Some(AGENT_QUEUE)
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        _arguments: &'a Value,
-        _limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(self.launched())
     }
 }
