@@ -31,13 +31,13 @@ table! {
         pub readable: Vec<String> = Vec::new(),
         /// `auto` (the sandbox; refused if there is none) or `off`.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub sandbox: Option<CageWord> = None,
+        pub sandbox: Option<ProgramSandbox> = None,
         /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub network: Option<ReachFile> = None,
         /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
         pub endpoints: Vec<String> = Vec::new(),
-        /// Who answers permission requests of the program: `policy` or `cage`.
+        /// Who answers permission requests of the program: the policy, or its sandbox alone.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub permissions: Option<PermissionsWord> = None,
         /// Whether agentd's own tools are served to it over MCP; absent = true.
@@ -65,7 +65,7 @@ table! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the words of the format")]
-pub enum CageWord {
+pub enum ProgramSandbox {
     Auto,
     Off,
 }
@@ -76,7 +76,8 @@ pub enum CageWord {
 #[expect(missing_docs, reason = "the words of the format")]
 pub enum PermissionsWord {
     Policy,
-    Cage,
+    #[serde(rename = "cage")]
+    Sandbox,
 }
 
 /// `program.network`.
@@ -196,13 +197,13 @@ impl ProgramTable {
                 })
             }
         };
-        let sandboxed = !matches!(self.sandbox, Some(CageWord::Off));
+        let sandboxed = !matches!(self.sandbox, Some(ProgramSandbox::Off));
         if !sandboxed && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
             let message =
-                "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
+                "program.network and program.endpoints need the sandbox, and program.sandbox is \"off\"";
             problems.push(unfit("sandbox", message, "take sandbox = \"off\" out, or the lists"));
         }
-        if self.permissions == Some(PermissionsWord::Cage) && !sandboxed {
+        if self.permissions == Some(PermissionsWord::Sandbox) && !sandboxed {
             let message =
                 "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
             problems.push(unfit("permissions", message, "write \"policy\", or take `sandbox` out"));
@@ -212,7 +213,7 @@ impl ProgramTable {
         }
         let permissions = match self.permissions {
             Some(PermissionsWord::Policy) => Permissions::Policy,
-            Some(PermissionsWord::Cage) => Permissions::Sandbox,
+            Some(PermissionsWord::Sandbox) => Permissions::Sandbox,
             None if sandboxed => facts.permissions,
             None => Permissions::Policy,
         };

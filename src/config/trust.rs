@@ -127,7 +127,7 @@ impl Config {
         let own = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
         if let Some(own) = own {
             let whole = tree.clone();
-            tree.settle_entry("repositories", None, &whole, own);
+            tree.replace_entry("repositories", None, &whole, own);
         }
         let config = Self::from_tree(tree, Arc::clone(&self.layers), self.base.clone(), env)?;
         Ok(config.with_clone(file))

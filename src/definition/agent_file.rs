@@ -460,7 +460,7 @@ fn boundaries(file: BoundariesFile, findings: &mut Findings<'_>) -> Boundaries {
             Severity::Warning,
             "AC-VALID-001",
             "/runner/boundaries/sandbox",
-            "excludedCommands and allowUnsandboxedCommands have no effect: every command runs in the cage",
+            "excludedCommands and allowUnsandboxedCommands have no effect: every command runs in the sandbox",
             "take them out; what must reach further is named in filesystem.allowedPaths and network.trustedDomains",
         );
     }

@@ -73,13 +73,13 @@ impl WantedBudgets {
 
 impl Budgets {
     /// Takes a request over; false = there is none of this kind.
-    pub fn follow(&mut self, wishes: &WantedBudgets, kind: BudgetKind) -> bool {
+    pub fn follow(&mut self, wanted: &WantedBudgets, kind: BudgetKind) -> bool {
         match kind {
-            BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),
-            BudgetKind::MaxWallTime => wishes.max_wall_time.map(|time| self.max_wall_time = time).is_some(),
+            BudgetKind::MaxSteps => wanted.max_steps.map(|steps| self.max_steps = steps).is_some(),
+            BudgetKind::MaxWallTime => wanted.max_wall_time.map(|time| self.max_wall_time = time).is_some(),
             BudgetKind::MaxCost => {
-                self.max_cost_is_explicit |= wishes.max_cost.is_some();
-                wishes.max_cost.map(|cost| self.max_cost = cost).is_some()
+                self.max_cost_is_explicit |= wanted.max_cost.is_some();
+                wanted.max_cost.map(|cost| self.max_cost = cost).is_some()
             }
         }
     }

@@ -130,7 +130,7 @@ pub fn judge(case: Case) -> Judgement {
     let made_by_model = claims.len();
     own_claims(&case, &mut claims);
     keep(&mut evidence, case.verification.iter().chain(case.change.as_ref()));
-    let conflicts = settle_conflicts(&mut claims);
+    let conflicts = resolve_conflicts(&mut claims);
     let limitations = claims.iter().filter_map(limitation).collect();
     let verified = |kind: &ClaimKind| claims.iter().any(|claim| claim.kind == *kind && claim.is_verified());
     let missing: Vec<ClaimKind> = case.requires.iter().copied().filter(|kind| !verified(kind)).collect();
@@ -319,7 +319,7 @@ fn own_claims(case: &Case, claims: &mut Vec<Claim>) {
 }
 
 /// Verified claims that contradict each other. Both become unverified.
-fn settle_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
+fn resolve_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
     let mut found = Vec::new();
     for a in 0..claims.len() {
         for b in a + 1..claims.len() {

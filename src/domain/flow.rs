@@ -84,8 +84,8 @@ impl Definition {
         let mut refused_labels = Vec::new();
         let mut labels = |path: &str, configured: &[String]| {
             let mut all = configured.to_vec();
-            let wished = output.and_then(|output| at(output, path)).and_then(Value::as_array);
-            for word in wished.into_iter().flatten().filter_map(Value::as_str) {
+            let wanted = output.and_then(|output| at(output, path)).and_then(Value::as_array);
+            for word in wanted.into_iter().flatten().filter_map(Value::as_str) {
                 if !self.github.names(word) {
                     refused_labels.push(word.to_owned());
                 } else if !all.iter().any(|known| known == word) {

@@ -340,7 +340,7 @@ impl AgentVisit<'_> {
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let (Some(day), Some(held)) = (&world.day_cap, of_day) {
-            day.settle_with(held, cost).await?;
+            day.confirm_with(held, cost).await?;
         }
         if let Some(stop) = over {
             return Err(stop.into());

@@ -91,7 +91,7 @@ impl Session<'_> {
     }
 
     fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Abort> {
-        self.guard.offer(&self.tools.on(self.forced.is_some())?.sizes);
+        self.guard.set_tools(&self.tools.on(self.forced.is_some())?.sizes);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let mut skipped = Vec::new();
         let mut found = None;
@@ -184,12 +184,12 @@ impl Session<'_> {
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }
-        let offer = self.offered()?;
+        let catalog = self.offered()?;
         let request = ModelRequest {
             target: ModelTarget { max_output_tokens, ..target.clone() },
             messages: self.composed(tail),
-            tools: Arc::clone(&offer.specs),
-            tool_choice: if offer.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
+            tools: Arc::clone(&catalog.specs),
+            tool_choice: if catalog.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
             timeout,
         };
@@ -272,7 +272,7 @@ impl Session<'_> {
         tail: &[Message],
         allowance: Allowance,
     ) -> Result<Answered, Abort> {
-        // The run's money stays set aside until the reply is charged; the day's, until it is settled.
+        // The run's money stays set aside until the reply is charged; the day's, until it is confirmed.
         let Allowance { max_output_tokens, run: _held_of_run, day: mut held } = allowance;
         let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
         let started = Instant::now();
@@ -313,7 +313,7 @@ impl Session<'_> {
             Ok(Err(error)) => {
                 self.account(&line, None, Some(error.to_string()), error.status)?;
                 if was_refused(error.class) {
-                    self.settle(held.take(), Money::ZERO).await?;
+                    self.charge(held.take(), Money::ZERO).await?;
                 }
                 Ok(Answered::Failed(error))
             }
@@ -332,7 +332,7 @@ impl Session<'_> {
                     reply_validation::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
                 if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
-                    self.settle(held.take(), cost).await?;
+                    self.charge(held.take(), cost).await?;
                 }
                 // The cost is known now, before any tool of the reply runs.
                 self.checkpoint()?;
@@ -351,9 +351,9 @@ impl Session<'_> {
         }
     }
 
-    async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
+    async fn charge(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
         if let (Some(day), Some(held)) = (&self.world.day_cap, held) {
-            day.settle_with(held, cost).await?;
+            day.confirm_with(held, cost).await?;
         }
         Ok(())
     }

@@ -135,7 +135,7 @@ impl Execution<'_> {
                     let message = "A tool failed in a way that the run cannot go on after.";
                     return Err(Abort::new(StopDetail::Internal, "ToolFatal", message, technical));
                 }
-                Some(result) => answers[place] = Some(self.settle(&seats[place], result).await?),
+                Some(result) => answers[place] = Some(self.finish(&seats[place], result).await?),
                 None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
             }
         }
@@ -148,7 +148,7 @@ impl Execution<'_> {
     }
 
     /// Redact → size → context guard → envelope → journal.
-    async fn settle(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
+    async fn finish(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
         let call_id = &seat.ready.call.id;
         let (output, error) = match result {
             Ok(output) => (output, None),

@@ -357,7 +357,7 @@ impl Gate {
             Ok(Ruling::Answered(answer)) => Ok(SingleRuling::Refused(answer)),
             Ok(Ruling::Protocol) => Err(Abort::internal("a single call cannot be a protocol call")),
             Err(Denied::ByPolicy(answer, _)) => Ok(SingleRuling::Denied(*answer)),
-            Err(denied) => Err(denied.into_halt()),
+            Err(denied) => Err(denied.into_abort()),
         }
     }
 
@@ -525,7 +525,7 @@ impl Gate {
             {
                 Ok(Permission::Denied(answer.envelope().public_reason.clone().unwrap_or_default()))
             }
-            Err(denied) => Err(denied.into_halt()),
+            Err(denied) => Err(denied.into_abort()),
         }
     }
 
@@ -535,10 +535,10 @@ impl Gate {
         let call_id = format!("handoff-{}", Uuid::new_v4());
         let (from, to) = (from.to_owned(), to.to_owned());
         let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
-        let input = self.input(0, proposed).map_err(Denied::into_halt)?;
+        let input = self.input(0, proposed).map_err(Denied::into_abort)?;
         let verdict = self.ask(&call_id, &input, "HandoffPolicyDenied").await;
         self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
-        let ruling = match verdict.map_err(Denied::into_halt)? {
+        let ruling = match verdict.map_err(Denied::into_abort)? {
             result if result.decision == Decision::Allow => {
                 HandoffRuling::Accepted(Answer::handed_over(&to, &self.record.redact_json(payload)))
             }
@@ -658,7 +658,7 @@ enum Denied {
 }
 
 impl Denied {
-    fn into_halt(self) -> Abort {
+    fn into_abort(self) -> Abort {
         match self {
             Self::Session(abort) | Self::ByPolicy(_, abort) | Self::Broken(abort) => abort,
         }

@@ -112,7 +112,7 @@ impl Policy {
                 result = lifted(result, &approval);
                 used = Some(Box::new(approval));
             } else if let Some(denial) = (book.denied)(input.proposal_hash.clone()).await {
-                result = settled_by(result, &denial);
+                result = denied_by(result, &denial);
             }
         }
         result.deny_mode = match result.decision {
@@ -219,7 +219,7 @@ fn lifted(denial: PolicyResult, approval: &Approval) -> PolicyResult {
 }
 
 /// What becomes of a denial that a person was asked about and did not lift: the model is told, and goes on without the call.
-fn settled_by(denial: PolicyResult, decided: &Denial) -> PolicyResult {
+fn denied_by(denial: PolicyResult, decided: &Denial) -> PolicyResult {
     let told = |value: &str| Value::from(value);
     let metadata = Map::from_iter([
         ("approval".to_owned(), told("denied")),

@@ -255,8 +255,8 @@ impl Session<'_> {
     ) -> Result<TurnEnd, Abort> {
         self.accepted += 1;
         let message = assistant(&reply);
-        let offer = self.tools.on(self.forced.is_some())?;
-        self.guard.commit(&sent.messages, &offer.sizes, reply.usage.as_ref(), &message);
+        let catalog = self.tools.on(self.forced.is_some())?;
+        self.guard.commit(&sent.messages, &catalog.sizes, reply.usage.as_ref(), &message);
         self.messages.push(message);
         if !reply.text.trim().is_empty() {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;

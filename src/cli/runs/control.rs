@@ -35,8 +35,8 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
         return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
-    let wish = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
-    stop_request::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
+    let request = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
+    stop_request::ask(dir, request).map_err(|error| CommandError::failed(error.to_string()))?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {

@@ -171,7 +171,7 @@ fn began(rows: &mut Vec<(&'static str, String)>, dir: &RunDir, facts: &RunFacts)
         rows.push(("instance", lease.instance.to_string()));
     }
     if let Some(sandbox) = &facts.sandbox {
-        rows.push(("cage", sandbox.name.clone()));
+        rows.push(("sandbox", sandbox.name.clone()));
         rows.extend(sandbox.lacks.iter().map(|lack| ("", lack.clone())));
     }
 }
