@@ -269,7 +269,12 @@ pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &
 }
 
 pub(super) fn open_options(shutdown: &Shutdown) -> OpenOptions<'static> {
-    OpenOptions { needs_github: true, fresh: true, cancel: shutdown.abort_token().clone(), ..OpenOptions::default() }
+    OpenOptions {
+        needs_github: true,
+        fresh: true,
+        cancel: shutdown.abort_token().clone(),
+        ..OpenOptions::default()
+    }
 }
 
 pub(super) fn listen() -> Result<Shutdown, CommandError> {
@@ -305,7 +310,8 @@ fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reloa
     Arc::new(move || {
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         async move {
-            let sites = repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
+            let sites =
+                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             let unfinished = unfinished(&sites.open).await;
             let parts = parts_of(&context, &shutdown, sites, progress).await;
             parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
@@ -320,7 +326,8 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         let chats = Arc::clone(&chats);
         async move {
-            let sites = repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
+            let sites =
+                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             usable(&sites.open).await?;
             let parts =
                 parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)?;

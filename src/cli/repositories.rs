@@ -196,7 +196,8 @@ async fn managed(
         Some(dir) => dir,
         None => {
             let github = options.github.take().map_or_else(|| client(operator), Ok)?;
-            let prepared = managed::prepare(entry, &github, &state, &context.env, options.cancel.clone()).await;
+            let prepared =
+                managed::prepare(entry, &github, &state, &context.env, options.cancel.clone()).await;
             options.github = Some(github);
             prepared?
         }

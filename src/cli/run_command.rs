@@ -12,8 +12,8 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
-use super::runs;
 use super::repositories::{self, OpenOptions};
+use super::runs;
 use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
@@ -113,8 +113,13 @@ pub(super) fn resume(
         let mut site = repositories::of_run(context, repo, base, &options).await?;
         let flags = flags(&site.config.budgets);
         if !flags.is_empty() {
-            site = repositories::of_run(context, repo, base, &OpenOptions { flags: &flags, fresh: false, ..options.clone() })
-                .await?;
+            site = repositories::of_run(
+                context,
+                repo,
+                base,
+                &OpenOptions { flags: &flags, fresh: false, ..options.clone() },
+            )
+            .await?;
         }
         let walked = walked(context, false, request, &site, &shutdown).await;
         tell(context, walked, &site)

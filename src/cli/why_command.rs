@@ -2,7 +2,9 @@
 
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{daemon_files, daemon_lives, goes_on_when_approved, limits, open_options, watched};
+use super::daemon_command::{
+    daemon_files, daemon_lives, goes_on_when_approved, limits, open_options, watched,
+};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
-use crate::config::program_file::{ProgramSandbox, PermissionsWord, ProgramTable, ReachFile, Unfit, named};
+use crate::config::program_file::{PermissionsWord, ProgramSandbox, ProgramTable, ReachFile, Unfit, named};
 use crate::domain::agent_program::{Backend, StepExecutor};
 
 /// `program`: how the program is started and what it may reach.

@@ -9,8 +9,8 @@ use super::inspection::{differences, open_checkout};
 use super::{finished, output, read};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
-use crate::cli::run_command;
 use crate::cli::repositories::{self, OpenOptions};
+use crate::cli::run_command;
 use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::run_output::RunOutput;
@@ -50,7 +50,8 @@ pub(super) fn replay(
     let recorded_run = Arc::new(RecordedRun::read(dir, &facts, mode).map_err(CommandError::failed)?);
     let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
     let flags = run_command::flags_of(&started.asked.flags, |_| true);
-    let options = OpenOptions { agent: started.asked.agent.as_deref(), flags: &flags, ..OpenOptions::default() };
+    let options =
+        OpenOptions { agent: started.asked.agent.as_deref(), flags: &flags, ..OpenOptions::default() };
     let site = context.block_on(repositories::of_run(context, &dir.repo, &base, &options))??;
     let mut config = site.config.as_ref().clone();
     // A replay feeds no sinks and sets up nothing.
