@@ -194,6 +194,7 @@ fn a_cell_is_emptied_once_and_an_empty_one_is_filled_once<P: Place>(_: &str) {
         store.commit(&[Change { cell: cell(1), after, value }]).unwrap()
     };
     assert_eq!(store.get(&cell(1)).unwrap(), (Revision::ABSENT, None));
+    assert_eq!(change(Revision::ABSENT, None), Committed::Done, "there is nothing to do");
     assert_eq!(change(Revision::ABSENT, Some("a")), Committed::Done);
     assert_eq!(change(Revision::ABSENT, Some("b")), Committed::Overtaken);
     let (after, _) = store.get(&cell(1)).unwrap();

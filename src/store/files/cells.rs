@@ -99,7 +99,9 @@ impl Cells for FileStore {
         }
         if let [change] = changes {
             let changed = write(&self.place(&change.cell), change.value.as_deref())?;
-            return Ok(if changed { Committed::Done } else { Committed::Overtaken });
+            // A file that is gone meanwhile was taken by somebody who has no lock; one that was never there was not.
+            let empty = change.value.is_none() && change.after == Revision::ABSENT;
+            return Ok(if changed || empty { Committed::Done } else { Committed::Overtaken });
         }
         let inside = |change: &Change| {
             let file = self.place(&change.cell);
