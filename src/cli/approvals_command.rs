@@ -107,7 +107,7 @@ fn list(context: &Context, issue: Option<&IssueArg>) -> Result<(), CommandError>
     for left in &all {
         let Some(lease) = &left.facts.lease else { continue };
         let title = format!("{}#{}: {}", left.dir.repo, lease.issue.key, lease.issue.title);
-        context.output.line(&context.output.toned(&title, Tone::Strong))?;
+        context.output.line(context.output.toned(&title, Tone::Strong))?;
         for (proposal, decision) in left.waiting(&state) {
             open |= decision == Decision::Open;
             approvals_text::show(context, proposal, &decision)?;

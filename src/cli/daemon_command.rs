@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::sites::{self, Wish};
+use super::repositories::{self, OpenOptions};
 use super::tools_command;
 use crate::config::Config;
 use crate::daemon::status_format::Status;
@@ -268,8 +268,13 @@ pub(super) fn goes_on_when_approved(context: &Context, repo: &RepoName, facts: &
     goes_on == Some(true) && !stopping && daemon_lives(&files)
 }
 
-pub(super) fn wish(shutdown: &Shutdown) -> Wish<'static> {
-    Wish { needs_github: true, fresh: true, cancel: shutdown.abort_token().clone(), ..Wish::default() }
+pub(super) fn open_options(shutdown: &Shutdown) -> OpenOptions<'static> {
+    OpenOptions {
+        needs_github: true,
+        fresh: true,
+        cancel: shutdown.abort_token().clone(),
+        ..OpenOptions::default()
+    }
 }
 
 pub(super) fn listen() -> Result<Shutdown, CommandError> {
@@ -283,7 +288,7 @@ pub(super) async fn parts(
     shutdown: &Shutdown,
     chats: &Chats,
 ) -> Result<(Dependencies, Option<FileWatch>), CommandError> {
-    let sites = sites::all(context, &wish(shutdown)).await?;
+    let sites = repositories::all(context, &open_options(shutdown)).await?;
     if let Err(error) = usable(&sites.open).await {
         context.output.note(format!("not usable yet: {error}"));
     }
@@ -292,11 +297,11 @@ pub(super) async fn parts(
     }
     let unfinished = unfinished(&sites.open).await;
     let progress = Progress::default();
-    let bell = Arc::new(Notify::new());
-    let watching = watching(context, &sites.open, &bell);
+    let changed = Arc::new(Notify::new());
+    let watching = watching(context, &sites.open, &changed);
     let parts = parts_of(context, shutdown, sites, progress.clone()).await?;
     let open = open_again(context.clone(), shutdown.clone(), progress.clone());
-    let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), bell);
+    let reload = (reload(context.clone(), shutdown.clone(), progress, Arc::clone(chats)), changed);
     Ok((Dependencies { unfinished, reload: Some(reload), open_again: Some(open), ..parts }, watching))
 }
 
@@ -305,7 +310,8 @@ fn open_again(context: Context, shutdown: Shutdown, progress: Progress) -> Reloa
     Arc::new(move || {
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         async move {
-            let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
+            let sites =
+                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             let unfinished = unfinished(&sites.open).await;
             let parts = parts_of(&context, &shutdown, sites, progress).await;
             parts.map(|parts| Dependencies { unfinished, ..parts }).map_err(|error| error.message)
@@ -320,7 +326,8 @@ fn reload(context: Context, shutdown: Shutdown, progress: Progress, chats: Chats
         let (context, shutdown, progress) = (context.clone(), shutdown.clone(), progress.clone());
         let chats = Arc::clone(&chats);
         async move {
-            let sites = sites::all(&context, &wish(&shutdown)).await.map_err(|error| error.message)?;
+            let sites =
+                repositories::all(&context, &open_options(&shutdown)).await.map_err(|error| error.message)?;
             usable(&sites.open).await?;
             let parts =
                 parts_of(&context, &shutdown, sites, progress).await.map_err(|error| error.message)?;
@@ -347,7 +354,7 @@ async fn usable(sites: &[RepositoryContext]) -> Result<(), String> {
 
 /// Listens for changes of configuration files, definitions and policies. If that fails, the daemon goes on and reports
 /// it.
-fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) -> Option<FileWatch> {
+fn watching(context: &Context, sites: &[RepositoryContext], changed: &Arc<Notify>) -> Option<FileWatch> {
     let mut places = BTreeSet::new();
     let mut files = BTreeSet::new();
     for site in sites.iter().filter(|site| !site.managed) {
@@ -364,7 +371,7 @@ fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) 
         let named = path.file_name().is_some_and(|name| name == "agentd.toml" || name == ".agentd.env");
         named || files.contains(path) || path.components().any(|part| part.as_os_str() == ".agent")
     };
-    match file_watch::watch(places, concerns, Arc::clone(bell)) {
+    match file_watch::watch(places, concerns, Arc::clone(changed)) {
         Ok(watch) => Some(watch),
         Err(error) => {
             context.output.note(format!("changes of the configuration will need a restart: {error}"));
@@ -376,12 +383,12 @@ fn watching(context: &Context, sites: &[RepositoryContext], bell: &Arc<Notify>) 
 async fn parts_of(
     context: &Context,
     shutdown: &Shutdown,
-    sites: sites::Sites,
+    sites: repositories::Repositories,
     progress: Progress,
 ) -> Result<Dependencies, CommandError> {
     let config = context.config()?;
     let mut repositories = Vec::new();
-    let sites::Sites { open: sites, later, client } = sites;
+    let repositories::Repositories { open: sites, later, client } = sites;
     for site in &sites {
         repositories.push(watched(site).await);
     }

@@ -220,7 +220,10 @@ async fn site(
 }
 
 async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Finished {
-    step(context, "the run pipeline: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal\n");
+    step(
+        context,
+        "the run pipeline: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal\n",
+    );
     let request = RunRequest {
         issue: IssueSource::Number(ISSUE),
         source: ObjectiveSource::Issue,

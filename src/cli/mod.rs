@@ -25,7 +25,7 @@ mod run_filter;
 mod runs;
 mod service_unit;
 mod sim_command;
-mod sites;
+mod repositories;
 mod sweep_command;
 mod tools_command;
 mod demo;

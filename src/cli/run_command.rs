@@ -12,8 +12,8 @@ use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
 use super::progress;
+use super::repositories::{self, OpenOptions};
 use super::runs;
-use super::sites::{self, Wish};
 use crate::config::Flag;
 use crate::domain::budget::Budgets;
 use crate::domain::issue::ObjectiveSource;
@@ -64,7 +64,7 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
     context.block_on(async {
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
-        let wish = Wish {
+        let options = OpenOptions {
             agent: args.agent.as_deref(),
             flags: &flags,
             needs_github: matches!(request.issue, IssueSource::Number(_)),
@@ -72,9 +72,9 @@ fn started(context: &Context, args: &RunArgs) -> Result<u8, CommandError> {
             github: None,
             cancel: shutdown.abort_token().clone(),
         };
-        let site = sites::one(context, &wish).await?;
+        let site = repositories::one(context, &options).await?;
         if let Some(issue) = args.issue() {
-            sites::check_host(issue, &site)?;
+            repositories::check_host(issue, &site)?;
         }
         if args.dry_run {
             return dry_run(context, request, &site).await;
@@ -103,18 +103,23 @@ pub(super) fn resume(
         let shutdown = Shutdown::on_signals()
             .map_err(|error| CommandError::failed(format!("signals cannot be listened to: {error}")))?;
         let agent = request.agent.clone();
-        let wish = Wish {
+        let options = OpenOptions {
             agent: agent.as_deref(),
             needs_github: matches!(request.issue, IssueSource::Number(_)),
             fresh: true,
             cancel: shutdown.abort_token().clone(),
-            ..Wish::default()
+            ..OpenOptions::default()
         };
-        let mut site = sites::of_run(context, repo, base, &wish).await?;
+        let mut site = repositories::of_run(context, repo, base, &options).await?;
         let flags = flags(&site.config.budgets);
         if !flags.is_empty() {
-            site = sites::of_run(context, repo, base, &Wish { flags: &flags, fresh: false, ..wish.clone() })
-                .await?;
+            site = repositories::of_run(
+                context,
+                repo,
+                base,
+                &OpenOptions { flags: &flags, fresh: false, ..options.clone() },
+            )
+            .await?;
         }
         let walked = walked(context, false, request, &site, &shutdown).await;
         tell(context, walked, &site)
@@ -134,8 +139,8 @@ pub(super) async fn walked(
         let view = view.clone();
         move |lines, dir| view.follow(lines, dir)
     });
-    if let Some(recording) = &site.replay {
-        recording.stops_with(watch.stop().clone());
+    if let Some(recorded_run) = &site.replay {
+        recorded_run.stops_with(watch.stop().clone());
     }
     let listening = async {
         shutdown.stopped().await;

@@ -2,10 +2,12 @@
 
 use super::approvals_text;
 use super::context::Context;
-use super::daemon_command::{daemon_files, daemon_lives, goes_on_when_approved, limits, watched, wish};
+use super::daemon_command::{
+    daemon_files, daemon_lives, goes_on_when_approved, limits, open_options, watched,
+};
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
-use super::sites::{self, Wish};
+use super::repositories::{self, OpenOptions};
 use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook};
 use crate::domain::facts::RunFacts;
@@ -25,8 +27,8 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
     let (context, number) = (&context.for_issue(issue)?, issue.number);
     context.block_on(async {
         let shutdown = Shutdown::new();
-        let site = sites::one(context, &Wish { fresh: false, ..wish(&shutdown) }).await?;
-        sites::check_host(issue, &site)?;
+        let site = repositories::one(context, &OpenOptions { fresh: false, ..open_options(&shutdown) }).await?;
+        repositories::check_host(issue, &site)?;
         let config = &site.config;
         let client = site.github.clone().ok_or_else(|| CommandError::invalid("there are no credentials for GitHub"))?;
         let lease = site.state.store().look(&site.lease(&IssueKey::Number(number)));

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::context::Context;
 use super::error::CommandError;
 use super::output::Tone;
-use super::sites::{self, Wish};
+use super::repositories::{self, OpenOptions};
 use crate::git::prune::{PruneOutcome, Pruned};
 use crate::repository::clean_up::{self, Known};
 use crate::repository::context::RepositoryContext;
@@ -129,5 +129,5 @@ fn told(one: &Pruned, removed: bool) -> Option<serde_json::Value> {
 }
 
 async fn site(context: &Context) -> Result<RepositoryContext, CommandError> {
-    sites::one(context, &Wish::default()).await
+    repositories::one(context, &OpenOptions::default()).await
 }

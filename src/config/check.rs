@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::config_file::{ConfigFile, RepositoryTable, SessionTable, SweepSelect};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
+use super::settings::is_http;
 use super::source_format::Source;
 use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
@@ -59,14 +60,6 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.paths(file);
     checker.texts(file);
     ConfigError::all(checker.found)
-}
-
-/// Whether it is the address of something on the web.
-pub(super) fn is_http(url: &str) -> bool {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        !rest.is_empty() && !rest.starts_with(['/', '?', '#']) && !url.contains(char::is_whitespace)
-    })
 }
 
 struct Checker<'a> {

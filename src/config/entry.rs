@@ -26,10 +26,10 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// Adds the entry to the merged layers of the checkout. Afterwards it is the only entry. Keys that it does not set
     /// come from the checkout's own entry for itself. The GitHub account and the daemon's settings stay the operator's.
-    pub(super) fn settle(self, tree: &mut Tree, layers: &[Layer], checkout: &Path) {
+    pub(super) fn merge_into(self, tree: &mut Tree, layers: &[Layer], checkout: &Path) {
         let operator = &self.operator.tree;
         let own = self.own(tree, layers, checkout);
-        tree.settle_entry(LIST, own, operator, self.index);
+        tree.replace_entry(LIST, own, operator, self.index);
         for table in OPERATORS {
             tree.take(table, operator);
         }

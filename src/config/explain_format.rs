@@ -18,17 +18,6 @@ pub struct Explained {
     pub source: Source,
 }
 
-/// A key of a clone's file that does not count.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RefusedKey {
-    /// Full path of the key; `*` = the whole file.
-    pub key: String,
-    /// Where it stands.
-    pub source: Source,
-    /// Why it does not count.
-    pub why: String,
-}
-
 impl Config {
     /// Every effective value in the order of the file, the defaults that derive from others included.
     pub fn explain(&self) -> Vec<Explained> {

@@ -166,7 +166,7 @@ fn merge(layers: &[Layer], request: Request<'_>) -> Result<Tree, ConfigError> {
         tree.lay_file(layer);
     }
     if let Some(entry) = request.entry {
-        entry.settle(&mut tree, layers, request.base);
+        entry.merge_into(&mut tree, layers, request.base);
     }
     for flag in request.flags {
         tree.set(flag.key, flag.value.clone(), Source::Flag { name: flag.name.to_owned() });

@@ -3,6 +3,7 @@
 //! A value passes through these files: [`layer`] reads a file, `tree` merges the files, `load` resolves placeholders
 //! and types, `check` checks the values, and the rest of agentd uses [`settings`].
 
+mod table_file;
 mod commit_file;
 pub mod config_file;
 pub mod duration;
@@ -33,12 +34,11 @@ pub use duration::Span;
 pub use entry::Entry;
 pub use env::Env;
 pub use error::ConfigError;
-pub use explain_format::RefusedKey;
 pub use known_keys::schema;
 pub use load::{Flag, Request};
 pub use placeholder::Placeholder;
 pub use settings::{
-    Config, Credentials, Endpoint, McpServer, McpTransport, Provider, Repository, RestTool, Session,
+    CloneFile, Config, Credentials, Endpoint, McpServer, McpTransport, Provider, Repository, RestTool,
+    Session,
 };
-pub use source_format::Source;
-pub use trust::CloneFile;
+pub use source_format::{RefusedKey, Source};

@@ -5,80 +5,59 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
+use super::table_file::table;
 use crate::domain::agent_program::{AgentProgram, Backend, Permissions, STALL_LIMIT, StepExecutor};
 use crate::domain::egress::Egress;
 
 /// The word for agentd's own session in the place of a backend's.
 const SESSION: &str = "session";
 
-/// `[program]`. The keys are those of `runner.agentd.program` in a definition, and `backend`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ProgramTable {
-    /// `session` (agentd's own), `claude-code`, `codex`, `gemini`, `opencode`, `acp` or `command`.
-    pub backend: String,
-    /// Program and first arguments; needed for `command` and `acp`.
-    pub argv: Vec<String>,
-    /// Model to ask for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The names of variables of agentd's own environment that the program gets.
-    pub environment: Vec<String>,
-    /// Paths below the user's home that are copied into the program's private home.
-    pub home: Vec<String>,
-    /// Further paths that it may read.
-    pub readable: Vec<String>,
-    /// `auto` (the sandbox; refused if there is none) or `off`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sandbox: Option<CageWord>,
-    /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<ReachFile>,
-    /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
-    pub endpoints: Vec<String>,
-    /// Who answers permission requests of the program: `policy` or `cage`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub permissions: Option<PermissionsWord>,
-    /// Whether agentd's own tools are served to it over MCP; absent = true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<bool>,
-    /// Longest time of one visit, such as `10m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_limit: Option<Span>,
-    /// Longest silence, such as `5m`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stall_limit: Option<Span>,
-    /// Most turns of its own in one visit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_turns: Option<u32>,
-    /// Most requests to models by its endpoints in one visit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_requests: Option<u32>,
-    /// The most tokens in one visit, as reported by the replies of its endpoints or by the program.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u64>,
-}
-
-impl Default for ProgramTable {
-    fn default() -> Self {
-        Self {
-            backend: SESSION.to_owned(),
-            argv: Vec::new(),
-            model: None,
-            environment: Vec::new(),
-            home: Vec::new(),
-            readable: Vec::new(),
-            sandbox: None,
-            network: None,
-            endpoints: Vec::new(),
-            permissions: None,
-            tools: None,
-            time_limit: None,
-            stall_limit: None,
-            max_turns: None,
-            max_requests: None,
-            max_tokens: None,
-        }
+table! {
+    /// `[program]`. The keys are those of `runner.agentd.program` in a definition, and `backend`.
+    #[derive(PartialEq)]
+    pub struct ProgramTable {
+        /// `session` (agentd's own), `claude-code`, `codex`, `gemini`, `opencode`, `acp` or `command`.
+        pub backend: String = SESSION.to_owned(),
+        /// Program and first arguments; needed for `command` and `acp`.
+        pub argv: Vec<String> = Vec::new(),
+        /// Model to ask for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub model: Option<String> = None,
+        /// The names of variables of agentd's own environment that the program gets.
+        pub environment: Vec<String> = Vec::new(),
+        /// Paths below the user's home that are copied into the program's private home.
+        pub home: Vec<String> = Vec::new(),
+        /// Further paths that it may read.
+        pub readable: Vec<String> = Vec::new(),
+        /// `auto` (the sandbox; refused if there is none) or `off`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub sandbox: Option<ProgramSandbox> = None,
+        /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub network: Option<ReachFile> = None,
+        /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
+        pub endpoints: Vec<String> = Vec::new(),
+        /// Who answers permission requests of the program: the policy, or its sandbox alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub permissions: Option<PermissionsWord> = None,
+        /// Whether agentd's own tools are served to it over MCP; absent = true.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub tools: Option<bool> = None,
+        /// Longest time of one visit, such as `10m`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub time_limit: Option<Span> = None,
+        /// Longest silence, such as `5m`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub stall_limit: Option<Span> = None,
+        /// Most turns of its own in one visit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub max_turns: Option<u32> = None,
+        /// Most requests to models by its endpoints in one visit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub max_requests: Option<u32> = None,
+        /// The most tokens in one visit, as reported by the replies of its endpoints or by the program.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub max_tokens: Option<u64> = None,
     }
 }
 
@@ -86,7 +65,7 @@ impl Default for ProgramTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the words of the format")]
-pub enum CageWord {
+pub enum ProgramSandbox {
     Auto,
     Off,
 }
@@ -97,7 +76,8 @@ pub enum CageWord {
 #[expect(missing_docs, reason = "the words of the format")]
 pub enum PermissionsWord {
     Policy,
-    Cage,
+    #[serde(rename = "cage")]
+    Sandbox,
 }
 
 /// `program.network`.
@@ -217,13 +197,13 @@ impl ProgramTable {
                 })
             }
         };
-        let sandboxed = !matches!(self.sandbox, Some(CageWord::Off));
+        let sandboxed = !matches!(self.sandbox, Some(ProgramSandbox::Off));
         if !sandboxed && (matches!(network, Egress::Hosts(_)) || !self.endpoints.is_empty()) {
             let message =
-                "program.network and program.endpoints need the cage, and program.sandbox is \"off\"";
+                "program.network and program.endpoints need the sandbox, and program.sandbox is \"off\"";
             problems.push(unfit("sandbox", message, "take sandbox = \"off\" out, or the lists"));
         }
-        if self.permissions == Some(PermissionsWord::Cage) && !sandboxed {
+        if self.permissions == Some(PermissionsWord::Sandbox) && !sandboxed {
             let message =
                 "program.permissions is \"cage\", and program.sandbox is \"off\": nothing would hold it";
             problems.push(unfit("permissions", message, "write \"policy\", or take `sandbox` out"));
@@ -233,7 +213,7 @@ impl ProgramTable {
         }
         let permissions = match self.permissions {
             Some(PermissionsWord::Policy) => Permissions::Policy,
-            Some(PermissionsWord::Cage) => Permissions::Sandbox,
+            Some(PermissionsWord::Sandbox) => Permissions::Sandbox,
             None if sandboxed => facts.permissions,
             None => Permissions::Policy,
         };

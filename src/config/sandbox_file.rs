@@ -5,45 +5,32 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[sandbox]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct SandboxTable {
-    /// Which kind: the best that works, one of the two, or none.
-    pub mode: SandboxMode,
-    /// Most processes and threads of one command.
-    pub max_processes: u64,
-    /// Most memory that one process uses for its data, in MiB.
-    pub max_memory_mib: u64,
-    /// Largest file that a command writes, in MiB.
-    pub max_file_mib: u64,
-    /// Most files that one process has open.
-    pub max_open_files: u64,
-    /// Files and folders outside of the worktree that programs may read, beside the tools of pyenv, nvm, asdf, mise, rustup and
-    /// `~/.local/bin`; `~/` is the home. Credentials in them stay hidden.
-    pub readable: Vec<String>,
-    /// Hosts that the definitions of a managed clone may allow to commands, besides the package registries; `*` = all.
-    /// Definitions in your own checkouts do not need this.
-    pub hosts: Vec<String>,
-    /// The most that each folder in memory (`/dev/shm`, `/var/tmp`, `/run`) may hold, in MiB.
-    pub max_tmp_mib: u64,
-    /// Addresses that agent programs reach by name. agentd adds the credentials.
-    pub endpoints: BTreeMap<String, EndpointTable>,
-}
+use super::table_file::table;
 
-impl Default for SandboxTable {
-    fn default() -> Self {
-        Self {
-            mode: SandboxMode::Auto,
-            max_processes: 4096,
-            max_memory_mib: 16 * 1024,
-            max_file_mib: 8 * 1024,
-            max_open_files: 65_536,
-            readable: Vec::new(),
-            hosts: Vec::new(),
-            max_tmp_mib: 1024,
-            endpoints: BTreeMap::new(),
-        }
+table! {
+    /// `[sandbox]`.
+    #[derive(PartialEq, Eq)]
+    pub struct SandboxTable {
+        /// Which kind: the best that works, one of the two, or none.
+        pub mode: SandboxMode = SandboxMode::Auto,
+        /// Most processes and threads of one command.
+        pub max_processes: u64 = 4096,
+        /// Most memory that one process uses for its data, in MiB.
+        pub max_memory_mib: u64 = 16 * 1024,
+        /// Largest file that a command writes, in MiB.
+        pub max_file_mib: u64 = 8 * 1024,
+        /// Most files that one process has open.
+        pub max_open_files: u64 = 65_536,
+        /// Files and folders outside of the worktree that programs may read, beside the tools of pyenv, nvm, asdf, mise, rustup and
+        /// `~/.local/bin`; `~/` is the home. Credentials in them stay hidden.
+        pub readable: Vec<String> = Vec::new(),
+        /// Hosts that the definitions of a managed clone may allow to commands, besides the package registries; `*` = all.
+        /// Definitions in your own checkouts do not need this.
+        pub hosts: Vec<String> = Vec::new(),
+        /// The most that each folder in memory (`/dev/shm`, `/var/tmp`, `/run`) may hold, in MiB.
+        pub max_tmp_mib: u64 = 1024,
+        /// Addresses that agent programs reach by name. agentd adds the credentials.
+        pub endpoints: BTreeMap<String, EndpointTable> = BTreeMap::new(),
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::check::is_http;
 use super::config_file::{
     ChatTable, CommitTable, ConfigFile, PolicyTable, Publish, RecordTable, RedactionTable, RepositoryTable,
     SweepSelect, VerifyTable, WorktreeTable,
@@ -17,10 +16,9 @@ use super::error::ConfigError;
 use super::layer::Layer;
 use super::placeholder::{Placeholder, is_deferred, variables_of};
 use super::sandbox_file::SandboxTable;
-use super::source_format::Source;
+use super::source_format::{RefusedKey, Source};
 use super::tools_file::{BoundParam, HttpMethod};
 use super::tree::Tree;
-use super::trust::CloneFile;
 use crate::domain::agent_program::AgentProgram;
 use crate::domain::budget::Budgets;
 use crate::domain::issue_state::LabelsTable;
@@ -73,6 +71,18 @@ pub struct Config {
     pub(super) layers: Arc<Vec<Layer>>,
     /// For a clone that agentd manages: what its own file came to.
     pub(super) clone_file: Option<Arc<CloneFile>>,
+}
+
+/// What the file of a clone came to.
+#[derive(Debug, Clone, Default)]
+pub struct CloneFile {
+    /// What does not count.
+    pub refused: Vec<RefusedKey>,
+    /// Policy files of the clone, of which denials count.
+    pub policy_files: Vec<PathBuf>,
+    /// How many of `verify.commands`, at the end of the list, are from the clone. They run in the sandbox or not at
+    /// all.
+    pub verify_commands: usize,
 }
 
 /// One `[[repositories]]` entry, or the defaults for a checkout outside of any.
@@ -471,4 +481,12 @@ impl Config {
     pub(super) fn invalid(&self, key: &str, message: &str) -> ConfigError {
         ConfigError::Invalid { at: self.tree.source(key), key: key.to_owned(), message: message.to_owned() }
     }
+}
+
+/// Whether it is the address of something on the web.
+pub(super) fn is_http(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with(['/', '?', '#']) && !url.contains(char::is_whitespace)
+    })
 }

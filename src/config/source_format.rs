@@ -40,3 +40,14 @@ impl fmt::Display for Source {
         }
     }
 }
+
+/// A key of a clone's file that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedKey {
+    /// Full path of the key; `*` = the whole file.
+    pub key: String,
+    /// Where it stands.
+    pub source: Source,
+    /// Why it does not count.
+    pub why: String,
+}

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
+use super::table_file::table;
 
 /// `[mcp]`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -15,52 +16,34 @@ pub struct McpTable {
     pub servers: BTreeMap<String, McpServerTable>,
 }
 
-/// `[mcp.servers.NAME]`: `command`, `args`, `env` for stdio; `url`, `headers` for HTTP.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct McpServerTable {
-    /// Program to start.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Its environment, beside PATH, HOME and LANG.
-    pub env: BTreeMap<String, String>,
-    /// Address of a streamable HTTP server.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// Headers sent to it.
-    pub headers: BTreeMap<String, String>,
-    /// Whether a run cannot start without it (exit 3).
-    pub required: bool,
-    /// Globs of tool names that are offered.
-    pub allow: Vec<String>,
-    /// Globs of tool names that are not.
-    pub deny: Vec<String>,
-    /// Queue of its tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<String>,
-    /// Parameters that the host sets: user_id and issue by default; repo, branch and worktree on request.
-    pub bound_params: Vec<BoundParam>,
-    /// Whether the model sees bound parameters in the schemas.
-    pub hide_bound_params: bool,
-}
-
-impl Default for McpServerTable {
-    fn default() -> Self {
-        Self {
-            command: None,
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            url: None,
-            headers: BTreeMap::new(),
-            required: true,
-            allow: vec!["*".to_owned()],
-            deny: Vec::new(),
-            queue: None,
-            bound_params: vec![BoundParam::UserId, BoundParam::Issue],
-            hide_bound_params: false,
-        }
+table! {
+    /// `[mcp.servers.NAME]`: `command`, `args`, `env` for stdio; `url`, `headers` for HTTP.
+    pub struct McpServerTable {
+        /// Program to start.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub command: Option<String> = None,
+        /// Its arguments.
+        pub args: Vec<String> = Vec::new(),
+        /// Its environment, beside PATH, HOME and LANG.
+        pub env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Address of a streamable HTTP server.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub url: Option<String> = None,
+        /// Headers sent to it.
+        pub headers: BTreeMap<String, String> = BTreeMap::new(),
+        /// Whether a run cannot start without it (exit 3).
+        pub required: bool = true,
+        /// Globs of tool names that are offered.
+        pub allow: Vec<String> = vec!["*".to_owned()],
+        /// Globs of tool names that are not.
+        pub deny: Vec<String> = Vec::new(),
+        /// Queue of its tools.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub queue: Option<String> = None,
+        /// Parameters that the host sets: user_id and issue by default; repo, branch and worktree on request.
+        pub bound_params: Vec<BoundParam> = vec![BoundParam::UserId, BoundParam::Issue],
+        /// Whether the model sees bound parameters in the schemas.
+        pub hide_bound_params: bool = false,
     }
 }
 

@@ -60,7 +60,7 @@ impl Tree {
 
     /// Makes an entry of another tree's list of tables the only one here. Keys that it does not set come from the entry
     /// `own` of this list.
-    pub fn settle_entry(&mut self, list: &str, own: Option<usize>, other: &Self, index: usize) {
+    pub fn replace_entry(&mut self, list: &str, own: Option<usize>, other: &Self, index: usize) {
         let (only, theirs) = (format!("{list}[0]"), format!("{list}[{index}]"));
         let mut entry = Table::new();
         let mut origins = BTreeMap::new();

@@ -9,11 +9,10 @@ use toml::Value;
 use super::duration::Span;
 use super::env::Env;
 use super::error::ConfigError;
-use super::explain_format::RefusedKey;
 use super::layer::{FILE_NAME, Layer};
 use super::sandbox_file::SandboxMode;
-use super::settings::Config;
-use super::source_format::Source;
+use super::settings::{CloneFile, Config};
+use super::source_format::{RefusedKey, Source};
 use super::tree::{Tree, at, leaves_of};
 use crate::domain::name::RepoName;
 
@@ -37,18 +36,6 @@ const LOWER: [&str; 14] = [
     "verify.timeout",
     "worktree.setup_timeout",
 ];
-
-/// What the file of a clone came to.
-#[derive(Debug, Clone, Default)]
-pub struct CloneFile {
-    /// What does not count.
-    pub refused: Vec<RefusedKey>,
-    /// Policy files of the clone, of which denials count.
-    pub policy_files: Vec<PathBuf>,
-    /// How many of `verify.commands`, at the end of the list, are from the clone. They run in the sandbox or not at
-    /// all.
-    pub verify_commands: usize,
-}
 
 /// What becomes of a key.
 enum Judged {
@@ -140,7 +127,7 @@ impl Config {
         let own = self.repositories.iter().position(|entry| entry.name.as_ref() == Some(repo));
         if let Some(own) = own {
             let whole = tree.clone();
-            tree.settle_entry("repositories", None, &whole, own);
+            tree.replace_entry("repositories", None, &whole, own);
         }
         let config = Self::from_tree(tree, Arc::clone(&self.layers), self.base.clone(), env)?;
         Ok(config.with_clone(file))

@@ -15,7 +15,7 @@ use super::source::Findings;
 use super::verdict::{IGNORED, completion, needs_issue};
 use super::verdict_file::VerdictFile;
 use crate::config::duration::Span;
-use crate::domain::budget::BudgetWishes;
+use crate::domain::budget::WantedBudgets;
 use crate::domain::completion::Completion;
 use crate::domain::egress::{Egress, TRUSTED};
 use crate::domain::flow::{
@@ -57,7 +57,7 @@ pub struct AgentFile {
 pub struct ParameterFile {
     /// Type of the value.
     #[serde(rename = "type")]
-    pub kind: ParameterWord,
+    pub kind: ParameterKind,
     /// For people.
     pub description: Option<String>,
     /// Whether a run needs it.
@@ -70,17 +70,6 @@ pub struct ParameterFile {
     pub cli: String,
     /// Limits on the value.
     pub validation: Option<LimitsFile>,
-}
-
-/// `type` of a parameter.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum ParameterWord {
-    String,
-    Number,
-    Boolean,
-    Array,
 }
 
 /// `validation` of a parameter.
@@ -150,31 +139,9 @@ pub struct BoundariesFile {
     /// Reported, not binding: policy decides.
     pub allowed_tools: Option<Vec<String>>,
     /// Mode of steps without kind; absent = `plan`.
-    pub permission_mode: Option<PermissionWord>,
+    pub permission_mode: Option<PermissionMode>,
     /// What is asked of the sandbox.
     pub sandbox: Option<SandboxFile>,
-}
-
-/// `permissionMode`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum PermissionWord {
-    Default,
-    Plan,
-    AcceptEdits,
-    BypassPermissions,
-}
-
-impl From<PermissionWord> for PermissionMode {
-    fn from(word: PermissionWord) -> Self {
-        match word {
-            PermissionWord::Default => Self::Default,
-            PermissionWord::Plan => Self::Plan,
-            PermissionWord::AcceptEdits => Self::AcceptEdits,
-            PermissionWord::BypassPermissions => Self::BypassPermissions,
-        }
-    }
 }
 
 /// `sandbox`.
@@ -235,17 +202,7 @@ pub struct GithubFile {
     pub enabled: Option<bool>,
     #[serde(default)]
     pub labels: Map<String, Value>,
-    pub default_closure_action: Option<ClosureWord>,
-}
-
-/// `defaultClosureAction`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum ClosureWord {
-    Close,
-    LabelOnly,
-    LabelAndClose,
+    pub default_closure_action: Option<ClosureAction>,
 }
 
 /// `runner.logging`.
@@ -279,7 +236,7 @@ pub struct AgentdFile {
     #[serde(default)]
     pub closes: bool,
     /// `optional` or `required`.
-    pub evidence: Option<EvidenceWord>,
+    pub evidence: Option<EvidenceMode>,
     /// Keep the conversation when a step repeats.
     #[serde(default)]
     pub continue_session: bool,
@@ -302,15 +259,6 @@ pub struct BudgetsFile {
     pub max_wall_time: Option<Span>,
     /// US dollars.
     pub max_cost: Option<f64>,
-}
-
-/// `runner.agentd.evidence`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum EvidenceWord {
-    Optional,
-    Required,
 }
 
 /// What `agent.json` says, in the words of the domain.
@@ -470,10 +418,7 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     AgentdSettings {
         requires: requires(&file.requires, findings),
         closes: file.closes,
-        evidence: match file.evidence {
-            Some(EvidenceWord::Required) => EvidenceMode::Required,
-            _ => EvidenceMode::Optional,
-        },
+        evidence: file.evidence.unwrap_or_default(),
         continue_session: file.continue_session,
         executor: backend_file::executor(
             file.backend.as_deref(),
@@ -486,7 +431,7 @@ fn agentd(file: AgentdFile, findings: &mut Findings<'_>) -> AgentdSettings {
     }
 }
 
-fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> BudgetWishes {
+fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> WantedBudgets {
     let mut refuse = |key: &str, wrong: bool, fix: &str| {
         if wrong {
             let at = format!("/runner/agentd/budgets/{key}");
@@ -501,7 +446,7 @@ fn budgets(file: BudgetsFile, findings: &mut Findings<'_>) -> BudgetWishes {
         "write a time such as 15m",
     );
     refuse("maxCost", cost == Some(None), "write US dollars from 0");
-    BudgetWishes {
+    WantedBudgets {
         max_steps: file.max_steps,
         max_wall_time: file.max_wall_time.map(|span| span.0),
         max_cost: cost.flatten(),
@@ -515,13 +460,13 @@ fn boundaries(file: BoundariesFile, findings: &mut Findings<'_>) -> Boundaries {
             Severity::Warning,
             "AC-VALID-001",
             "/runner/boundaries/sandbox",
-            "excludedCommands and allowUnsandboxedCommands have no effect: every command runs in the cage",
+            "excludedCommands and allowUnsandboxedCommands have no effect: every command runs in the sandbox",
             "take them out; what must reach further is named in filesystem.allowedPaths and network.trustedDomains",
         );
     }
     let network = egress(&sandbox.network.unwrap_or_default(), findings);
     Boundaries {
-        permission_mode: file.permission_mode.map_or(PermissionMode::Plan, PermissionMode::from),
+        permission_mode: file.permission_mode.unwrap_or(PermissionMode::Plan),
         allowed_tools: file.allowed_tools.unwrap_or_else(|| vec!["*".into()]),
         sandbox: Sandbox {
             enabled: sandbox.enabled.unwrap_or(true),
@@ -554,11 +499,7 @@ fn github(file: GithubFile, findings: &mut Findings<'_>) -> GithubSettings {
         completion_add: Vec::new(),
         completion_remove: Vec::new(),
         closure_action_set: file.default_closure_action.is_some(),
-        default_closure_action: match file.default_closure_action {
-            None | Some(ClosureWord::Close) => ClosureAction::Close,
-            Some(ClosureWord::LabelOnly) => ClosureAction::LabelOnly,
-            Some(ClosureWord::LabelAndClose) => ClosureAction::LabelAndClose,
-        },
+        default_closure_action: file.default_closure_action.unwrap_or_default(),
     };
     for (name, value) in &file.labels {
         match value {
@@ -598,12 +539,7 @@ fn parameters(file: &Map<String, Value>, findings: &mut Findings<'_>) -> Vec<Par
     for (name, value) in file {
         let at = child("/parameters", name);
         let Ok(parameter) = serde_json::from_value::<ParameterFile>(value.clone()) else { continue };
-        let kind = match parameter.kind {
-            ParameterWord::String => ParameterKind::String,
-            ParameterWord::Number => ParameterKind::Number,
-            ParameterWord::Boolean => ParameterKind::Boolean,
-            ParameterWord::Array => ParameterKind::Array,
-        };
+        let kind = parameter.kind;
         let mut invalid = |at: &str, message: String, fix: &str| {
             findings.add(Severity::Error, "AC-VALID-001", at, message, fix);
         };

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::diagnostic::Severity;
 use super::source::Findings;
 use crate::config::duration::Span;
-use crate::config::program_file::{CageWord, PermissionsWord, ProgramTable, ReachFile, Unfit, named};
+use crate::config::program_file::{PermissionsWord, ProgramSandbox, ProgramTable, ReachFile, Unfit, named};
 use crate::domain::agent_program::{Backend, StepExecutor};
 
 /// `program`: how the program is started and what it may reach.
@@ -28,13 +28,13 @@ pub struct ProgramFile {
     #[serde(default)]
     pub readable: Vec<String>,
     /// `auto` (the sandbox; refused if there is none) or `off`.
-    pub sandbox: Option<CageWord>,
+    pub sandbox: Option<ProgramSandbox>,
     /// `true`, `false` or a list of hosts, such as `example.org`, `*.example.org`, `example.org:8443`.
     pub network: Option<ReachFile>,
     /// Endpoints that it reaches by name, from `sandbox.endpoints` or `providers`. agentd adds the credentials.
     #[serde(default)]
     pub endpoints: Vec<String>,
-    /// Who answers permission requests of the program: `policy` or `cage`.
+    /// Who answers permission requests of the program: the policy, or its sandbox alone.
     pub permissions: Option<PermissionsWord>,
     /// Whether agentd's own tools are served to it over MCP; absent = true.
     pub tools: Option<bool>,

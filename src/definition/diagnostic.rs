@@ -4,25 +4,18 @@ use std::fmt;
 
 use super::position::Position;
 
-/// What a finding does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// It is told; nothing stops.
-    Warning,
-    /// `agents check` fails; a run goes on (N20).
-    Defect,
-    /// Nothing runs with it.
-    Error,
-}
+use crate::domain::words::words;
 
-impl Severity {
-    /// The word for people.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Warning => "warning",
-            Self::Defect => "defect",
-            Self::Error => "error",
-        }
+words! {
+    /// What a finding does.
+    #[derive(PartialOrd, Ord)]
+    pub enum Severity {
+        /// It is told; nothing stops.
+        Warning = "warning",
+        /// `agents check` fails; a run goes on (N20).
+        Defect = "defect",
+        /// Nothing runs with it.
+        Error = "error",
     }
 }
 

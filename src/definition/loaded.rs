@@ -13,7 +13,6 @@ use crate::domain::canonical::sha256_hex;
 use crate::domain::flow::{
     ClosureAction, Definition, GithubSettings, Parameter, ParameterKind, Step, StepKind, ValidationStep,
 };
-use crate::domain::output_schema::{BrokenSchema, OutputValidator};
 use crate::domain::step_check::{CheckPrompt, StepCheck};
 use crate::domain::step_context::value_text;
 use crate::prompt::PromptError;
@@ -247,11 +246,6 @@ impl Loaded {
             template_sha256: found.template.sha256.clone(),
             template_blob: found.template.blob.clone(),
         }))
-    }
-
-    /// The compiled check of a step's output; `None` = the step has no schema. Make it once for each run.
-    pub fn output_validator(&self, step: &Step) -> Option<Result<OutputValidator, BrokenSchema>> {
-        step.output_schema.as_ref().map(OutputValidator::new)
     }
 
     /// The variables that stay the same for a whole run: parameters (given or default), the completion's variables, the

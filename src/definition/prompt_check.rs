@@ -278,7 +278,7 @@ impl PromptCheck<'_> {
         if !found.fell_back {
             return;
         }
-        let (wish, why) = match &read.step.address.adaptation {
+        let (wanted, why) = match &read.step.address.adaptation {
             Some(adaptation) => (adaptation.as_str(), "the step's adaptation"),
             None => (github.default_closure_action.as_str(), "the agent's defaultClosureAction"),
         };
@@ -287,11 +287,11 @@ impl PromptCheck<'_> {
             "PR-C3L-005",
             &read.at,
             format!(
-                "step \"{}\": there is no prompt for {why} \"{wish}\"; {} is used",
+                "step \"{}\": there is no prompt for {why} \"{wanted}\"; {} is used",
                 read.step.id,
                 self.library.shown(found.path)
             ),
-            format!("write f_{}_{wish}.md", read.step.address.edition),
+            format!("write f_{}_{wanted}.md", read.step.address.edition),
         );
     }
 

@@ -10,8 +10,7 @@ use super::agent_file::AgentParts;
 use super::diagnostic::Severity;
 use super::position::child;
 use super::registry_file::{
-    FailurePatternFile, GateFile, OnFailureWord, RegistryFile, StepFile, ValidationStepFile, ValidatorFile,
-    ValidatorWord,
+    FailurePatternFile, GateFile, RegistryFile, StepFile, ValidationStepFile, ValidatorFile, ValidatorWord,
 };
 use super::schema_file::SchemaFolder;
 use super::shape::{self, Codes, Format};
@@ -381,11 +380,7 @@ fn validation_steps(registry: &RegistryFile, findings: &mut Findings<'_>) -> Vec
             c2: file.c2.unwrap_or_else(|| "retry".into()),
             c3: file.c3.unwrap_or_default(),
             conditions,
-            on_failure: match on_failure.as_ref().map(|on_failure| on_failure.action) {
-                None | Some(OnFailureWord::Retry) => OnFailure::Retry,
-                Some(OnFailureWord::Abort) => OnFailure::Abort,
-                Some(OnFailureWord::Skip) => OnFailure::Skip,
-            },
+            on_failure: on_failure.as_ref().map_or(OnFailure::Retry, |on_failure| on_failure.action),
             max_attempts: on_failure.and_then(|on_failure| on_failure.max_attempts).unwrap_or(3),
         });
     }

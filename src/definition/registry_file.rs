@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::agent_file::PermissionWord;
 use super::backend_file::StepAgentdFile;
+use crate::domain::flow::OnFailure;
+use crate::domain::intent::{PermissionMode, StepKind};
 
 /// `steps_registry.json`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -64,7 +65,7 @@ pub struct StepFile {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// What the step is for.
-    pub step_kind: Option<StepKindWord>,
+    pub step_kind: Option<StepKind>,
     /// Second level of the prompt's address.
     pub c2: Option<String>,
     /// Third level of the prompt's address.
@@ -93,7 +94,7 @@ pub struct StepFile {
     #[schemars(with = "Option<BTreeMap<String, TransitionFile>>")]
     pub transitions: Option<Map<String, Value>>,
     /// Mode of the step's sessions.
-    pub permission_mode: Option<PermissionWord>,
+    pub permission_mode: Option<PermissionMode>,
     /// A program in place of a model.
     pub runner: Option<SubprocessFile>,
     /// Settings of agentd's own.
@@ -110,16 +111,6 @@ pub struct StepFile {
     pub iterations: Option<Value>,
     /// A question after the step's work, in place of a gate: `{prompt, onPass, onFail}`.
     pub check: Option<Value>,
-}
-
-/// `stepKind`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum StepKindWord {
-    Work,
-    Verification,
-    Closure,
 }
 
 /// `outputSchemaRef`.
@@ -263,17 +254,7 @@ pub struct ConditionFile {
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the words of the format")]
 pub struct OnFailureFile {
-    pub action: OnFailureWord,
+    pub action: OnFailure,
     #[schemars(range(min = 1))]
     pub max_attempts: Option<u32>,
-}
-
-/// `onFailure.action`.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of the format")]
-pub enum OnFailureWord {
-    Retry,
-    Abort,
-    Skip,
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::backend_file;
 use super::diagnostic::Severity;
 use super::position::child;
-use super::registry_file::{GateFile, StepFile, StepKindWord};
+use super::registry_file::{GateFile, StepFile};
 use super::schema_file::SchemaFolder;
 use super::source::Findings;
 use super::step_check;
@@ -50,12 +50,7 @@ impl StepReader<'_, '_> {
         let at = child("/steps", id);
         self.id(id, file, &at);
         self.ignored(file, &at);
-        let kind = match file.step_kind {
-            Some(StepKindWord::Work) => Some(StepKind::Work),
-            Some(StepKindWord::Verification) => Some(StepKind::Verification),
-            Some(StepKindWord::Closure) => Some(StepKind::Closure),
-            None => file.c2.as_deref().and_then(StepKind::from_c2),
-        };
+        let kind = file.step_kind.or_else(|| StepKind::from_c2(file.c2.as_deref()?));
         let gate = file.structured_gate.as_ref().and_then(|gate| self.gate(gate, kind, &at));
         let mut broken_schema = None;
         let mut output_schema = self.output_schema(id, file, &at).unwrap_or_else(|broken| {
@@ -102,7 +97,7 @@ impl StepReader<'_, '_> {
             inputs: file.inputs.as_ref().map(|inputs| self.inputs(inputs, &at)).unwrap_or_default(),
             gate,
             transitions: self.transitions(file.transitions.as_ref(), &at),
-            permission_mode: file.permission_mode.map(Into::into),
+            permission_mode: file.permission_mode,
             runner: file.runner.as_ref().map(|runner| Subprocess {
                 command: runner.command.clone(),
                 args: runner.args.clone(),
@@ -240,7 +235,7 @@ impl StepReader<'_, '_> {
     }
 
     fn intent(&mut self, word: &str, at: &str) -> Option<Intent> {
-        let intent = Intent::parse(word);
+        let intent = Intent::read(word);
         if intent.is_none() {
             let words: Vec<&str> = Intent::ALL.iter().map(|intent| intent.as_str()).collect();
             self.findings.add(
@@ -274,7 +269,7 @@ impl StepReader<'_, '_> {
         let mut transitions = BTreeMap::new();
         for (word, rule) in file.into_iter().flatten() {
             let at = child(&child(at, "transitions"), word);
-            let Some(intent) = Intent::parse(word) else {
+            let Some(intent) = Intent::read(word) else {
                 self.findings.add(
                     Severity::Warning,
                     "SR-TRANS-011",
@@ -496,9 +491,9 @@ impl StepReader<'_, '_> {
             (None, None) => Vec::new(),
         };
         let said: std::collections::BTreeSet<Intent> =
-            words.iter().filter_map(|word| Intent::parse(word)).collect();
+            words.iter().filter_map(|word| Intent::read(word)).collect();
         let allowed: std::collections::BTreeSet<Intent> = gate.allowed_intents.iter().copied().collect();
-        let unknown = words.iter().any(|word| Intent::parse(word).is_none());
+        let unknown = words.iter().any(|word| Intent::read(word).is_none());
         if said != allowed || unknown {
             let list = |intents: &std::collections::BTreeSet<Intent>| {
                 intents.iter().map(|intent| intent.as_str()).collect::<Vec<_>>().join(", ")
@@ -514,7 +509,7 @@ impl StepReader<'_, '_> {
                 ),
                 "make both list the same intents",
             );
-        } else if words.iter().any(|word| Intent::parse(word).is_some_and(|intent| intent.as_str() != word))
+        } else if words.iter().any(|word| Intent::read(word).is_some_and(|intent| intent.as_str() != word))
             && let Some(object) = found.as_object_mut()
         {
             object.shift_remove("const");

@@ -36,7 +36,7 @@ pub struct Denial {
 /// Version of [`Approval`].
 pub const APPROVAL_SCHEMA: &str = "agentd.grant.v1";
 
-/// A grant. It executes nothing. The policy is asked again, and a grant lifts only a denial that asks for approval.
+/// An approval. It executes nothing. The policy is asked again, and an approval lifts only a denial that asks for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -79,11 +79,11 @@ mod tests {
     use crate::domain::run::PrincipalSource;
 
     #[test]
-    fn p_037_a_grant_is_bound_to_a_principal_and_expires() {
+    fn p_037_an_approval_is_bound_to_a_principal_and_expires() {
         let ada = Principal::new(PrincipalSource::Github, "1", Some("ada".into()));
         let operator = Principal::new(PrincipalSource::Local, "0@host", None);
         let now = DateTime::UNIX_EPOCH;
-        let grant = Approval {
+        let approval = Approval {
             schema_version: APPROVAL_SCHEMA.into(),
             proposal_hash: "h".into(),
             resource: Resource { kind: ProposalKind::Tool, name: "run_command".into() },
@@ -95,8 +95,8 @@ mod tests {
             granted_at: now,
             expires_at: now + TimeDelta::hours(24),
         };
-        assert!(grant.holds(ada.id, now) && grant.holds(operator.id, now));
-        assert!(!grant.holds(Uuid::nil(), now), "someone else's");
-        assert!(!grant.holds(ada.id, now + TimeDelta::hours(24)), "expired");
+        assert!(approval.holds(ada.id, now) && approval.holds(operator.id, now));
+        assert!(!approval.holds(Uuid::nil(), now), "someone else's");
+        assert!(!approval.holds(ada.id, now + TimeDelta::hours(24)), "expired");
     }
 }

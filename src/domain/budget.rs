@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::money::Money;
+use super::words::words;
 
 /// The hard caps of one run: 12 visits, 15 minutes and 10 dollars by default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +39,7 @@ impl Default for Budgets {
 
 /// Caps that an issue or a definition names beside the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BudgetWishes {
+pub struct WantedBudgets {
     /// Step visits.
     pub max_steps: Option<u32>,
     /// From the run's start to its end.
@@ -47,7 +48,7 @@ pub struct BudgetWishes {
     pub max_cost: Option<Money>,
 }
 
-impl BudgetWishes {
+impl WantedBudgets {
     /// Whether more is asked for than these caps.
     pub fn raises(&self, budgets: &Budgets, kind: BudgetKind) -> bool {
         match kind {
@@ -72,13 +73,13 @@ impl BudgetWishes {
 
 impl Budgets {
     /// Takes a request over; false = there is none of this kind.
-    pub fn follow(&mut self, wishes: &BudgetWishes, kind: BudgetKind) -> bool {
+    pub fn follow(&mut self, wanted: &WantedBudgets, kind: BudgetKind) -> bool {
         match kind {
-            BudgetKind::MaxSteps => wishes.max_steps.map(|steps| self.max_steps = steps).is_some(),
-            BudgetKind::MaxWallTime => wishes.max_wall_time.map(|time| self.max_wall_time = time).is_some(),
+            BudgetKind::MaxSteps => wanted.max_steps.map(|steps| self.max_steps = steps).is_some(),
+            BudgetKind::MaxWallTime => wanted.max_wall_time.map(|time| self.max_wall_time = time).is_some(),
             BudgetKind::MaxCost => {
-                self.max_cost_is_explicit |= wishes.max_cost.is_some();
-                wishes.max_cost.map(|cost| self.max_cost = cost).is_some()
+                self.max_cost_is_explicit |= wanted.max_cost.is_some();
+                wanted.max_cost.map(|cost| self.max_cost = cost).is_some()
             }
         }
     }
@@ -131,28 +132,16 @@ pub struct Spend {
     pub cost_unknown: bool,
 }
 
-/// The kinds of budget, as events and `soft_hits` name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BudgetKind {
-    /// `max_steps`.
-    MaxSteps,
-    /// `max_wall_time`.
-    MaxWallTime,
-    /// `max_cost`.
-    MaxCost,
-}
-
-impl BudgetKind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::MaxSteps, Self::MaxWallTime, Self::MaxCost];
-
-    /// The word used in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MaxSteps => "max_steps",
-            Self::MaxWallTime => "max_wall_time",
-            Self::MaxCost => "max_cost",
-        }
+words! {
+    /// The kinds of budget, as events and `soft_hits` name them.
+    #[derive(Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum BudgetKind {
+        /// `max_steps`.
+        MaxSteps = "max_steps",
+        /// `max_wall_time`.
+        MaxWallTime = "max_wall_time",
+        /// `max_cost`.
+        MaxCost = "max_cost",
     }
 }

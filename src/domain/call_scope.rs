@@ -52,20 +52,20 @@ pub enum ScopeHost {
 impl CallScope {
     /// Reads a call. `worktree` is the absolute path of the worktree, since some servers take absolute paths.
     pub fn of(input: &PolicyInput, worktree: Option<&Path>) -> Self {
-        let mut reach = Self {
+        let mut scope = Self {
             paths: Vec::new(),
             program: None,
             hosts: Vec::new(),
             bytes: input.args_canonical_json.len() as u64,
         };
-        let Some(arguments) = &input.arguments else { return reach };
-        reach.collect("", arguments, worktree);
-        reach.program = program_of(arguments);
-        if reach.paths.is_empty() && matches!(input.tool.as_deref(), Some("list_files" | "search")) {
+        let Some(arguments) = &input.arguments else { return scope };
+        scope.collect("", arguments, worktree);
+        scope.program = program_of(arguments);
+        if scope.paths.is_empty() && matches!(input.tool.as_deref(), Some("list_files" | "search")) {
             // Without a path these look at the whole worktree.
-            reach.paths.push(ScopePath::Inside(".".into()));
+            scope.paths.push(ScopePath::Inside(".".into()));
         }
-        reach
+        scope
     }
 
     fn collect(&mut self, key: &str, value: &Value, worktree: Option<&Path>) {

@@ -29,7 +29,7 @@ fn text_of(tool: &str, arguments: &Value, without: &[&str]) -> String {
     match arguments {
         Value::Object(members) => {
             let subject = SUBJECTS.into_iter().find(|name| members.contains_key(*name));
-            parts.extend(subject.and_then(|name| members.get(name)).map(|value| subject_text(value)));
+            parts.extend(subject.and_then(|name| members.get(name)).map(subject_text));
             let others = members
                 .iter()
                 .filter(|(name, _)| Some(name.as_str()) != subject && !without.contains(&name.as_str()));

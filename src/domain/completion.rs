@@ -33,7 +33,7 @@ pub enum Completion {
     },
     /// `stepMachine`, `detect:graph`: the flow reached its end.
     StepMachine,
-    /// `externalState`, `poll:state`: the issue is closed, or its closing is planned (D81).
+    /// `externalState`, `poll:state`: closing the issue is planned (D81).
     ExternalState,
     /// `custom`, `meta:custom`: a program of the agent decides.
     Custom {
@@ -84,8 +84,6 @@ pub struct Snapshot<'a> {
     pub last_text: &'a str,
     /// The prompt of the visit: lines repeated from it are quotes, not signals (E16).
     pub prompt: &'a str,
-    /// The issue is closed.
-    pub issue_closed: bool,
     /// A closure effect that closes the issue is planned (D81).
     pub closure_planned: bool,
     /// Answers of the programs that [`Completion::programs`] names.
@@ -182,16 +180,6 @@ impl Completion {
         }]
     }
 
-    /// The oldest name, which agentd uses inside (`iterationBudget`, …).
-    pub fn type_name(&self) -> &'static str {
-        self.names().seed
-    }
-
-    /// The newest definitions' name (`count:iteration`, …).
-    pub fn newest_name(&self) -> &'static str {
-        self.names().newest
-    }
-
     /// Every name under which an `entryStepMapping` may list it, newest first.
     pub fn all_names(&self) -> Vec<&'static str> {
         let names = self.names();
@@ -254,11 +242,11 @@ impl Completion {
             }
             Self::StructuredSignal { signal, required } => structured(run, signal, required),
             Self::StepMachine => CompletionResult::open("the flow has not reached its end"),
-            Self::ExternalState => match (run.issue_closed, run.closure_planned) {
-                (true, _) => CompletionResult::done("the issue is closed"),
-                (false, true) => CompletionResult::done("closing the issue is planned"),
-                _ => CompletionResult::open("the issue is open"),
-            },
+            // A person who closes it ends the run before the next visit (D103).
+            Self::ExternalState if run.closure_planned => {
+                CompletionResult::done("closing the issue is planned")
+            }
+            Self::ExternalState => CompletionResult::open("the issue is open"),
             Self::Custom { program } => run
                 .programs
                 .iter()
@@ -418,7 +406,6 @@ mod tests {
             last_output: None,
             last_text: text,
             prompt: "Do it.\nWhen done, say TASK_COMPLETE.",
-            issue_closed: false,
             closure_planned: false,
             programs: &[],
         }

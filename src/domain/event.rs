@@ -23,6 +23,7 @@ use super::trace::{
     RequestPrepared, SessionClosed, SessionOpened, SuspendedProposal, ToolsChanged,
 };
 pub use super::verify_command::VerifyCommand;
+use super::words::words;
 
 /// One event; the journal line adds sequence, time, run and hash chain (D40).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -533,35 +534,23 @@ pub struct Asked {
     pub flags: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
-/// An effect outside the worktree, found or created by a stable key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// The branch on the remote.
-    Push,
-    /// The pull request of the branch.
-    PullRequest,
-    /// The status comment.
-    Comment,
-    /// The labels.
-    Labels,
-    /// The labels that the agent's closure asks for.
-    ClosureLabels,
-    /// The state.
-    Close,
-}
-
-impl Effect {
-    /// The word in messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Push => "push",
-            Self::PullRequest => "pull request",
-            Self::Comment => "comment",
-            Self::Labels => "labels",
-            Self::ClosureLabels => "closure labels",
-            Self::Close => "close",
-        }
+words! {
+    /// An effect outside the worktree, found or created by a stable key.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Effect {
+        /// The branch on the remote.
+        Push = "push",
+        /// The pull request of the branch.
+        PullRequest = "pull request",
+        /// The status comment.
+        Comment = "comment",
+        /// The labels.
+        Labels = "labels",
+        /// The labels that the agent's closure asks for.
+        ClosureLabels = "closure labels",
+        /// The state.
+        Close = "close",
     }
 }
 

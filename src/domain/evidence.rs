@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::canonical::{canonical_sha256, sha256_hex};
 use super::report::{ClaimKind, ProposedStatus};
+use super::words::words;
 
 /// Longest quote in bytes.
 pub const LONGEST_QUOTE: usize = 2048;
@@ -92,35 +93,23 @@ impl EvidenceRecord {
     }
 }
 
-/// What a record is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceKind {
-    /// Lines of a file of the worktree.
-    FileSpan,
-    /// A process that agentd ran.
-    Command,
-    /// A change on the run's branch.
-    Git,
-    /// What a tool answered.
-    ToolResult,
-    /// What the issue says.
-    IssueText,
-    /// What a server answered.
-    Http,
-}
-
-impl EvidenceKind {
-    /// The word used in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FileSpan => "file_span",
-            Self::Command => "command",
-            Self::Git => "git",
-            Self::ToolResult => "tool_result",
-            Self::IssueText => "issue_text",
-            Self::Http => "http",
-        }
+words! {
+    /// What a record is of.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum EvidenceKind {
+        /// Lines of a file of the worktree.
+        FileSpan = "file_span",
+        /// A process that agentd ran.
+        Command = "command",
+        /// A change on the run's branch.
+        Git = "git",
+        /// What a tool answered.
+        ToolResult = "tool_result",
+        /// What the issue says.
+        IssueText = "issue_text",
+        /// What a server answered.
+        Http = "http",
     }
 }
 

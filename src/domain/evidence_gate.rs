@@ -7,6 +7,7 @@ use super::evidence::{
 };
 use super::report::{ClaimKind, ProposedClaim, ProposedStatus, ReportOutcome};
 use super::stop::{Stop, StopDetail};
+use super::words::words;
 
 /// A claim of a report with its citations looked up. Each gave a record, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,36 +60,26 @@ pub struct Judgement {
     pub outcome: GateOutcome,
 }
 
-/// Whether a run may be a success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GateOutcome {
-    /// It may.
-    Pass,
-    /// The report itself says that it is not enough.
-    ModelAbstained,
-    /// A required claim is missing or not verified.
-    RequiredClaimMissing,
-    /// Everything that was claimed as verified was rejected.
-    ClaimsRejected,
-}
-
-impl GateOutcome {
-    /// The word used in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::ModelAbstained => "model_abstained",
-            Self::RequiredClaimMissing => "required_claim_missing",
-            Self::ClaimsRejected => "claims_rejected",
-        }
+words! {
+    /// Whether a run may be a success.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum GateOutcome {
+        /// It may.
+        Pass = "pass",
+        /// The report itself says that it is not enough.
+        ModelAbstained = "model_abstained",
+        /// A required claim is missing or not verified.
+        RequiredClaimMissing = "required_claim_missing",
+        /// Everything that was claimed as verified was rejected.
+        ClaimsRejected = "claims_rejected",
     }
 }
 
 impl Judgement {
     /// The stop reason after the evidence was looked at. A success without evidence becomes `NO_EVIDENCE` (C-05,
     ///
-    pub fn settle(&self, stop: Stop) -> Stop {
+    pub fn stop_after(&self, stop: Stop) -> Stop {
         if !stop.success() {
             return stop;
         }
@@ -123,35 +114,6 @@ impl Judgement {
     }
 }
 
-impl ClaimKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::TestsPass,
-        Self::DefectLocation,
-        Self::ChangeMade,
-        Self::BehaviorObserved,
-        Self::RequirementMet,
-        Self::Other,
-    ];
-
-    /// The word used in JSON and in an agent's `requires`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TestsPass => "tests_pass",
-            Self::DefectLocation => "defect_location",
-            Self::ChangeMade => "change_made",
-            Self::BehaviorObserved => "behavior_observed",
-            Self::RequirementMet => "requirement_met",
-            Self::Other => "other",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
-
 /// Judges. The same case has the same judgement.
 pub fn judge(case: Case) -> Judgement {
     let mut claims = Vec::new();
@@ -168,7 +130,7 @@ pub fn judge(case: Case) -> Judgement {
     let made_by_model = claims.len();
     own_claims(&case, &mut claims);
     keep(&mut evidence, case.verification.iter().chain(case.change.as_ref()));
-    let conflicts = settle_conflicts(&mut claims);
+    let conflicts = resolve_conflicts(&mut claims);
     let limitations = claims.iter().filter_map(limitation).collect();
     let verified = |kind: &ClaimKind| claims.iter().any(|claim| claim.kind == *kind && claim.is_verified());
     let missing: Vec<ClaimKind> = case.requires.iter().copied().filter(|kind| !verified(kind)).collect();
@@ -357,7 +319,7 @@ fn own_claims(case: &Case, claims: &mut Vec<Claim>) {
 }
 
 /// Verified claims that contradict each other. Both become unverified.
-fn settle_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
+fn resolve_conflicts(claims: &mut [Claim]) -> Vec<Conflict> {
     let mut found = Vec::new();
     for a in 0..claims.len() {
         for b in a + 1..claims.len() {
@@ -595,19 +557,19 @@ mod tests {
         needs.requires = vec![ClaimKind::TestsPass];
         let judged = judge(needs);
         assert_eq!(judged.outcome, GateOutcome::RequiredClaimMissing);
-        let stop = judged.settle(Stop::new(StopDetail::Completed, "x"));
+        let stop = judged.stop_after(Stop::new(StopDetail::Completed, "x"));
         assert_eq!(
             (stop.detail, stop.message.as_str()),
             (StopDetail::RequiredClaimMissing, "Required and not verified: tests_pass.")
         );
         let failed = Stop::new(StopDetail::MaxSteps, "x");
-        assert_eq!(judged.settle(failed.clone()), failed, "a failure keeps its own reason");
+        assert_eq!(judged.stop_after(failed.clone()), failed, "a failure keeps its own reason");
         let required = judge(Case { evidence_required: true, ..case(vec![]) });
         assert_eq!(required.outcome, GateOutcome::RequiredClaimMissing);
         for outcome in [ReportOutcome::InsufficientEvidence, ReportOutcome::NotAchieved] {
             let abstained = judge(Case { outcome: Some(outcome), ..case(vec![]) });
             assert_eq!(
-                abstained.settle(Stop::new(StopDetail::Completed, "x")).detail,
+                abstained.stop_after(Stop::new(StopDetail::Completed, "x")).detail,
                 StopDetail::ModelAbstained
             );
         }

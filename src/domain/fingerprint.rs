@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
-use super::canonical::{CanonicalText, NotCanonical, canonical_json, finished, sha256_hex, with_text};
+use super::canonical::{NotCanonical, canonical_json, sha256_hex};
 use super::message::{Message, ToolSpec, sent_arguments};
 
 /// The name of the rule for the hashes below. It changes when the rule changes (P-034).
@@ -97,40 +96,24 @@ pub fn request_hashes(
     settings: &Map<String, Value>,
 ) -> Result<RequestHashes, NotCanonical> {
     let said = said(messages);
-    with_text(|text| {
-        // The parts, sorted by name, as the canonical form has them.
-        let mut whole = Whole { text, hash: Sha256::new() };
-        let messages_hash = whole.part(r#"{"messages":"#, &said)?;
-        whole.part(r#","model":"#, &model)?;
-        let model_settings = whole.part(r#","modelSettings":"#, settings)?;
-        let system_prompt = whole.part(r#","systemPrompt":"#, &system_prompt(messages))?;
-        let request =
-            whole.hash.chain_update(r#","tools":"#).chain_update(&tools.canonical).chain_update("}");
-        Ok(RequestHashes {
-            request: finished(request),
-            system_prompt,
-            messages: messages_hash,
-            tools: tools.sha256.clone(),
-            model_settings,
-            message_count: said.len() as u32,
-            tool_count: tools.count,
-        })
+    let messages_text = canonical_json(&said)?;
+    let model = canonical_json(&model)?;
+    let model_settings = canonical_json(settings)?;
+    let system_prompt = canonical_json(&system_prompt(messages))?;
+    // The parts, sorted by name, as the canonical form has them.
+    let whole = format!(
+        r#"{{"messages":{messages_text},"model":{model},"modelSettings":{model_settings},"systemPrompt":{system_prompt},"tools":{}}}"#,
+        tools.canonical
+    );
+    Ok(RequestHashes {
+        request: sha256_hex(whole.as_bytes()),
+        system_prompt: sha256_hex(system_prompt.as_bytes()),
+        messages: sha256_hex(messages_text.as_bytes()),
+        tools: tools.sha256.clone(),
+        model_settings: sha256_hex(model_settings.as_bytes()),
+        message_count: said.len() as u32,
+        tool_count: tools.count,
     })
-}
-
-/// Hashes a whole request while each part is hashed for itself too.
-struct Whole<'t> {
-    text: &'t mut CanonicalText,
-    hash: Sha256,
-}
-
-impl Whole<'_> {
-    fn part<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<String, NotCanonical> {
-        self.text.write(value)?;
-        self.hash.update(name);
-        self.hash.update(self.text.bytes());
-        Ok(sha256_hex(self.text.bytes()))
-    }
 }
 
 fn system_prompt(messages: &[Message]) -> String {

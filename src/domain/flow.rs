@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::agent_program::StepExecutor;
-use super::budget::BudgetWishes;
+use super::budget::WantedBudgets;
 use super::completion::Completion;
 use super::dot_path::at;
 use super::egress::Egress;
@@ -16,6 +16,7 @@ use super::output_schema::StepSchema;
 use super::report::ClaimKind;
 pub use super::step_address::{StepAddress, StepId};
 use super::step_check::StepCheck;
+use super::words::{words, words_of_a_format};
 
 /// An agent: what it is, when it is done, what it may do, and its steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,16 +76,16 @@ impl Definition {
                 output.get("closure_action").or_else(|| at(output, "next_action.closure_action"))
             })
             .and_then(Value::as_str);
-        let unknown = said.filter(|word| ClosureAction::parse(word).is_none());
+        let unknown = said.filter(|word| ClosureAction::read(word).is_none());
         // An unknown word means that the model wants something unusual. The issue stays open.
-        let asked = said.map(|word| ClosureAction::parse(word).unwrap_or(ClosureAction::LabelOnly));
+        let asked = said.map(|word| ClosureAction::read(word).unwrap_or(ClosureAction::LabelOnly));
         let allowed = self.github.default_closure_action;
         let action = asked.unwrap_or(allowed).clamped_to(allowed);
         let mut refused_labels = Vec::new();
         let mut labels = |path: &str, configured: &[String]| {
             let mut all = configured.to_vec();
-            let wished = output.and_then(|output| at(output, path)).and_then(Value::as_array);
-            for word in wished.into_iter().flatten().filter_map(Value::as_str) {
+            let wanted = output.and_then(|output| at(output, path)).and_then(Value::as_array);
+            for word in wanted.into_iter().flatten().filter_map(Value::as_str) {
                 if !self.github.names(word) {
                     refused_labels.push(word.to_owned());
                 } else if !all.iter().any(|known| known == word) {
@@ -152,30 +153,23 @@ pub struct Parameter {
     pub limits: ParameterLimits,
 }
 
-/// Type of a parameter's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ParameterKind {
-    /// Text.
-    String,
-    /// A JSON number.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// A JSON array.
-    Array,
+words! {
+    /// Type of a parameter's value.
+    pub enum ParameterKind {
+        /// Text.
+        String = "string",
+        /// A JSON number.
+        Number = "number",
+        /// `true` or `false`.
+        Boolean = "boolean",
+        /// A JSON array.
+        Array = "array",
+    }
 }
 
-impl ParameterKind {
-    /// The word in definitions.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Array => "array",
-        }
-    }
+words_of_a_format!(ParameterKind, "ParameterWord", "`type` of a parameter.");
 
+impl ParameterKind {
     /// Whether the value is of the type.
     pub fn fits(self, value: &Value) -> bool {
         match self {
@@ -261,18 +255,22 @@ pub struct AgentdSettings {
     /// What works on steps that do not name a backend. `None` = the backend of the configuration.
     pub executor: Option<StepExecutor>,
     /// Caps of its runs, where the configuration's do not fit.
-    pub budgets: BudgetWishes,
+    pub budgets: WantedBudgets,
 }
 
-/// What happens to claims that nothing backs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum EvidenceMode {
-    /// A report without verified claims passes.
-    #[default]
-    Optional,
-    /// It does not.
-    Required,
+words! {
+    /// What happens to claims that nothing backs.
+    #[derive(Default)]
+    pub enum EvidenceMode {
+        /// A report without verified claims passes.
+        #[default]
+        Optional = "optional",
+        /// It does not.
+        Required = "required",
+    }
 }
+
+words_of_a_format!(EvidenceMode, "EvidenceWord", "`runner.agentd.evidence`.");
 
 /// The steps of an agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -513,13 +511,16 @@ pub struct ValidationCondition {
     pub params: Vec<(String, String)>,
 }
 
-/// What a failed validation does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnFailure {
-    /// The model hears of it and tries again.
-    Retry,
-    /// The run fails.
-    Abort,
-    /// It is noted.
-    Skip,
+words! {
+    /// What a failed validation does.
+    pub enum OnFailure {
+        /// The model hears of it and tries again.
+        Retry = "retry",
+        /// The run fails.
+        Abort = "abort",
+        /// It is noted.
+        Skip = "skip",
+    }
 }
+
+words_of_a_format!(OnFailure, "OnFailureWord", "`onFailure.action`.");

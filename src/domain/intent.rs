@@ -1,33 +1,22 @@
 //! Step kinds and intents: what a step is for, and what a model may ask for at its end.
 
-use std::fmt;
+use super::words::{words, words_of_a_format};
 
-/// What a step is for; decides the intents it may emit, its permission mode and whether it may close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StepKind {
-    /// Changes things.
-    Work,
-    /// Looks at what was changed.
-    Verification,
-    /// Ends the flow and may ask for closure effects.
-    Closure,
+words! {
+    /// What a step is for; decides the intents it may emit, its permission mode and whether it may close.
+    pub enum StepKind {
+        /// Changes things.
+        Work = "work",
+        /// Looks at what was changed.
+        Verification = "verification",
+        /// Ends the flow and may ask for closure effects.
+        Closure = "closure",
+    }
 }
 
+words_of_a_format!(StepKind, "StepKindWord", "`stepKind`.");
+
 impl StepKind {
-    /// The word in `stepKind`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Work => "work",
-            Self::Verification => "verification",
-            Self::Closure => "closure",
-        }
-    }
-
-    /// Reads `stepKind`.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Work, Self::Verification, Self::Closure].into_iter().find(|kind| kind.as_str() == word)
-    }
-
     /// The kind that a `c2` implies where `stepKind` is absent (P06).
     pub fn from_c2(c2: &str) -> Option<Self> {
         match c2 {
@@ -58,51 +47,30 @@ impl StepKind {
     }
 }
 
-impl fmt::Display for StepKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// What a step asks for at its end; closed vocabulary.
+    #[derive(PartialOrd, Ord)]
+    pub enum Intent {
+        /// Go on.
+        Next = "next",
+        /// Once more (or the step that `transitions.repeat` names).
+        Repeat = "repeat",
+        /// Go to a step that the output names.
+        Jump = "jump",
+        /// The work is done: to the closing part of the flow.
+        Handoff = "handoff",
+        /// End the flow.
+        Closing = "closing",
+        /// Somebody has to decide.
+        Escalate = "escalate",
+        /// Give up.
+        Abort = "abort",
     }
-}
-
-/// What a step asks for at its end; closed vocabulary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Intent {
-    /// Go on.
-    Next,
-    /// Once more (or the step that `transitions.repeat` names).
-    Repeat,
-    /// Go to a step that the output names.
-    Jump,
-    /// The work is done: to the closing part of the flow.
-    Handoff,
-    /// End the flow.
-    Closing,
-    /// Somebody has to decide.
-    Escalate,
-    /// Give up.
-    Abort,
 }
 
 impl Intent {
-    /// Every intent.
-    pub const ALL: [Self; 7] =
-        [Self::Next, Self::Repeat, Self::Jump, Self::Handoff, Self::Closing, Self::Escalate, Self::Abort];
-
-    /// The canonical word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Next => "next",
-            Self::Repeat => "repeat",
-            Self::Jump => "jump",
-            Self::Handoff => "handoff",
-            Self::Closing => "closing",
-            Self::Escalate => "escalate",
-            Self::Abort => "abort",
-        }
-    }
-
     /// Reads a word as models and definitions write it: any case, spaces around it, aliases (E04).
-    pub fn parse(word: &str) -> Option<Self> {
+    pub fn read(word: &str) -> Option<Self> {
         let word = word.trim().to_ascii_lowercase();
         Some(match word.as_str() {
             "next" | "continue" | "pass" => Self::Next,
@@ -117,72 +85,41 @@ impl Intent {
     }
 }
 
-impl fmt::Display for Intent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// What a step's tools may do; policy is asked in every mode.
+    pub enum PermissionMode {
+        /// Writers go through policy.
+        Default = "default",
+        /// Writers are denied; `run_command` only for the exact verify commands (D78).
+        Plan = "plan",
+        /// Writers go through policy.
+        AcceptEdits = "acceptEdits",
+        /// Writers go through policy: nothing bypasses it here.
+        BypassPermissions = "bypassPermissions",
     }
 }
 
-/// What a step's tools may do; policy is asked in every mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PermissionMode {
-    /// Writers go through policy.
-    Default,
-    /// Writers are denied; `run_command` only for the exact verify commands (D78).
-    Plan,
-    /// Writers go through policy.
-    AcceptEdits,
-    /// Writers go through policy: nothing bypasses it here.
-    BypassPermissions,
-}
+words_of_a_format!(PermissionMode, "PermissionWord", "`permissionMode`.");
 
-impl PermissionMode {
-    /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Default, Self::Plan, Self::AcceptEdits, Self::BypassPermissions];
-
-    /// The word in definitions.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Plan => "plan",
-            Self::AcceptEdits => "acceptEdits",
-            Self::BypassPermissions => "bypassPermissions",
-        }
-    }
-
-    /// Reads the word in definitions.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+words! {
+    /// What closing does to the issue.
+    #[derive(Default)]
+    pub enum ClosureAction {
+        /// The issue is closed (with a pull request: by its merge, D81).
+        #[default]
+        Close = "close",
+        /// Only labels change.
+        LabelOnly = "label-only",
+        /// Labels change and the issue is closed.
+        LabelAndClose = "label-and-close",
     }
 }
 
-/// What closing does to the issue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ClosureAction {
-    /// The issue is closed (with a pull request: by its merge, D81).
-    #[default]
-    Close,
-    /// Only labels change.
-    LabelOnly,
-    /// Labels change and the issue is closed.
-    LabelAndClose,
-}
+words_of_a_format!(ClosureAction, "ClosureWord", "`defaultClosureAction`.");
 
 impl ClosureAction {
-    /// Every action.
-    pub const ALL: [Self; 3] = [Self::Close, Self::LabelOnly, Self::LabelAndClose];
-
-    /// The word in definitions, outputs and adaptations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Close => "close",
-            Self::LabelOnly => "label-only",
-            Self::LabelAndClose => "label-and-close",
-        }
-    }
-
     /// Reads the word as models write it: any case, spaces around it, `_` for `-`.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub fn read(word: &str) -> Option<Self> {
         let word = word.trim().to_ascii_lowercase().replace('_', "-");
         Self::ALL.into_iter().find(|action| action.as_str() == word)
     }
@@ -214,20 +151,20 @@ mod tests {
             ("done", Intent::Closing),
             ("Finished", Intent::Closing),
         ] {
-            assert_eq!(Intent::parse(word), Some(intent), "{word}");
+            assert_eq!(Intent::read(word), Some(intent), "{word}");
         }
-        assert_eq!(Intent::parse("celebrate"), None);
+        assert_eq!(Intent::read("celebrate"), None);
         for intent in Intent::ALL {
-            assert_eq!(Intent::parse(intent.as_str()), Some(intent));
+            assert_eq!(Intent::read(intent.as_str()), Some(intent));
         }
     }
 
     #[test]
     fn e21_closure_actions_are_read_in_any_case() {
         for word in ["label-only", "LABEL_ONLY", " Label-Only "] {
-            assert_eq!(ClosureAction::parse(word), Some(ClosureAction::LabelOnly), "{word}");
+            assert_eq!(ClosureAction::read(word), Some(ClosureAction::LabelOnly), "{word}");
         }
-        assert_eq!(ClosureAction::parse("labels"), None);
+        assert_eq!(ClosureAction::read("labels"), None);
     }
 
     #[test]

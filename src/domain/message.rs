@@ -41,6 +41,18 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// What it says.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::System { content }
+            | Self::User { content }
+            | Self::Assistant { content, .. }
+            | Self::Tool { content, .. } => content,
+        }
+    }
+}
+
 /// A call as the model wrote it. The arguments stay raw text until the gate parses them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {

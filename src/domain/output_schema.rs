@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::words::words;
+
 /// Shape of a step's output: always a JSON Schema, and the field list of the oldest form where the registry has one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepSchema {
@@ -38,40 +40,23 @@ pub struct OutputField {
     pub default: Option<Value>,
 }
 
-/// Type of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldKind {
-    /// Text.
-    String,
-    /// A number.
-    Number,
-    /// `true` or `false`.
-    Boolean,
-    /// An object.
-    Object,
-    /// An array.
-    Array,
+words! {
+    /// Type of a field.
+    pub enum FieldKind {
+        /// Text.
+        String = "string",
+        /// A number.
+        Number = "number",
+        /// `true` or `false`.
+        Boolean = "boolean",
+        /// An object.
+        Object = "object",
+        /// An array.
+        Array = "array",
+    }
 }
 
 impl FieldKind {
-    /// The word, which is the same in the oldest form and in JSON Schema.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-            Self::Object => "object",
-            Self::Array => "array",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::String, Self::Number, Self::Boolean, Self::Object, Self::Array]
-            .into_iter()
-            .find(|kind| kind.as_str() == word)
-    }
-
     /// Whether the value is of the type.
     pub fn fits(self, value: &Value) -> bool {
         match self {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::canonical::{NotCanonical, canonical_json, canonical_sha256};
 use super::issue::IssueKey;
 use super::run::{Principal, PrincipalSource};
+use super::words::words;
 
 /// Tools without effect outside the session. They are always allowed; no policy is asked (C-03).
 pub const PROTOCOL_TOOLS: [&str; 3] = ["agent__final_report", "agent__task_status", "tool_output"];
@@ -208,46 +209,23 @@ impl PolicyPrincipal {
     }
 }
 
-/// GitHub's permission of a person on a repository, lowest first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum ActorPermission {
-    /// Nothing.
-    None,
-    /// May look.
-    Read,
-    /// May sort issues.
-    Triage,
-    /// May push.
-    Write,
-    /// May manage.
-    Maintain,
-    /// May do everything.
-    Admin,
-}
-
-impl ActorPermission {
-    /// Every level, lowest first.
-    pub const ALL: [Self; 6] =
-        [Self::None, Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin];
-
-    /// The word GitHub and the configuration use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Read => "read",
-            Self::Triage => "triage",
-            Self::Write => "write",
-            Self::Maintain => "maintain",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.as_str() == word)
+words! {
+    /// GitHub's permission of a person on a repository, lowest first.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ActorPermission {
+        /// Nothing.
+        None = "none",
+        /// May look.
+        Read = "read",
+        /// May sort issues.
+        Triage = "triage",
+        /// May push.
+        Write = "write",
+        /// May manage.
+        Maintain = "maintain",
+        /// May do everything.
+        Admin = "admin",
     }
 }
 

@@ -33,9 +33,6 @@ pub enum RedactionFailed {
     /// Longer than [`LONGEST_TEXT`].
     #[error("a text of {0} bytes is too long to be redacted in one piece")]
     TooLong(usize),
-    /// A redaction program failed (run elsewhere).
-    #[error("the redaction program failed: {0}")]
-    Program(String),
 }
 
 /// A pattern of the configuration that cannot be used.

@@ -3,72 +3,44 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The closed list of formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema)]
-pub enum ReportFormat {
-    /// An object in `content_json`.
-    #[serde(rename = "json")]
-    Json,
-    /// Markdown text; the default.
-    #[default]
-    #[serde(rename = "markdown")]
-    Markdown,
-    /// Markdown with Mermaid diagrams.
-    #[serde(rename = "markdown+mermaid")]
-    MarkdownMermaid,
-    /// `{blocks: [...]}` in `content_json` (D53).
-    #[serde(rename = "slack-block-kit")]
-    SlackBlockKit,
-    /// Text with ANSI colours.
-    #[serde(rename = "tty")]
-    Tty,
-    /// Plain text for a pipe.
-    #[serde(rename = "pipe")]
-    Pipe,
-    /// Text for a calling agent.
-    #[serde(rename = "sub-agent")]
-    SubAgent,
-    /// Plain text.
-    #[serde(rename = "text")]
-    Text,
+use super::words::words;
+
+words! {
+    /// The closed list of formats.
+    #[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
+    pub enum ReportFormat {
+        /// An object in `content_json`.
+        #[serde(rename = "json")]
+        Json = "json",
+        /// Markdown text; the default.
+        #[default]
+        #[serde(rename = "markdown")]
+        Markdown = "markdown",
+        /// Markdown with Mermaid diagrams.
+        #[serde(rename = "markdown+mermaid")]
+        MarkdownMermaid = "markdown+mermaid",
+        /// `{blocks: [...]}` in `content_json` (D53).
+        #[serde(rename = "slack-block-kit")]
+        SlackBlockKit = "slack-block-kit",
+        /// Text with ANSI colours.
+        #[serde(rename = "tty")]
+        Tty = "tty",
+        /// Plain text for a pipe.
+        #[serde(rename = "pipe")]
+        Pipe = "pipe",
+        /// Text for a calling agent.
+        #[serde(rename = "sub-agent")]
+        SubAgent = "sub-agent",
+        /// Plain text.
+        #[serde(rename = "text")]
+        Text = "text",
+    }
 }
 
 impl ReportFormat {
-    /// Every format, in the contract's order.
-    pub const ALL: [Self; 8] = [
-        Self::Json,
-        Self::Markdown,
-        Self::MarkdownMermaid,
-        Self::SlackBlockKit,
-        Self::Tty,
-        Self::Pipe,
-        Self::SubAgent,
-        Self::Text,
-    ];
-
-    /// The word used in flags and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Markdown => "markdown",
-            Self::MarkdownMermaid => "markdown+mermaid",
-            Self::SlackBlockKit => "slack-block-kit",
-            Self::Tty => "tty",
-            Self::Pipe => "pipe",
-            Self::SubAgent => "sub-agent",
-            Self::Text => "text",
-        }
-    }
-
     /// Whether the payload is `content_json` (else it is `content`).
     pub fn is_structured(self) -> bool {
         matches!(self, Self::Json | Self::SlackBlockKit)
-    }
-}
-
-impl std::fmt::Display for ReportFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -147,22 +119,24 @@ pub struct ProposedClaim {
     pub cites: Vec<Cite>,
 }
 
-/// Kinds of claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ClaimKind {
-    /// The verify commands pass on the final tree.
-    TestsPass,
-    /// A defect is at a place.
-    DefectLocation,
-    /// A change was made on the run's branch.
-    ChangeMade,
-    /// Something was observed.
-    BehaviorObserved,
-    /// A requirement of the issue is met.
-    RequirementMet,
-    /// Anything else.
-    Other,
+words! {
+    /// Kinds of claims.
+    #[derive(Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ClaimKind {
+        /// The verify commands pass on the final tree.
+        TestsPass = "tests_pass",
+        /// A defect is at a place.
+        DefectLocation = "defect_location",
+        /// A change was made on the run's branch.
+        ChangeMade = "change_made",
+        /// Something was observed.
+        BehaviorObserved = "behavior_observed",
+        /// A requirement of the issue is met.
+        RequirementMet = "requirement_met",
+        /// Anything else.
+        Other = "other",
+    }
 }
 
 /// What a model proposes a claim to be.

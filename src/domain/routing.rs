@@ -107,7 +107,7 @@ impl Flow {
         let Some(said) = at(output, &gate.intent_field).and_then(Value::as_str).map(str::to_owned) else {
             return notes;
         };
-        let intent = match Intent::parse(&said).filter(|intent| gate.lets(*intent)) {
+        let intent = match Intent::read(&said).filter(|intent| gate.lets(*intent)) {
             Some(intent) => intent,
             None if gate.fail_fast => return notes,
             None => match gate.fallback() {
@@ -129,7 +129,7 @@ impl Flow {
         };
         let mut warnings = Vec::new();
         let said = at(output, &gate.intent_field).and_then(Value::as_str);
-        let allowed = said.and_then(Intent::parse).filter(|intent| gate.lets(*intent));
+        let allowed = said.and_then(Intent::read).filter(|intent| gate.lets(*intent));
         let intent = match (allowed, said) {
             (Some(intent), _) => intent,
             (None, None) if gate.fail_fast => {

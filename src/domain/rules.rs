@@ -102,8 +102,8 @@ impl RuleSet {
 
     /// The denial by somebody who may only narrow, if their first matching rule denies. Everything else is for the
     /// other rules.
-    pub fn deny(&self, input: &PolicyInput, reach: &CallScope) -> Option<RuleVerdict> {
-        let rule = first_match(&self.narrowing, input, reach)?;
+    pub fn deny(&self, input: &PolicyInput, scope: &CallScope) -> Option<RuleVerdict> {
+        let rule = first_match(&self.narrowing, input, scope)?;
         let verdict = RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) };
         (rule.effect == Decision::Deny).then_some(verdict)
     }
@@ -135,8 +135,8 @@ impl RuleSet {
     }
 
     /// The first rule with the exact name that matches, else the first `*` rule that matches, else a denial.
-    pub fn decide(&self, input: &PolicyInput, reach: &CallScope) -> RuleVerdict {
-        match first_match(&self.rules, input, reach) {
+    pub fn decide(&self, input: &PolicyInput, scope: &CallScope) -> RuleVerdict {
+        match first_match(&self.rules, input, scope) {
             Some(rule) => RuleVerdict { result: rule.result(), rule_id: Some(rule.id.clone()) },
             None => {
                 let mut result = PolicyResult::deny(NO_RULE_MATCHED, DenyMode::Throw);
@@ -148,7 +148,7 @@ impl RuleSet {
 }
 
 /// The first rule with the exact name that matches, else the first `*` rule that matches.
-fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, reach: &CallScope) -> Option<&'r Rule> {
+fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, scope: &CallScope) -> Option<&'r Rule> {
     let matching = |any: bool| {
         rules.iter().find(|rule| {
             rule.kind == input.kind
@@ -156,7 +156,7 @@ fn first_match<'r>(rules: &'r [Rule], input: &PolicyInput, reach: &CallScope) ->
                     RuleName::Exactly(name) => !any && name == input.resource_name(),
                     RuleName::Any => any,
                 }
-                && rule.matches(input, reach)
+                && rule.matches(input, scope)
         })
     };
     matching(false).or_else(|| matching(true))
@@ -169,16 +169,16 @@ pub fn policy_version(bytes: &[u8]) -> String {
 
 impl Rule {
     /// Whether every predicate holds.
-    pub fn matches(&self, input: &PolicyInput, reach: &CallScope) -> bool {
+    pub fn matches(&self, input: &PolicyInput, scope: &CallScope) -> bool {
         let denies = self.effect == Decision::Deny;
         let when = &self.when;
-        when.path.as_ref().is_none_or(|globs| paths_hold(globs, &reach.paths, denies))
+        when.path.as_ref().is_none_or(|globs| paths_hold(globs, &scope.paths, denies))
             && when
                 .argv
                 .as_ref()
-                .is_none_or(|prefixes| program_holds(prefixes, reach.program.as_ref(), denies))
-            && when.host.as_ref().is_none_or(|globs| hosts_hold(globs, &reach.hosts, denies))
-            && when.max_bytes.is_none_or(|most| reach.bytes <= most)
+                .is_none_or(|prefixes| program_holds(prefixes, scope.program.as_ref(), denies))
+            && when.host.as_ref().is_none_or(|globs| hosts_hold(globs, &scope.hosts, denies))
+            && when.max_bytes.is_none_or(|most| scope.bytes <= most)
             && when.from.as_ref().is_none_or(|globs| input.from.as_deref().is_some_and(|s| globs.exact(s)))
             && when.to.as_ref().is_none_or(|globs| input.to.as_deref().is_some_and(|s| globs.exact(s)))
             && when.actor_permission.is_none_or(|least| input.principal.permission >= Some(least))

@@ -2,38 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The five reasons (X-011…X-017).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum StopReason {
-    /// Required outputs produced, claims backed.
-    ObjectiveAchieved,
-    /// A hard limit of steps, time or cost, or the last turn, was reached.
-    BudgetExceeded,
-    /// Nothing acceptable backs the objective.
-    NoEvidence,
-    /// A person or a supervising system asked for it.
-    HumanRequested,
-    /// A non-recoverable error.
-    SystemError,
-}
+use super::words::words;
 
-impl StopReason {
-    /// The word used in JSON, labels and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ObjectiveAchieved => "OBJECTIVE_ACHIEVED",
-            Self::BudgetExceeded => "BUDGET_EXCEEDED",
-            Self::NoEvidence => "NO_EVIDENCE",
-            Self::HumanRequested => "HUMAN_REQUESTED",
-            Self::SystemError => "SYSTEM_ERROR",
-        }
-    }
-}
-
-impl std::fmt::Display for StopReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// The five reasons (X-011…X-017).
+    #[derive(Serialize, Deserialize, schemars::JsonSchema)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum StopReason {
+        /// Required outputs produced, claims backed.
+        ObjectiveAchieved = "OBJECTIVE_ACHIEVED",
+        /// A hard limit of steps, time or cost, or the last turn, was reached.
+        BudgetExceeded = "BUDGET_EXCEEDED",
+        /// Nothing acceptable backs the objective.
+        NoEvidence = "NO_EVIDENCE",
+        /// A person or a supervising system asked for it.
+        HumanRequested = "HUMAN_REQUESTED",
+        /// A non-recoverable error.
+        SystemError = "SYSTEM_ERROR",
     }
 }
 

@@ -17,7 +17,7 @@ use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
 use super::interrupt::{Interrupt, Interrupts};
 use super::reply_validation::Rejection;
 use super::report::{FINAL_REPORT, ReportShape};
-use super::session::{SessionWorld, unfit};
+use super::session::SessionWorld;
 use super::session_trace::SessionTrace;
 use super::tool::{CallLimits, Tool};
 use super::tool_list::ToolList;
@@ -63,7 +63,7 @@ pub struct AgentTools {
 #[derive(Debug)]
 pub(crate) enum Request {
     Call { tool: String, arguments: Map<String, Value>, reply: oneshot::Sender<AgentAnswer> },
-    Permit { wish: PermissionRequest, reply: oneshot::Sender<Permission> },
+    Permit { request: PermissionRequest, reply: oneshot::Sender<Permission> },
 }
 
 impl AgentTools {
@@ -91,16 +91,16 @@ impl AgentTools {
     }
 
     /// Asks for a permission. What nobody answers is not allowed.
-    pub async fn permit(&self, wish: PermissionRequest) -> Permission {
+    pub async fn permit(&self, request: PermissionRequest) -> Permission {
         let (reply, answer) = oneshot::channel();
-        let sent = self.requests.send(Request::Permit { wish, reply }).await;
+        let sent = self.requests.send(Request::Permit { request, reply }).await;
         let answered = if sent.is_ok() { answer.await.ok() } else { None };
         answered.unwrap_or_else(|| Permission::Denied("The run is ending.".to_owned()))
     }
 }
 
-/// What desks of a run offer: its tools, the reader of stored outputs, the report.
-pub(super) fn on_offer(
+/// What programs of a run may use: its tools, the reader of stored outputs, the report.
+pub(super) fn catalog(
     tools: &ToolList,
     outputs: &Arc<StoredOutputs>,
     page_lines: u32,
@@ -151,11 +151,8 @@ impl<'a> ToolHandler<'a> {
     ) -> Result<Self, Abort> {
         let mut behind: Vec<Arc<dyn Tool>> = tools.all().cloned().collect();
         behind.push(Arc::new(ToolOutputReader::new(Arc::clone(&outputs), settings.read_page_lines)));
-        let gate = world
-            .gate(record.clone(), scope, &behind)
-            .map_err(|error| unfit(&error))?
-            .with_loop_limits(settings.loop_guard)
-            .with_protocol();
+        let gate =
+            world.gate(record.clone(), scope, &behind)?.with_loop_limits(settings.loop_guard).with_protocol();
         let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
         Ok(Self {
             world,
@@ -195,7 +192,7 @@ impl<'a> ToolHandler<'a> {
                     return Ok(());
                 }
                 // The program may be gone when the answer comes.
-                Some(Request::Permit { wish, reply }) => drop(reply.send(self.permit(&wish).await?)),
+                Some(Request::Permit { request, reply }) => drop(reply.send(self.permit(&request).await?)),
                 Some(Request::Call { tool, arguments, reply }) => {
                     drop(reply.send(self.call(tool, arguments).await?));
                 }
@@ -203,9 +200,9 @@ impl<'a> ToolHandler<'a> {
         }
     }
 
-    async fn permit(&self, wish: &PermissionRequest) -> Result<Permission, Abort> {
-        let asked = self.gate.permits(TURN, &wish.tool, &wish.arguments);
-        uncut(self.interrupts.watch(None, asked).await)
+    async fn permit(&self, request: &PermissionRequest) -> Result<Permission, Abort> {
+        let asked = self.gate.permits(TURN, &request.tool, &request.arguments);
+        self.interrupts.watch(None, asked).await.map_err(without_grace)?
     }
 
     async fn call(&mut self, tool: String, arguments: Map<String, Value>) -> Result<AgentAnswer, Abort> {
@@ -218,7 +215,7 @@ impl<'a> ToolHandler<'a> {
         };
         let proposal = Proposal { arguments: arguments::parse(&call.arguments), call, report };
         let judged = self.gate.judge(TURN, std::slice::from_ref(&proposal), Phase::Open, 1);
-        let ruling = uncut(self.interrupts.watch(None, judged).await)?.pop();
+        let ruling = self.interrupts.watch(None, judged).await.map_err(without_grace)??.pop();
         let answer = match ruling {
             Some(Ruling::Run(ready)) => self.run(*ready).await?,
             Some(Ruling::Answered(answer)) => answer,
@@ -279,11 +276,10 @@ impl<'a> ToolHandler<'a> {
     }
 }
 
-/// What came of a wait without grace.
-fn uncut<T>(waited: Result<Result<T, Abort>, Interrupt>) -> Result<T, Abort> {
-    match waited {
-        Ok(done) => done,
-        Err(Interrupt::End(halt)) => Err(halt),
-        Err(Interrupt::GraceOver) => Err(Abort::internal("a wait without grace ran out of it")),
+/// The end of a wait without grace.
+fn without_grace(end: Interrupt) -> Abort {
+    match end {
+        Interrupt::End(abort) => abort,
+        Interrupt::GraceOver => Abort::internal("a wait without grace ran out of it"),
     }
 }

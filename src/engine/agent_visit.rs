@@ -15,9 +15,8 @@ use super::abort::Abort;
 use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_task::{AgentBackend, AgentTask};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
-use super::attempt::text_of;
 use super::day_cap::Reservation;
-use super::journal::JournalError;
+use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome};
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
@@ -86,7 +85,7 @@ impl FlowWorld {
         shape: ReportShape,
         prompts: (String, String),
         identity: &PromptIdentity,
-    ) -> Result<Result<StepResult, Failed>, JournalError> {
+    ) -> Result<StepResult, NotDone<Failed>> {
         let (system, prompt) = prompts;
         let record = self.record_of(plan, work.step, work.visit);
         let outputs = Arc::new(StoredOutputs::new(record.ids().session, Arc::clone(&self.0.journal)));
@@ -111,7 +110,7 @@ impl FlowWorld {
         };
         let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
         let outcome = visit.run(&system, &task, identity).await;
-        Ok(super::visit::read_outcome(plan, work, prompt, outcome))
+        super::visit::read_outcome(plan, work, prompt, outcome).map_err(NotDone::Ended)
     }
 }
 
@@ -125,7 +124,7 @@ impl AgentVisit<'_> {
         let asked = format!("{whole}\n\n{}", self.closing_words());
         let ended = match self.open(&asked, identity.include_text).await {
             Ok(()) => self.ask(asked.clone()).await,
-            Err(halt) => Err(halt),
+            Err(abort) => Err(abort),
         };
         self.close(ended, asked, identity.include_text).await
     }
@@ -155,7 +154,7 @@ impl AgentVisit<'_> {
         let ids = self.record.ids();
         let mut offered = vec![tool.spec().clone()];
         if self.agent.serves_tools {
-            offered.extend(self.on_offer().iter().cloned());
+            offered.extend(self.catalog().iter().cloned());
         }
         self.record.note(Event::SessionOpened(Box::new(SessionOpened {
             session: ids.session,
@@ -184,13 +183,13 @@ impl AgentVisit<'_> {
         self.plan.definition().permission_mode(self.work.step) == PermissionMode::Plan
     }
 
-    fn on_offer(&self) -> Arc<[ToolSpec]> {
+    fn catalog(&self) -> Arc<[ToolSpec]> {
         let lines = self.plan.settings.read_page_lines;
-        agent_tools::on_offer(&self.tools, &self.outputs, lines, &self.shape)
+        agent_tools::catalog(&self.tools, &self.outputs, lines, &self.shape)
     }
 
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {
-        let (tools, requests) = AgentTools::new(self.on_offer());
+        let (tools, requests) = AgentTools::new(self.catalog());
         self.requests = Some(requests);
         AgentTask {
             tools,
@@ -287,7 +286,7 @@ impl AgentVisit<'_> {
             Arc::clone(&self.outputs),
             launched,
         )?;
-        let (mut over, mut ended_at_desk) = (None, None);
+        let (mut over, mut served) = (None, None);
         let of_day = self.open_day().await?;
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
@@ -299,9 +298,9 @@ impl AgentVisit<'_> {
             let called = loop {
                 tokio::select! {
                     called = &mut running => break called,
-                    served = &mut serving, if ended_at_desk.is_none() => {
+                    ended = &mut serving, if served.is_none() => {
                         task.cancel.cancel();
-                        ended_at_desk = Some(served);
+                        served = Some(ended);
                     }
                     changed = heard.changed(), if over.is_none() => {
                         if changed.is_err() {
@@ -324,8 +323,8 @@ impl AgentVisit<'_> {
                 }
             };
             closing.cancel();
-            if ended_at_desk.is_none() {
-                ended_at_desk = Some(serving.await);
+            if served.is_none() {
+                served = Some(serving.await);
             }
             called
         };
@@ -337,17 +336,17 @@ impl AgentVisit<'_> {
             }
             Ok(SingleCall::Ran(_)) => None,
             Ok(other) => Some(other.answer().text().to_owned()),
-            Err(halt) => Some(halt.failure().error_message.clone()),
+            Err(abort) => Some(abort.failure().error_message.clone()),
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
         if let (Some(day), Some(held)) = (&world.day_cap, of_day) {
-            day.settle_with(held, cost).await?;
+            day.confirm_with(held, cost).await?;
         }
         if let Some(stop) = over {
             return Err(stop.into());
         }
-        if let Some(Err(halt)) = ended_at_desk {
-            return Err(halt);
+        if let Some(Err(abort)) = served {
+            return Err(abort);
         }
         let called = called?;
         world.meter.check()?;
@@ -489,8 +488,8 @@ impl AgentVisit<'_> {
                     (model.source, model.outcome, std::mem::take(&mut model.claims));
                 (model.store(format, None, 0, ts), source, None, (outcome, claims))
             }
-            Err(halt) => {
-                let mut failure = halt.into_failure();
+            Err(abort) => {
+                let mut failure = abort.into_failure();
                 failure.error_message = self.record.redact(&failure.error_message);
                 let report = report::synthetic(format, &failure, &self.facts(&failure), None, ts);
                 (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
@@ -520,10 +519,10 @@ impl AgentVisit<'_> {
             cost: self.cost,
             cost_unknown: self.cost_unknown,
         };
-        if let Err(halt) = self.close_record(&mut outcome, leaked, include).await
+        if let Err(abort) = self.close_record(&mut outcome, leaked, include).await
             && outcome.failure.is_none()
         {
-            outcome.failure = Some(halt.into_failure());
+            outcome.failure = Some(abort.into_failure());
         }
         outcome
     }
@@ -536,7 +535,7 @@ impl AgentVisit<'_> {
     ) -> Result<(), Abort> {
         let ids = self.record.ids();
         outcome.capture(&self.record, TURN, leaked).await?;
-        let mark = |asked: &Message| prompt_mark(&sha256_hex(text_of(asked).as_bytes()));
+        let mark = |asked: &Message| prompt_mark(&sha256_hex(asked.text().as_bytes()));
         let marks: Vec<String> = outcome.messages.iter().take(usize::from(!include)).map(mark).collect();
         outcome.conversation = Some(self.record.conversation(&outcome.messages, &marks).await?);
         self.record.note(Event::SessionClosed(Box::new(SessionClosed {

@@ -150,7 +150,7 @@ impl Session<'_> {
         self.out_of_money = Some(refused);
         self.force(ForcedFinal::MaxCost, self.turn)?;
         self.ceiling = self.turn;
-        self.guard.offer(&self.tools.on(true)?.sizes);
+        self.guard.set_tools(&self.tools.on(true)?.sizes);
         Ok(())
     }
 

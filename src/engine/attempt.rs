@@ -35,7 +35,7 @@ pub(super) enum Answered {
         /// The reply, its calls named.
         reply: Box<ModelReply>,
         /// What it is worth.
-        reading: Box<ValidReply>,
+        valid: Box<ValidReply>,
         /// What the reply may do now.
         phase: Phase,
         /// The request it answers.
@@ -91,7 +91,7 @@ impl Session<'_> {
     }
 
     fn first_that_fits(&mut self, cursor: &mut usize, tail: &[Message]) -> Result<Option<usize>, Abort> {
-        self.guard.offer(&self.tools.on(self.forced.is_some())?.sizes);
+        self.guard.set_tools(&self.tools.on(self.forced.is_some())?.sizes);
         let projection = self.guard.project(self.ephemeral_tokens(tail));
         let mut skipped = Vec::new();
         let mut found = None;
@@ -184,12 +184,12 @@ impl Session<'_> {
         if let Some(turn_timeout) = self.request.turn_timeout {
             timeout = timeout.min(turn_timeout);
         }
-        let offer = self.offered()?;
+        let catalog = self.offered()?;
         let request = ModelRequest {
             target: ModelTarget { max_output_tokens, ..target.clone() },
             messages: self.composed(tail),
-            tools: Arc::clone(&offer.specs),
-            tool_choice: if offer.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
+            tools: Arc::clone(&catalog.specs),
+            tool_choice: if catalog.specs.is_empty() { ToolChoice::None } else { ToolChoice::Auto },
             stream: settings.stream,
             timeout,
         };
@@ -272,7 +272,7 @@ impl Session<'_> {
         tail: &[Message],
         allowance: Allowance,
     ) -> Result<Answered, Abort> {
-        // The run's money stays set aside until the reply is charged; the day's, until it is settled.
+        // The run's money stays set aside until the reply is charged; the day's, until it is confirmed.
         let Allowance { max_output_tokens, run: _held_of_run, day: mut held } = allowance;
         let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
         let started = Instant::now();
@@ -306,14 +306,14 @@ impl Session<'_> {
             Err(interrupt) => {
                 self.account(&line, None, Some("cancelled".to_owned()), None)?;
                 match interrupt {
-                    Interrupt::End(halt) => Err(halt),
+                    Interrupt::End(abort) => Err(abort),
                     Interrupt::GraceOver => Ok(Answered::GraceOver),
                 }
             }
             Ok(Err(error)) => {
                 self.account(&line, None, Some(error.to_string()), error.status)?;
                 if was_refused(error.class) {
-                    self.settle(held.take(), Money::ZERO).await?;
+                    self.charge(held.take(), Money::ZERO).await?;
                 }
                 Ok(Answered::Failed(error))
             }
@@ -332,15 +332,15 @@ impl Session<'_> {
                     reply_validation::read(&reply, phase, self.request.mode, &self.request.report, limit);
                 let rejected = read.as_ref().err().map(|rejection| rejection.reason.to_owned());
                 if let Some(cost) = self.account(&line, Some(&reply), rejected, None)? {
-                    self.settle(held.take(), cost).await?;
+                    self.charge(held.take(), cost).await?;
                 }
                 // The cost is known now, before any tool of the reply runs.
                 self.checkpoint()?;
                 let reply = Box::new(reply);
                 Ok(match read {
-                    Ok(reading) => Answered::Accepted {
+                    Ok(valid) => Answered::Accepted {
                         reply,
-                        reading: Box::new(reading),
+                        valid: Box::new(valid),
                         phase,
                         sent: Box::new(request),
                         started,
@@ -351,9 +351,9 @@ impl Session<'_> {
         }
     }
 
-    async fn settle(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
+    async fn charge(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
         if let (Some(day), Some(held)) = (&self.world.day_cap, held) {
-            day.settle_with(held, cost).await?;
+            day.confirm_with(held, cost).await?;
         }
         Ok(())
     }
@@ -453,16 +453,6 @@ pub(super) fn assistant(reply: &ModelReply) -> Message {
         content: reply.text.clone(),
         reasoning: reply.reasoning.clone(),
         tool_calls: reply.tool_calls.clone(),
-    }
-}
-
-/// What a message says.
-pub(super) fn text_of(message: &Message) -> &str {
-    match message {
-        Message::System { content }
-        | Message::User { content }
-        | Message::Assistant { content, .. }
-        | Message::Tool { content, .. } => content,
     }
 }
 

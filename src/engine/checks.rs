@@ -6,6 +6,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::interrupt::Interrupts;
+use super::not_done::NotDone;
 use super::reader::{Judged, Question};
 use super::session_trace::SessionTrace;
 use super::visit::{FlowPlan, FlowWorld};
@@ -18,7 +19,6 @@ use crate::domain::flow::{
 };
 use crate::domain::stop::Stop;
 use crate::domain::trace::{CheckMoment, CheckRun, ChecksRun};
-use crate::engine::journal::JournalError;
 use crate::prompt::template::Template;
 
 /// What the model reads about a failed check when the agent has no retry prompt.
@@ -86,12 +86,8 @@ struct Answer {
 }
 
 impl FlowWorld {
-    /// Asks every validator of a validation step, in order. `Err` inside: the run was stopped meanwhile.
-    pub(super) async fn check(
-        &self,
-        plan: &FlowPlan,
-        work: CheckWork<'_>,
-    ) -> Result<Result<Checked, Stop>, JournalError> {
+    /// Asks every validator of a validation step, in order. Where it ends otherwise, the run was stopped meanwhile.
+    pub(super) async fn check(&self, plan: &FlowPlan, work: CheckWork<'_>) -> Result<Checked, NotDone<Stop>> {
         let flow = &plan.definition().flow;
         let record = self.record_of(plan, work.step, work.visit);
         let mut runs = Vec::new();
@@ -99,10 +95,7 @@ impl FlowWorld {
         for condition in &work.validation.conditions {
             // A name that is not defined is refused when the definition is loaded (N22).
             let Some(validator) = flow.validators.get(&condition.validator) else { continue };
-            let answer = match self.ask(plan, work, condition, validator, &record).await? {
-                Ok(answer) => answer,
-                Err(stop) => return Ok(Err(stop)),
-            };
+            let answer = self.ask(plan, work, condition, validator, &record).await?;
             runs.push(answer.run);
             if !answer.held {
                 failures.push(Failure {
@@ -130,7 +123,7 @@ impl FlowWorld {
             checks: runs,
             retry_prompts,
         })))?;
-        Ok(Ok(checked))
+        Ok(checked)
     }
 
     async fn ask(
@@ -140,16 +133,16 @@ impl FlowWorld {
         condition: &ValidationCondition,
         validator: &Validator,
         record: &SessionTrace,
-    ) -> Result<Result<Answer, Stop>, JournalError> {
+    ) -> Result<Answer, NotDone<Stop>> {
         let params: Vec<&str> = condition.params.iter().map(|(_, value)| value.as_str()).collect();
         let name = condition.validator.as_str();
         let line;
         let (program, args, stdin) = match &validator.kind {
-            ValidatorKind::File(path) => return Ok(Ok(file_answer(plan, name, path, &condition.params))),
+            ValidatorKind::File(path) => return Ok(file_answer(plan, name, path, &condition.params)),
             ValidatorKind::Semantic(check) => {
                 let (step, visit, output) = (work.step, work.visit, work.output);
                 let question = Question { check, validator: name, step, visit, output };
-                return Ok(self.judge(plan, question).await?.map(|judged| semantic_answer(name, judged)));
+                return Ok(semantic_answer(name, self.judge(plan, question).await?));
             }
             ValidatorKind::Command(command) => {
                 line = positional(command, &condition.params);
@@ -174,10 +167,10 @@ impl FlowWorld {
                     let what = format!(
                         "The check \"{name}\" was not asked: it runs {path}, which this run changed. Put the file back as it is on the origin branch."
                     );
-                    return Ok(Ok(refused(name, what)));
+                    return Ok(refused(name, what));
                 }
                 Err(why) => {
-                    return Ok(Ok(refused(name, format!("The check \"{name}\" was not asked: {why}."))));
+                    return Ok(refused(name, format!("The check \"{name}\" was not asked: {why}.")));
                 }
             }
         }
@@ -186,32 +179,25 @@ impl FlowWorld {
             let request = Program { program, args, stdin, time_limit: workplace.time_limit, git_dir };
             Box::pin(async move { workplace.run(request, &self.interrupts()).await })
         };
-        let ran = match run(None).await {
-            Ok(ran) => ran,
-            Err(stop) => return Ok(Err(stop)),
-        };
-        let answer = program_answer(name, validator, ran, record);
+        let answer = program_answer(name, validator, run(None).await?, record);
         let upstream = match &validator.kind {
             ValidatorKind::Command(command) if !answer.held => {
                 workplace.upstream.as_ref().filter(|upstream| upstream.concerns(command))
             }
             _ => None,
         };
-        let Some(upstream) = upstream else { return Ok(Ok(answer)) };
+        let Some(upstream) = upstream else { return Ok(answer) };
         // Agents neither push nor merge here. The check is answered for the time after both (D105).
         let git_dir = match upstream.published().await {
             Ok(git_dir) => git_dir,
             Err(why) => {
                 self.warn("check_not_asked", &format!("The check \"{name}\": {why}."))?;
-                return Ok(Ok(answer));
+                return Ok(answer);
             }
         };
-        let then = match run(Some(git_dir)).await {
-            Ok(ran) => program_answer(name, validator, ran, record),
-            Err(stop) => return Ok(Err(stop)),
-        };
+        let then = program_answer(name, validator, run(Some(git_dir)).await?, record);
         if then.held {
-            return Ok(Ok(Answer { run: CheckRun { found: ONCE_PUBLISHED.to_owned(), ..then.run }, ..then }));
+            return Ok(Answer { run: CheckRun { found: ONCE_PUBLISHED.to_owned(), ..then.run }, ..then });
         }
         // climpt, for which these definitions were written, never asks it.
         if work.validation.id != plan.definition().completion.validation_step() {
@@ -220,9 +206,9 @@ impl FlowWorld {
                 answer.what
             );
             self.warn("check_passed_over", &text)?;
-            return Ok(Ok(held(name, &text)));
+            return Ok(held(name, &text));
         }
-        Ok(Ok(answer))
+        Ok(answer)
     }
 
     pub(super) fn interrupts(&self) -> Interrupts {

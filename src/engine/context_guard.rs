@@ -63,7 +63,7 @@ impl ContextGuard {
     }
 
     /// These tools will be offered. The count is made from exactly what is sent.
-    pub fn offer(&mut self, tools: &ToolSizes) {
+    pub fn set_tools(&mut self, tools: &ToolSizes) {
         self.schema = self.estimate.tools(tools);
     }
 

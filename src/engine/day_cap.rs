@@ -22,18 +22,10 @@ pub struct DayCap {
 
 /// Money that is reserved for one request. If this is dropped without being charged, the money stays reserved.
 #[derive(Debug)]
-#[must_use = "a reservation that is not settled counts as spent"]
+#[must_use = "a reservation that is not confirmed counts as spent"]
 pub struct Reservation {
     day: NaiveDate,
     id: Uuid,
-    amount: Money,
-}
-
-impl Reservation {
-    /// What is set aside.
-    pub fn amount(&self) -> Money {
-        self.amount
-    }
 }
 
 /// Why nothing was reserved.
@@ -73,7 +65,7 @@ impl DayCap {
 
     /// Reserves `worst`, or says that the day's money does not cover it. Blocks.
     pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, DayCapError> {
-        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4(), amount: worst };
+        let reservation = Reservation { day: now.date_naive(), id: Uuid::new_v4() };
         self.change(reservation.day, |day| {
             let left = self.cap.saturating_sub(day.total());
             if worst > left {
@@ -86,7 +78,7 @@ impl DayCap {
     }
 
     /// Turns a reservation into the cost of the request, on the day of the reservation. Blocks.
-    pub fn settle(&self, reservation: &Reservation, cost: Money) -> Result<(), DayCapError> {
+    pub fn confirm(&self, reservation: &Reservation, cost: Money) -> Result<(), DayCapError> {
         self.change(reservation.day, |day| {
             day.reserved.remove(&reservation.id);
             day.spent += cost;
@@ -140,14 +132,14 @@ impl DayCap {
         off_thread(move || cap.reserve(worst, now)).await
     }
 
-    /// [`DayCap::settle`] off the runtime's threads.
-    pub async fn settle_with(
+    /// [`DayCap::confirm`] off the runtime's threads.
+    pub async fn confirm_with(
         self: &Arc<Self>,
         reservation: Reservation,
         cost: Money,
     ) -> Result<(), DayCapError> {
         let cap = Arc::clone(self);
-        off_thread(move || cap.settle(&reservation, cost)).await
+        off_thread(move || cap.confirm(&reservation, cost)).await
     }
 
     /// Reads, changes and writes a day, again where another process did so in between.
@@ -206,7 +198,7 @@ mod tests {
         let hold = |of: &Reservation, micros| cap.hold((of.day, of.id), Money::from_micros(micros)).unwrap();
         assert!(hold(&one, 60) && hold(&two, 40));
         assert!(!hold(&two, 41), "together they are over the cap, and neither is alone");
-        cap.settle(&two, Money::from_micros(41)).unwrap();
+        cap.confirm(&two, Money::from_micros(41)).unwrap();
         assert!(!hold(&one, 60) && hold(&one, 59));
     }
 
@@ -220,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_counts_until_it_is_settled_and_a_day_begins_empty() {
+    fn what_is_set_aside_counts_until_it_is_confirmed_and_a_day_begins_empty() {
         let folder = tempfile::tempdir().unwrap();
         let cap = cap(folder.path(), 100);
         let money = Money::from_micros;
@@ -229,10 +221,10 @@ mod tests {
             cap.reserve(money(50), noon()).unwrap_err(),
             DayCapError::UsedUp { cap: money(100), left: money(40), wanted: money(50) }
         );
-        cap.settle(&first, money(10)).unwrap();
+        cap.confirm(&first, money(10)).unwrap();
         let dropped = cap.reserve(money(90), noon()).unwrap();
         drop(dropped);
-        assert_eq!(cap.used(noon()).unwrap(), money(100), "an unsettled reservation stays");
+        assert_eq!(cap.used(noon()).unwrap(), money(100), "an unconfirmed reservation stays");
         let tomorrow = noon() + TimeDelta::days(1);
         drop(cap.reserve(money(100), tomorrow).unwrap());
         assert_eq!(cap.used(tomorrow).unwrap(), money(100));
@@ -266,7 +258,7 @@ mod tests {
                             let Ok(held) = cap.reserve(Money::from_micros(*worst), noon()) else { continue };
                             assert!(cap.used(noon()).unwrap() <= Money::from_micros(limit));
                             let cost = worst * part / 100;
-                            cap.settle(&held, Money::from_micros(cost)).unwrap();
+                            cap.confirm(&held, Money::from_micros(cost)).unwrap();
                             spent += cost;
                         }
                         spent

@@ -88,7 +88,7 @@ impl Execution<'_> {
         let ended = interrupts.watch(Some(GRACE), self.drive(&seats, &mut answers)).await;
         let interrupt = match ended {
             Ok(Ok(())) => None,
-            Ok(Err(halt)) => Some(Interrupt::End(halt)),
+            Ok(Err(abort)) => Some(Interrupt::End(abort)),
             Err(interrupt) => Some(interrupt),
         };
         // What was cut off has its ledger line too.
@@ -98,7 +98,7 @@ impl Execution<'_> {
             }
         }
         match interrupt {
-            Some(Interrupt::End(halt)) => Err(halt),
+            Some(Interrupt::End(abort)) => Err(abort),
             Some(Interrupt::GraceOver) | None => Ok(answers.into_iter().flatten().collect()),
         }
     }
@@ -135,7 +135,7 @@ impl Execution<'_> {
                     let message = "A tool failed in a way that the run cannot go on after.";
                     return Err(Abort::new(StopDetail::Internal, "ToolFatal", message, technical));
                 }
-                Some(result) => answers[place] = Some(self.settle(&seats[place], result).await?),
+                Some(result) => answers[place] = Some(self.finish(&seats[place], result).await?),
                 None => answers[place] = Some(Answer::refused(&Refusal::Stopping)),
             }
         }
@@ -148,7 +148,7 @@ impl Execution<'_> {
     }
 
     /// Redact → size → context guard → envelope → journal.
-    async fn settle(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
+    async fn finish(&mut self, seat: &Seat, result: Result<ToolOutput, ToolError>) -> Result<Answer, Abort> {
         let call_id = &seat.ready.call.id;
         let (output, error) = match result {
             Ok(output) => (output, None),
@@ -363,7 +363,7 @@ async fn run_one(
         proposal_hash: seat.ready.proposal_hash.clone(),
     })?;
     let _ = seat.started.set((Instant::now(), record.clock().now_ms()));
-    let work = async { seat.tool.call(Permit::for_call(&call.id), &seat.ready.arguments, limits).await };
+    let work = async { seat.tool.call(Permit::for_a_call(), &seat.ready.arguments, limits).await };
     let ended = match tokio::time::timeout(limits.timeout, AssertUnwindSafe(work).catch_unwind()).await {
         Err(_) => Err(ToolError::Timeout),
         Ok(Err(_)) => Err(ToolError::ForModel {

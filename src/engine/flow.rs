@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::checks::{CheckWork, Checked, FailedChecks};
 use super::journal::JournalError;
+use super::not_done::NotDone;
 use super::variables::{VisitFacts, of_visit};
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use crate::domain::action_block::actions;
@@ -122,18 +123,14 @@ impl<'a> FlowRun<'a> {
         Self { plan, world, context, position, made, forced_final, carried, history: None }
     }
 
-    /// Outputs by step, so far.
-    pub fn context(&self) -> &StepContext {
-        &self.context
-    }
-
     /// Makes the next visit, or says how the flow ended.
     pub async fn advance(&mut self) -> Result<Progress, JournalError> {
         let step_id = match &self.position {
             Position::Ended(end) => return Ok(Progress::Ended(end.clone())),
             Position::At(step_id) => step_id.clone(),
         };
-        if let Err(stop) = self.may_visit()? {
+        if let Err(not_done) = self.may_visit() {
+            let stop = not_done.ended()?;
             return Ok(self.end(FlowEnd::failed(stop)));
         }
         let plan = self.plan;
@@ -146,16 +143,19 @@ impl<'a> FlowRun<'a> {
         let runs_programs = step.runner.is_some() || self.validation(step).is_some();
         let started = Event::VisitStarted { visit, step_id: step_id.clone() };
         self.world.record_before(started, runs_programs)?;
-        let worked = match self.checked_before(step, visit).await? {
-            Ok(retry) => self.work(step, visit, retry.as_deref()).await?,
-            Err(stop) => Err((Box::default(), stop)),
+        let worked = match self.checked_before(step, visit).await {
+            Ok(retry) => self.work(step, visit, retry.as_deref()).await,
+            Err(not_done) => Err(not_done.ended()?.into()),
         };
         let (result, decided) = match worked {
             Ok(mut result) => {
                 let decided = self.decide(step, visit, &mut result).await?;
                 (result, decided)
             }
-            Err((result, stop)) => (*result, Decided::failed(stop)),
+            Err(not_done) => {
+                let (result, stop) = not_done.ended()?;
+                (*result, Decided::failed(stop))
+            }
         };
         let repeats = decided.position == Position::At(step_id.clone());
         self.history = (repeats && !result.history.is_empty()).then(|| (step_id, result.history.clone()));
@@ -170,30 +170,27 @@ impl<'a> FlowRun<'a> {
     }
 
     /// Stop requests and budgets, before a visit (C-08, C-12, D24).
-    fn may_visit(&self) -> Result<Result<(), Stop>, JournalError> {
+    fn may_visit(&self) -> Result<(), NotDone<Stop>> {
         if let Some(stop) = self.world.asked_to_stop() {
-            return Ok(Err(stop));
+            return Err(stop.into());
         }
         if let Some(max) = self.plan.definition().max_iterations
             && self.made.visits >= max
         {
             let message = format!("The agent's own limit of {max} iterations is reached.");
-            return Ok(Err(Stop::new(StopDetail::MaxIterations, message)));
+            return Err(Stop::new(StopDetail::MaxIterations, message).into());
         }
         self.world.open_visit()
     }
 
-    /// Variables, prompt, session or program. `Err` inside: the visit failed, and with it the flow.
+    /// Variables, prompt, session or program. Where it ends otherwise, the visit failed, and with it the flow.
     async fn work(
         &self,
         step: &Step,
         visit: u32,
         retry: Option<&str>,
-    ) -> Result<Result<StepResult, Failed>, JournalError> {
-        let values = match self.values(step, visit) {
-            Ok(values) => values,
-            Err(stop) => return Ok(Err((Box::default(), stop))),
-        };
+    ) -> Result<StepResult, NotDone<Failed>> {
+        let values = self.values(step, visit)?;
         let history =
             self.history.as_ref().filter(|(of, _)| *of == step.id).map_or(&[][..], |(_, kept)| kept);
         self.world.run_step(self.plan, StepWork { step, visit, values: &values, retry, history }).await
@@ -218,17 +215,17 @@ impl<'a> FlowRun<'a> {
         step: &Step,
         visit: u32,
         result: &StepResult,
-    ) -> Result<Result<Unjudged, (&'static str, Stop)>, JournalError> {
+    ) -> Result<Unjudged, NotDone<(&'static str, Stop)>> {
         let (verdict, next) = match &step.check {
-            Some(check) => match self.step_checked(step, visit, check, result).await? {
+            Some(check) => match self.step_checked(step, visit, check, result).await {
                 Ok(decided) => decided,
-                Err(stop) => return Ok(Err(("ng", stop))),
+                Err(not_done) => return Err(NotDone::Ended(("ng", not_done.ended()?))),
             },
             None => ("next", self.plan.definition().flow.after_linear(step)),
         };
         let in_a_row = self.in_a_row(step);
         if verdict != "ng" && step.iterations.wants_more(in_a_row) {
-            return Ok(Ok(("repeat", Next::Step(step.id.clone()))));
+            return Ok(("repeat", Next::Step(step.id.clone())));
         }
         let again = verdict == "next" && next == Next::Step(step.id.clone());
         if again
@@ -237,9 +234,9 @@ impl<'a> FlowRun<'a> {
         {
             let message =
                 format!("The step \"{}\" was visited {in_a_row} times in a row, its limit.", step.id);
-            return Ok(Err((verdict, Stop::new(StopDetail::MaxIterations, message))));
+            return Err(NotDone::Ended((verdict, Stop::new(StopDetail::MaxIterations, message))));
         }
-        Ok(Ok((verdict, next)))
+        Ok((verdict, next))
     }
 
     /// How often the step was visited in a row, with the present visit.
@@ -255,25 +252,18 @@ impl<'a> FlowRun<'a> {
         visit: u32,
         check: &StepCheck,
         result: &StepResult,
-    ) -> Result<Result<(&'static str, Next), Stop>, JournalError> {
-        let values = match self.values(step, visit) {
-            Ok(values) => values,
-            Err(stop) => return Ok(Err(stop)),
-        };
+    ) -> Result<Unjudged, NotDone<Stop>> {
+        let values = self.values(step, visit)?;
         let said = if result.text.is_empty() {
             Value::Object(result.output.clone()).to_string()
         } else {
             result.text.clone()
         };
         let asking = self.world.ask_step_check(self.plan, (step, visit), check, &values, &said);
-        let asked = Box::pin(asking).await?;
-        let (ok, reason) = match asked {
-            Ok(answer) => answer,
-            Err(stop) => return Ok(Err(stop)),
-        };
+        let (ok, reason) = Box::pin(asking).await?;
         if ok {
             self.carried.turned_down = 0;
-            return Ok(Ok(("ok", check.on_pass.clone().map_or(Next::Complete, Next::Step))));
+            return Ok(("ok", check.on_pass.clone().map_or(Next::Complete, Next::Step)));
         }
         let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
         self.carried.turned_down += 1;
@@ -282,13 +272,14 @@ impl<'a> FlowRun<'a> {
                 step,
                 format!("The check of this step's last result says no: {reason}\n\nDo it again, better."),
             );
-            return Ok(Ok(("ng", Next::Step(step.id.clone()))));
+            return Ok(("ng", Next::Step(step.id.clone())));
         }
         self.carried.turned_down = 0;
         match &check.fallback {
-            Some(fallback) => Ok(Ok(("ng", Next::Step(fallback.clone())))),
+            Some(fallback) => Ok(("ng", Next::Step(fallback.clone()))),
             None => {
-                Ok(Err(validation_abort(&format!("the check of the step \"{}\" says no: {reason}", step.id))))
+                let why = format!("the check of the step \"{}\" says no: {reason}", step.id);
+                Err(validation_abort(&why).into())
             }
         }
     }
@@ -306,18 +297,14 @@ impl<'a> FlowRun<'a> {
 
     /// Runs the checks before the work of a closing step. If they fail, gives the words that its prompt begins with, so
     /// that the model can repair the failure (E12).
-    async fn checked_before(
-        &mut self,
-        step: &Step,
-        visit: u32,
-    ) -> Result<Result<Option<String>, Stop>, JournalError> {
+    async fn checked_before(&mut self, step: &Step, visit: u32) -> Result<Option<String>, NotDone<Stop>> {
         if let Some(retry) = self.carried.retry.take()
             && retry.step_id == step.id
         {
-            return Ok(Ok(Some(retry.words)));
+            return Ok(Some(retry.words));
         }
         let Some(validation) = self.validation(step).filter(|_| step.kind == Some(StepKind::Closure)) else {
-            return Ok(Ok(None));
+            return Ok(None);
         };
         self.check(step, visit, validation, CheckMoment::Before, None).await
     }
@@ -330,36 +317,32 @@ impl<'a> FlowRun<'a> {
         validation: &ValidationStep,
         moment: CheckMoment,
         output: Option<&Map<String, Value>>,
-    ) -> Result<Result<Option<String>, Stop>, JournalError> {
+    ) -> Result<Option<String>, NotDone<Stop>> {
         let attempt = self.carried.failed_checks + 1;
         let work = CheckWork { step, visit, validation, moment, attempt, output };
-        let failed = match Box::pin(self.world.check(self.plan, work)).await? {
-            Err(stop) => return Ok(Err(stop)),
-            Ok(Checked::Held) => {
-                self.carried.failed_checks = 0;
-                return Ok(Ok(None));
-            }
-            Ok(Checked::Failed(failed)) => failed,
+        let Checked::Failed(failed) = Box::pin(self.world.check(self.plan, work)).await? else {
+            self.carried.failed_checks = 0;
+            return Ok(None);
         };
         self.carried.failed_checks = attempt;
         if let Some(why) = &failed.beyond_repair {
-            return Ok(Err(validation_abort(why)));
+            return Err(validation_abort(why).into());
         }
         match validation.on_failure {
             OnFailure::Skip => {
                 self.world.warn("validation_skipped", &failed.sentences.join(" "))?;
-                Ok(Ok(None))
+                Ok(None)
             }
-            OnFailure::Abort => Ok(Err(validation_abort(&failed.sentences.join(" ")))),
+            OnFailure::Abort => Err(validation_abort(&failed.sentences.join(" ")).into()),
             OnFailure::Retry if step.runner.is_some() && moment == CheckMoment::Before => {
                 let why =
                     format!("{} A program does this step and cannot repair it.", failed.sentences.join(" "));
-                Ok(Err(validation_abort(&why)))
+                Err(validation_abort(&why).into())
             }
             OnFailure::Retry if attempt >= validation.max_attempts => {
-                Ok(Err(out_of_attempts(attempt, &failed)))
+                Err(out_of_attempts(attempt, &failed).into())
             }
-            OnFailure::Retry => Ok(Ok(Some(failed.prompt))),
+            OnFailure::Retry => Ok(Some(failed.prompt)),
         }
     }
 
@@ -372,13 +355,13 @@ impl<'a> FlowRun<'a> {
         decided: Decided,
     ) -> Result<Decided, JournalError> {
         let Some(validation) = self.validation(step) else { return Ok(decided) };
-        match self.check(step, visit, validation, CheckMoment::After, Some(&result.output)).await? {
+        match self.check(step, visit, validation, CheckMoment::After, Some(&result.output)).await {
             Ok(None) => Ok(decided),
             Ok(Some(words)) => {
                 self.retry(step, words);
                 Ok(Decided { position: Position::At(step.id.clone()), ..decided })
             }
-            Err(stop) => Ok(Decided::failed(stop).said(decided.verdict)),
+            Err(not_done) => Ok(Decided::failed(not_done.ended()?).said(decided.verdict)),
         }
     }
 
@@ -392,9 +375,12 @@ impl<'a> FlowRun<'a> {
         self.heed_actions(step, result)?;
         let flow = &self.plan.definition().flow;
         let (verdict, interpreted, next) = match step.gate {
-            None => match self.without_gate(step, visit, result).await? {
+            None => match self.without_gate(step, visit, result).await {
                 Ok((verdict, next)) => (verdict.to_owned(), None, Ok(next)),
-                Err((verdict, stop)) => return Ok(Decided::failed(stop).said(verdict.to_owned())),
+                Err(not_done) => {
+                    let (verdict, stop) = not_done.ended()?;
+                    return Ok(Decided::failed(stop).said(verdict.to_owned()));
+                }
             },
             Some(_) => match flow.interpret(step, &result.output) {
                 Ok(interpreted) => {
@@ -427,8 +413,9 @@ impl<'a> FlowRun<'a> {
         };
         self.forced_final |= result.forced_final.is_some();
         let closing = next == Next::Complete;
-        if !closing && let Err(stop) = self.world.ask_completion(self.plan, &step.id, visit, result).await? {
-            return Ok(Decided::failed(stop).said(verdict));
+        if !closing && let Err(not_done) = self.world.ask_completion(self.plan, &step.id, visit, result).await
+        {
+            return Ok(Decided::failed(not_done.ended()?).said(verdict));
         }
         // Work that a check refused, or that has to be done again, is not complete, whatever else holds.
         let turned_down = verdict == "repeat" || (step.gate.is_none() && verdict == "ng");
@@ -496,7 +483,6 @@ impl<'a> FlowRun<'a> {
             last_output: step.output_schema.is_some().then_some(&result.output),
             last_text: &result.text,
             prompt: &result.prompt,
-            issue_closed: false,
             closure_planned: {
                 let closure = definition.closure(Some(&result.output));
                 let asked = closing || !definition.has_closing_step() && closure.asked.is_some();
@@ -560,7 +546,7 @@ impl<'a> FlowRun<'a> {
                 self.retry(step, format!("Your last handoff to \"{target}\" was denied: {public}"));
                 Ok(Decided { verdict, position: Position::At(step.id.clone()) })
             }
-            Err(halt) => Ok(Decided::failed(halt.into_failure().stop).said(verdict)),
+            Err(abort) => Ok(Decided::failed(abort.into_failure().stop).said(verdict)),
         }
     }
 

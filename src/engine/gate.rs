@@ -188,6 +188,18 @@ pub enum UnfitTool {
     Queue(#[from] super::queue::UnknownQueue),
 }
 
+impl From<UnfitTool> for Abort {
+    fn from(error: UnfitTool) -> Self {
+        let text = error.to_string();
+        match error {
+            UnfitTool::Schema { .. } => {
+                Self::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
+            }
+            _ => Self::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
+        }
+    }
+}
+
 impl Gate {
     /// A door for these tools; checks names, schemas and queues.
     pub fn new(
@@ -282,7 +294,7 @@ impl Gate {
         let mut rulings = Vec::with_capacity(proposals.len());
         let mut seats = cap;
         let mut captured = false;
-        let mut halt = None;
+        let mut abort = None;
         for proposal in proposals {
             let parsed = proposal.arguments.as_ref().ok().map(|arguments| Value::Object(arguments.clone()));
             self.record.call_item(turn, &proposal.call, parsed.as_ref()).await?;
@@ -301,18 +313,18 @@ impl Gate {
                 Ok(ruling) => rulings.push(ruling),
                 // The other calls are still judged, so that every decision is recorded. The first end counts.
                 Err(Denied::Session(end) | Denied::ByPolicy(_, end)) => {
-                    halt.get_or_insert(end);
+                    abort.get_or_insert(end);
                 }
                 Err(Denied::Broken(end)) => return Err(end),
             }
         }
         let run = |id: &str| {
-            halt.is_none()
+            abort.is_none()
                 && rulings.iter().any(|ruling| matches!(ruling, Ruling::Run(ready) if ready.call.id == id))
         };
         self.give_back_unless(run).await;
-        match halt {
-            Some(halt) => Err(halt),
+        match abort {
+            Some(abort) => Err(abort),
             None => Ok(rulings),
         }
     }
@@ -321,8 +333,8 @@ impl Gate {
     /// the approval was not used (P-037).
     async fn give_back_unless(&self, runs: impl Fn(&str) -> bool) {
         let taken = std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner));
-        for (_, grant) in taken.into_iter().filter(|(call, _)| !runs(call)) {
-            self.policy.give_back(grant).await;
+        for (_, approval) in taken.into_iter().filter(|(call, _)| !runs(call)) {
+            self.policy.give_back(approval).await;
         }
     }
 
@@ -345,7 +357,7 @@ impl Gate {
             Ok(Ruling::Answered(answer)) => Ok(SingleRuling::Refused(answer)),
             Ok(Ruling::Protocol) => Err(Abort::internal("a single call cannot be a protocol call")),
             Err(Denied::ByPolicy(answer, _)) => Ok(SingleRuling::Denied(*answer)),
-            Err(denied) => Err(denied.into_halt()),
+            Err(denied) => Err(denied.into_abort()),
         }
     }
 
@@ -508,12 +520,12 @@ impl Gate {
             Ok((verdict, _)) if verdict.decision == Decision::Allow => Ok(Permission::Allowed),
             Ok((verdict, _)) => Ok(Permission::Denied(verdict.public_text().to_owned())),
             Err(Denied::ByPolicy(answer, _)) if answer.is_default_denial() => Ok(Permission::NotMentioned),
-            Err(Denied::ByPolicy(answer, halt))
-                if halt.failure().stop.detail != StopDetail::ApprovalPending =>
+            Err(Denied::ByPolicy(answer, abort))
+                if abort.failure().stop.detail != StopDetail::ApprovalPending =>
             {
                 Ok(Permission::Denied(answer.envelope().public_reason.clone().unwrap_or_default()))
             }
-            Err(denied) => Err(denied.into_halt()),
+            Err(denied) => Err(denied.into_abort()),
         }
     }
 
@@ -523,10 +535,10 @@ impl Gate {
         let call_id = format!("handoff-{}", Uuid::new_v4());
         let (from, to) = (from.to_owned(), to.to_owned());
         let proposed = Proposed::Handoff { from: from.clone(), to: to.clone(), payload: payload.clone() };
-        let input = self.input(0, proposed).map_err(Denied::into_halt)?;
+        let input = self.input(0, proposed).map_err(Denied::into_abort)?;
         let verdict = self.ask(&call_id, &input, "HandoffPolicyDenied").await;
         self.give_back_unless(|_| matches!(&verdict, Ok(result) if result.decision == Decision::Allow)).await;
-        let ruling = match verdict.map_err(Denied::into_halt)? {
+        let ruling = match verdict.map_err(Denied::into_abort)? {
             result if result.decision == Decision::Allow => {
                 HandoffRuling::Accepted(Answer::handed_over(&to, &self.record.redact_json(payload)))
             }
@@ -563,9 +575,9 @@ impl Gate {
         input: &PolicyInput,
         error_name: &str,
     ) -> Result<PolicyResult, Denied> {
-        let PolicyVerdict { result, rule_id, grant, duration } = self.policy.decide(input).await;
-        if let Some(grant) = grant {
-            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *grant));
+        let PolicyVerdict { result, rule_id, approval, duration } = self.policy.decide(input).await;
+        if let Some(approval) = approval {
+            self.taken.lock().unwrap_or_else(PoisonError::into_inner).push((call_id.to_owned(), *approval));
         }
         let result = PolicyResult {
             reason: self.record.redact(&result.reason),
@@ -630,8 +642,8 @@ impl Gate {
         }
         let detail = if suspended { StopDetail::ApprovalPending } else { StopDetail::PolicyDenied };
         let technical = format!("{:?} \"{}\" denied: {}", input.kind, input.resource_name(), result.reason);
-        let halt = Abort::new(detail, error_name, &message, technical);
-        Err(Denied::ByPolicy(Box::new(answer), halt))
+        let abort = Abort::new(detail, error_name, &message, technical);
+        Err(Denied::ByPolicy(Box::new(answer), abort))
     }
 }
 
@@ -646,16 +658,16 @@ enum Denied {
 }
 
 impl Denied {
-    fn into_halt(self) -> Abort {
+    fn into_abort(self) -> Abort {
         match self {
-            Self::Session(halt) | Self::ByPolicy(_, halt) | Self::Broken(halt) => halt,
+            Self::Session(abort) | Self::ByPolicy(_, abort) | Self::Broken(abort) => abort,
         }
     }
 }
 
 impl From<Abort> for Denied {
-    fn from(halt: Abort) -> Self {
-        Self::Broken(halt)
+    fn from(abort: Abort) -> Self {
+        Self::Broken(abort)
     }
 }
 

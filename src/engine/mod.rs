@@ -52,3 +52,5 @@ pub mod flow;
 mod attempt;
 mod turn;
 mod tool_changes;
+mod turn_end;
+mod not_done;

@@ -32,7 +32,7 @@ pub struct PolicyVerdict {
     /// The declarative rule that decided or took part, if one did.
     pub rule_id: Option<String>,
     /// The approval that lifted a denial. It is used up. If the proposal does not run, the approval is given back.
-    pub grant: Option<Box<Approval>>,
+    pub approval: Option<Box<Approval>>,
     /// Time it took.
     pub duration: Duration,
 }
@@ -40,7 +40,7 @@ pub struct PolicyVerdict {
 /// Where approvals wait. Only what was taken lets a call run, so that two runs cannot use the same one (P-037).
 #[derive(Clone)]
 pub struct ApprovalBook {
-    /// Takes the grant for a proposal (its hash) of a principal, if there is one that holds.
+    /// Takes the approval for a proposal (its hash) of a principal, if there is one that holds.
     pub take: TakeGrant,
     /// Puts one back that nothing was done with.
     pub give_back: GiveBack,
@@ -82,7 +82,7 @@ impl Policy {
         Self { worktree: Some(worktree), ..self }
     }
 
-    /// Lets grants lift denials that ask for approval. Without it nothing does.
+    /// Lets approvals lift denials that ask for approval. Without it nothing does.
     pub fn approved_by(self, approvals: ApprovalBook) -> Self {
         Self { approvals: Some(approvals), ..self }
     }
@@ -108,24 +108,24 @@ impl Policy {
         if result.asks_for_approval()
             && let Some(book) = &self.approvals
         {
-            if let Some(grant) = (book.take)(input.proposal_hash.clone(), input.principal.id).await {
-                result = lifted(result, &grant);
-                used = Some(Box::new(grant));
+            if let Some(approval) = (book.take)(input.proposal_hash.clone(), input.principal.id).await {
+                result = lifted(result, &approval);
+                used = Some(Box::new(approval));
             } else if let Some(denial) = (book.denied)(input.proposal_hash.clone()).await {
-                result = settled_by(result, &denial);
+                result = denied_by(result, &denial);
             }
         }
         result.deny_mode = match result.decision {
             Decision::Allow => None,
             Decision::Deny => Some(result.deny_mode.unwrap_or(DenyMode::Throw)),
         };
-        PolicyVerdict { result, rule_id, grant: used, duration: watch.elapsed() }
+        PolicyVerdict { result, rule_id, approval: used, duration: watch.elapsed() }
     }
 
-    /// Puts back a grant that lifted the denial of a proposal which did not run after all.
-    pub async fn give_back(&self, grant: Approval) {
+    /// Puts back an approval that lifted the denial of a proposal which did not run after all.
+    pub async fn give_back(&self, approval: Approval) {
         if let Some(book) = &self.approvals {
-            (book.give_back)(grant).await;
+            (book.give_back)(approval).await;
         }
     }
 
@@ -133,14 +133,14 @@ impl Policy {
         if is_protocol_tool(input) {
             return builtin(PolicyResult::allow("protocol_tool"));
         }
-        let reach = self.reach(input).await;
-        if let Some(denial) = self.plan_denial(input, &reach) {
+        let scope = self.scope(input).await;
+        if let Some(denial) = self.plan_denial(input, &scope) {
             return builtin(denial);
         }
-        if let Some(denial) = self.rules.deny(input, &reach) {
+        if let Some(denial) = self.rules.deny(input, &scope) {
             return denial;
         }
-        let by_rule = self.rules.covers(input.kind).then(|| self.rules.decide(input, &reach));
+        let by_rule = self.rules.covers(input.kind).then(|| self.rules.decide(input, &scope));
         match (by_rule, &self.program) {
             // Admission is decided before; rules and program may only narrow it (D71).
             (None, None) if input.kind == ProposalKind::Run => builtin(PolicyResult::allow("admitted")),
@@ -154,31 +154,31 @@ impl Policy {
         }
     }
 
-    async fn reach(&self, input: &PolicyInput) -> CallScope {
-        let mut reach = CallScope::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
-        if let (Some(root), false) = (self.worktree.clone(), reach.paths.is_empty()) {
-            let named = reach.paths.clone();
+    async fn scope(&self, input: &PolicyInput) -> CallScope {
+        let mut scope = CallScope::of(input, self.worktree.as_ref().map(|root| root.path().as_path()));
+        if let (Some(root), false) = (self.worktree.clone(), scope.paths.is_empty()) {
+            let named = scope.paths.clone();
             let followed = tokio::task::spawn_blocking(move || {
                 named.iter().map(|path| follow_links(&root, path)).collect::<Vec<_>>()
             });
             let followed = followed.await.unwrap_or_else(|_| vec![ScopePath::Unclear]);
             for path in followed {
-                if !reach.paths.contains(&path) {
-                    reach.paths.push(path);
+                if !scope.paths.contains(&path) {
+                    scope.paths.push(path);
                 }
             }
         }
-        reach
+        scope
     }
 
-    fn plan_denial(&self, input: &PolicyInput, reach: &CallScope) -> Option<PolicyResult> {
+    fn plan_denial(&self, input: &PolicyInput, scope: &CallScope) -> Option<PolicyResult> {
         let verify_commands = self.plan.as_ref()?;
         let changes = match input.risk {
             Risk::Read | Risk::Network => false,
             Risk::Write | Risk::Vcs => true,
             // An agent program is started so that it can read and nothing else.
             Risk::Exec if AgentProgram::is_tool(input.resource_name()) => false,
-            Risk::Exec => !matches!(&reach.program, Some(Program::Argv(argv))
+            Risk::Exec => !matches!(&scope.program, Some(Program::Argv(argv))
                 if input.tool.as_deref() == Some("run_command") && verify_commands.contains(argv)),
         };
         (input.kind == ProposalKind::Tool && changes).then(|| PolicyResult {
@@ -201,15 +201,15 @@ fn builtin(mut result: PolicyResult) -> RuleVerdict {
 }
 
 /// The result of a denial that a person has lifted. The recorded decision says who lifted it, and for which run.
-fn lifted(denial: PolicyResult, grant: &Approval) -> PolicyResult {
+fn lifted(denial: PolicyResult, approval: &Approval) -> PolicyResult {
     let told = |value: &str| Value::from(value);
     let metadata = Map::from_iter([
         ("approval".to_owned(), told("granted")),
         ("deniedAs".to_owned(), told(&denial.reason)),
-        ("approver".to_owned(), told(grant.approver.login.as_deref().unwrap_or("local operator"))),
-        ("approverId".to_owned(), told(&grant.approver.id.to_string())),
-        ("grantedAt".to_owned(), told(&grant.granted_at.to_rfc3339())),
-        ("suspendedIn".to_owned(), told(&grant.run_id.to_string())),
+        ("approver".to_owned(), told(approval.approver.login.as_deref().unwrap_or("local operator"))),
+        ("approverId".to_owned(), told(&approval.approver.id.to_string())),
+        ("grantedAt".to_owned(), told(&approval.granted_at.to_rfc3339())),
+        ("suspendedIn".to_owned(), told(&approval.run_id.to_string())),
     ]);
     PolicyResult {
         policy_version: denial.policy_version,
@@ -219,7 +219,7 @@ fn lifted(denial: PolicyResult, grant: &Approval) -> PolicyResult {
 }
 
 /// What becomes of a denial that a person was asked about and did not lift: the model is told, and goes on without the call.
-fn settled_by(denial: PolicyResult, decided: &Denial) -> PolicyResult {
+fn denied_by(denial: PolicyResult, decided: &Denial) -> PolicyResult {
     let told = |value: &str| Value::from(value);
     let metadata = Map::from_iter([
         ("approval".to_owned(), told("denied")),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::journal::JournalError;
+use super::not_done::NotDone;
 use super::report::ReportShape;
 use super::session::{PromptIdentity, SessionMode, SessionRequest, run_session};
 use super::visit::{FlowPlan, FlowWorld};
@@ -69,12 +69,8 @@ fn question(check: &str) -> String {
 }
 
 impl FlowWorld {
-    /// Asks a semantic validator's question. `Err` inside: the session failed, and with it the run.
-    pub(super) async fn judge(
-        &self,
-        plan: &FlowPlan,
-        asked: Question<'_>,
-    ) -> Result<Result<Judged, Stop>, JournalError> {
+    /// Asks a semantic validator's question. Where it ends otherwise, the session failed, and with it the run.
+    pub(super) async fn judge(&self, plan: &FlowPlan, asked: Question<'_>) -> Result<Judged, NotDone<Stop>> {
         let said = asked.output.and_then(|output| output.get("summary")).and_then(Value::as_str);
         let values: Values =
             [("question", question(asked.check)), ("summary", said.unwrap_or("(nothing yet)").to_owned())]
@@ -84,7 +80,7 @@ impl FlowWorld {
         let (text, template) = match rendered {
             Ok(rendered) => rendered,
             Err(error) => {
-                return Ok(Err(Stop::new(StopDetail::Internal, format!("The check's prompt: {error}."))));
+                return Err(Stop::new(StopDetail::Internal, format!("The check's prompt: {error}.")).into());
             }
         };
         let prompt = ResolvedPrompt {
@@ -97,11 +93,12 @@ impl FlowWorld {
         };
         let schema = judgement_schema();
         let asked = Asked { step: asked.step, visit: asked.visit, name: asked.validator, prompt, schema };
-        Ok(self.ask_reader(plan, asked).await?.map(|said| Judged {
+        let said = self.ask_reader(plan, asked).await?;
+        Ok(Judged {
             holds: said.get("holds") == Some(&Value::Bool(true)),
             summary: said.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned(),
             said,
-        }))
+        })
     }
 
     /// Asks a step's check: whether it is ok, and why (not).
@@ -112,12 +109,12 @@ impl FlowWorld {
         check: &StepCheck,
         values: &Values,
         said: &str,
-    ) -> Result<Result<(bool, String), Stop>, JournalError> {
+    ) -> Result<(bool, String), NotDone<Stop>> {
         let mut prompt = match plan.loaded.resolve_check(step, check, values) {
             Ok(prompt) => prompt,
             Err(error) => {
                 let message = format!("The check of the step \"{}\" cannot be asked: {error}.", step.id);
-                return Ok(Err(Stop::new(StopDetail::SchemaInvalid, message)));
+                return Err(Stop::new(StopDetail::SchemaInvalid, message).into());
             }
         };
         // The words of the step are judged. They are no instructions for the judge.
@@ -130,21 +127,20 @@ impl FlowWorld {
             "additionalProperties": false
         });
         let asked = Asked { step, visit, name: "check", prompt, schema };
-        Ok(self.ask_reader(plan, asked).await?.map(|answer| {
-            let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            (text("result") == "ok", text("reason"))
-        }))
+        let answer = self.ask_reader(plan, asked).await?;
+        let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok((text("result") == "ok", text("reason")))
     }
 
     async fn ask_reader(
         &self,
         plan: &FlowPlan,
         asked: Asked<'_>,
-    ) -> Result<Result<Map<String, Value>, Stop>, JournalError> {
+    ) -> Result<Map<String, Value>, NotDone<Stop>> {
         let shape = match ReportShape::new(plan.format, Some(asked.schema)) {
             Ok(shape) => shape,
             Err(error) => {
-                return Ok(Err(Stop::new(StopDetail::Internal, format!("The check's schema: {error}."))));
+                return Err(Stop::new(StopDetail::Internal, format!("The check's schema: {error}.")).into());
             }
         };
         let mut ids = self.ids(plan, asked.step, asked.visit);
@@ -172,10 +168,10 @@ impl FlowWorld {
             turn_timeout: None,
         };
         let outcome = run_session(request, &self.session_world(plan, PermissionMode::Plan)).await;
-        Ok(match outcome.failure {
-            Some(failure) => Err(failure.stop),
+        match outcome.failure {
+            Some(failure) => Err(failure.stop.into()),
             None => Ok(outcome.report.content_json.unwrap_or_default()),
-        })
+        }
     }
 }
 

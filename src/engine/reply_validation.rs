@@ -335,11 +335,11 @@ mod tests {
     #[test]
     fn a_071_the_first_valid_report_wins_and_later_ones_are_too_late() {
         let shape = ReportShape::new(ReportFormat::Markdown, None).unwrap();
-        let reading =
+        let valid =
             read(&reply("", &[BLANK, GOOD, GOOD]), Phase::Open, SessionMode::Task, &shape, 7).unwrap();
-        let worth: Vec<&ReportCall> = reading.proposals.iter().map(|proposal| &proposal.report).collect();
+        let worth: Vec<&ReportCall> = valid.proposals.iter().map(|proposal| &proposal.report).collect();
         assert!(matches!(worth[..], [ReportCall::Invalid(_), ReportCall::Captured, ReportCall::TooLate]));
-        assert!(!reading.failed_report());
+        assert!(!valid.failed_report());
     }
 
     #[test]

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::abort::Abort;
 use super::arguments::Scope;
-use super::attempt::text_of;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
@@ -36,7 +35,7 @@ use super::tool_catalog::{SessionTools, ToolCatalogs};
 use super::tool_list::{ToolList, ToolProvider};
 use super::tool_output::{StoredOutputs, ToolOutputReader};
 use super::tool_schema::ArgumentSchemas;
-use super::turn::TurnEnd;
+use super::turn_end::TurnEnd;
 use crate::domain::artifact::Artifact;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
@@ -269,7 +268,7 @@ pub async fn run_session(request: SessionRequest, world: &SessionWorld) -> Sessi
         list.map_err(Abort::from).and_then(|list| Session::new(&request, world, record.clone(), list));
     let mut session = match opened {
         Ok(session) => session,
-        Err(halt) => return unopened(&request, world, &record, halt),
+        Err(abort) => return unopened(&request, world, &record, abort),
     };
     let driven = AssertUnwindSafe(async {
         session.open().await?;
@@ -316,10 +315,8 @@ impl<'a> Session<'a> {
         let reader: Arc<dyn Tool> =
             Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines));
         let behind: Vec<Arc<dyn Tool>> = list.all().chain([&reader]).cloned().collect();
-        let gate = world
-            .gate(record.clone(), request.scope.clone(), &behind)
-            .map_err(|error| unfit(&error))?
-            .with_loop_limits(settings.loop_guard);
+        let gate =
+            world.gate(record.clone(), request.scope.clone(), &behind)?.with_loop_limits(settings.loop_guard);
         let gate = if request.mode == SessionMode::Task { gate.with_protocol() } else { gate };
         let mut messages = Vec::with_capacity(request.opening.len() + 1);
         if !request.system.is_empty() {
@@ -377,7 +374,7 @@ impl<'a> Session<'a> {
             marks.push(input("system_prompt".to_owned(), &request.system, "instructions"));
         }
         for (index, message) in request.opening.iter().enumerate() {
-            let text = text_of(message);
+            let text = message.text();
             marks.push(match request.mode {
                 SessionMode::Task => input(format!("prompt/{}", index + 1), text, "the step's prompt"),
                 SessionMode::Chat => input(format!("history/{}", index + 1), text, "the conversation so far"),
@@ -415,7 +412,7 @@ impl<'a> Session<'a> {
                 Message::Assistant { .. } => ItemRole::Assistant,
                 _ => ItemRole::User,
             };
-            let text = self.prompt_marks.get(first + index).map_or(text_of(message), String::as_str);
+            let text = self.prompt_marks.get(first + index).map_or(message.text(), String::as_str);
             self.record.message_item(0, role, text).await?;
         }
         Ok(())
@@ -527,8 +524,8 @@ impl<'a> Session<'a> {
                 let report = model.store(format, self.forced, limit.unwrap_or(0), ts);
                 (report, source, asked.map(clean), (outcome, claims))
             }
-            Err(halt) => {
-                let failure = clean(asked.unwrap_or_else(|| halt.into_failure()));
+            Err(abort) => {
+                let failure = clean(asked.unwrap_or_else(|| abort.into_failure()));
                 let report = report::synthetic(format, &failure, &self.facts(), self.forced, ts);
                 (report, ReportSource::Synthetic, Some(failure), (None, Vec::new()))
             }
@@ -555,10 +552,10 @@ impl<'a> Session<'a> {
             cost_unknown: self.cost_unknown,
             report,
         };
-        if let Err(halt) = self.close_record(&mut outcome, leaked).await
+        if let Err(abort) = self.close_record(&mut outcome, leaked).await
             && outcome.failure.is_none()
         {
-            outcome.failure = Some(halt.into_failure());
+            outcome.failure = Some(abort.into_failure());
         }
         outcome
     }
@@ -613,9 +610,9 @@ fn unopened(
     request: &SessionRequest,
     world: &SessionWorld,
     record: &SessionTrace,
-    halt: Abort,
+    abort: Abort,
 ) -> SessionOutcome {
-    let mut failure = halt.into_failure();
+    let mut failure = abort.into_failure();
     failure.error_message = record.redact(&failure.error_message);
     let facts = SessionFacts {
         step_id: request.ids.step_id.clone(),
@@ -641,17 +638,6 @@ fn unopened(
         usage: TokenUsage::default(),
         cost: Money::ZERO,
         cost_unknown: false,
-    }
-}
-
-/// The end of what cannot begin with such a tool.
-pub(super) fn unfit(error: &UnfitTool) -> Abort {
-    let text = error.to_string();
-    match error {
-        UnfitTool::Schema { .. } => {
-            Abort::new(StopDetail::SchemaInvalid, "ToolSchemaInvalid", &text, text.clone())
-        }
-        _ => Abort::new(StopDetail::ConfigInvalid, "ConfigurationError", &text, text.clone()),
     }
 }
 

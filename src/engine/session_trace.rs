@@ -147,13 +147,6 @@ impl SessionTrace {
         }
     }
 
-    /// A text without its secrets, and whether it had any.
-    pub fn redact_and_tell(&self, text: &str) -> (String, bool) {
-        let clean = self.redact(text);
-        let had = clean != text;
-        (clean, had)
-    }
-
     /// A value without its secrets. A value that cannot be redacted is dropped.
     pub fn redact_json(&self, value: &Value) -> Value {
         self.redactor.redact_json(value).unwrap_or_else(|_| Value::String(WITHHELD.to_owned()))

@@ -9,7 +9,7 @@ use super::envelope::Answer;
 use super::execution::Execution;
 use super::gate::{Proposal, ReportCall, SingleRuling};
 use super::interrupt::{Interrupt, Interrupts};
-use super::session::{SessionWorld, unfit};
+use super::session::SessionWorld;
 use super::session_trace::SessionIds;
 use super::tool::{CallLimits, Tool};
 use super::tool_output::StoredOutputs;
@@ -50,7 +50,7 @@ pub async fn call_tool(
 ) -> Result<SingleCall, Abort> {
     let record = world.record(ids.clone());
     let outputs = StoredOutputs::new(ids.session, Arc::clone(&world.journal));
-    let mut gate = world.gate(record.clone(), scope, tools).map_err(|error| unfit(&error))?;
+    let mut gate = world.gate(record.clone(), scope, tools)?;
     let interrupts = Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) };
     let proposal =
         Proposal { arguments: arguments::parse(&call.arguments), call: call.clone(), report: ReportCall::No };
@@ -61,7 +61,7 @@ pub async fn call_tool(
             return Ok(SingleCall::Refused(answer));
         }
         Ok(Ok(SingleRuling::Denied(answer))) => return Ok(SingleCall::Denied(answer)),
-        Ok(Err(halt)) | Err(Interrupt::End(halt)) => return Err(halt),
+        Ok(Err(abort)) | Err(Interrupt::End(abort)) => return Err(abort),
         Err(Interrupt::GraceOver) => return Err(Abort::internal("a wait without grace ran out of it")),
     };
     let execution = Execution {

@@ -101,7 +101,7 @@ mod tests {
     use crate::domain::stop::StopDetail;
 
     #[tokio::test]
-    async fn c_26_the_first_wish_counts_and_an_abort_outranks_it() {
+    async fn c_26_the_first_request_counts_and_an_abort_outranks_it() {
         let (handle, signal) = StopHandle::new();
         assert_eq!(signal.asked(), None);
         handle.ask(Stop::new(StopDetail::UserStop, "first"));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::journal::JournalError;
+use super::not_done::NotDone;
 use super::visit::{Failed, FlowPlan, FlowWorld, StepResult, StepWork};
 use super::workplace::{Program, Ran};
 use crate::domain::check_output::CheckOutput;
@@ -40,9 +40,9 @@ impl FlowWorld {
         plan: &FlowPlan,
         work: StepWork<'_>,
         program: &Subprocess,
-    ) -> Result<Result<StepResult, Failed>, JournalError> {
+    ) -> Result<StepResult, NotDone<Failed>> {
         let failed = |detail: StopDetail, message: String| {
-            Ok(Err((Box::default(), Stop::new(detail, format!("The step \"{}\": {message}.", work.step.id)))))
+            Err(Stop::new(detail, format!("The step \"{}\": {message}.", work.step.id)).into())
         };
         let args = match program
             .args
@@ -78,10 +78,7 @@ impl FlowWorld {
         }
         let request =
             Program { program: file, args, stdin: Vec::new(), time_limit: program.timeout, git_dir: None };
-        let ran = match plan.workplace.run(request, &self.interrupts()).await {
-            Ok(ran) => ran,
-            Err(stop) => return Ok(Err((Box::default(), stop))),
-        };
+        let ran = plan.workplace.run(request, &self.interrupts()).await?;
         let record = self.record_of(plan, work.step, work.visit);
         if let Some(end) = &ran.end {
             return failed(
@@ -128,12 +125,12 @@ impl FlowWorld {
             claims: Vec::new(),
         })))?;
         let text = Value::Object(output.clone()).to_string();
-        Ok(Ok(StepResult {
+        Ok(StepResult {
             summary: super::visit::summary(&output, &text),
             output,
             text,
             ..StepResult::default()
-        }))
+        })
     }
 
     /// Asks the programs of a completion condition. One that fails twice counts as "not yet", and a note says so.
@@ -143,7 +140,7 @@ impl FlowWorld {
         step_id: &str,
         visit: u32,
         result: &mut StepResult,
-    ) -> Result<Result<(), Stop>, JournalError> {
+    ) -> Result<(), NotDone<Stop>> {
         for named in plan.definition().completion.programs() {
             let state = json!({
                 "agent": plan.definition().name,
@@ -162,10 +159,8 @@ impl FlowWorld {
                     time_limit: plan.workplace.time_limit,
                     git_dir: None,
                 };
-                answer = match Box::pin(plan.workplace.run(request, &self.interrupts())).await {
-                    Ok(ran) => completion_answer(&ran),
-                    Err(stop) => return Ok(Err(stop)),
-                };
+                let ran = Box::pin(plan.workplace.run(request, &self.interrupts())).await?;
+                answer = completion_answer(&ran);
                 if answer.is_ok() {
                     break;
                 }
@@ -175,7 +170,7 @@ impl FlowWorld {
                 Err(why) => self.warn("completion_program_failed", &format!("{named}: {why}"))?,
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 }
 

@@ -8,13 +8,18 @@ use serde_json::Value;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
 
+/// A call under way.
+pub type ToolCalled<'a> = BoxFuture<'a, Result<ToolOutput, ToolError>>;
+
 /// A tool, built-in, of an MCP server, REST, or an external agent. Only the gate can call it: it alone makes permits.
 pub trait Tool: Send + Sync {
     /// How it is offered to models. Fixed for a session.
     fn spec(&self) -> &ToolSpec;
 
     /// Who provides it, in the words of the ledger: `agentd` for built-in tools, else the name of the server.
-    fn source(&self) -> &str;
+    fn source(&self) -> &str {
+        "agentd"
+    }
 
     /// What it can do to the world.
     fn risk(&self) -> Risk;
@@ -36,12 +41,7 @@ pub trait Tool: Send + Sync {
     }
 
     /// Runs the call with arguments that passed the gate. Dropping the future aborts it, its process group included.
-    fn call<'a>(
-        &'a self,
-        permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
+    fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a>;
 }
 
 /// A parameter that the host sets, whatever the model wrote.
@@ -66,19 +66,12 @@ impl BoundParameter {
 
 /// Proof that the gate let this call through. Only `engine::gate` makes one, and a call uses it up.
 #[derive(Debug)]
-pub struct Permit {
-    call_id: String,
-}
+pub struct Permit(());
 
 impl Permit {
-    /// The call that may run.
-    pub fn call_id(&self) -> &str {
-        &self.call_id
-    }
-
     /// Made in one place only.
-    pub(in crate::engine) fn for_call(call_id: &str) -> Self {
-        Self { call_id: call_id.to_owned() }
+    pub(in crate::engine) fn for_a_call() -> Self {
+        Self(())
     }
 }
 

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::future::BoxFuture;
 use regex::Regex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::abort::Abort;
 use super::journal::Journal;
-use super::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use super::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::domain::artifact::Artifact;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
+use crate::domain::words::words;
 
 /// Name of the protocol tool.
 pub const TOOL_OUTPUT: &str = "tool_output";
@@ -28,22 +28,13 @@ pub struct StoredOutputs {
     handles: Mutex<BTreeMap<String, Artifact>>,
 }
 
-/// Why an output was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreReason {
-    /// Longer than the cap of a tool response.
-    SizeCap,
-    /// It would not fit into the context.
-    TokenBudget,
-}
-
-impl StoreReason {
-    /// The word in the handle object.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SizeCap => "size_cap",
-            Self::TokenBudget => "token_budget",
-        }
+words! {
+    /// Why an output was stored.
+    pub enum StoreReason {
+        /// Longer than the cap of a tool response.
+        SizeCap = "size_cap",
+        /// It would not fit into the context.
+        TokenBudget = "token_budget",
     }
 }
 
@@ -163,20 +154,11 @@ impl Tool for ToolOutputReader {
         &self.spec
     }
 
-    fn source(&self) -> &str {
-        "agentd"
-    }
-
     fn risk(&self) -> Risk {
         Risk::Read
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(self.read(arguments, limits))
     }
 }

@@ -138,12 +138,11 @@ pub(super) fn declared<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
 
 #[cfg(test)]
 mod tests {
-    use futures::future::BoxFuture;
 
     use super::*;
     use crate::domain::message::ToolSpec;
     use crate::domain::policy::Risk;
-    use crate::engine::tool::{CallLimits, Permit, ToolError, ToolOutput};
+    use crate::engine::tool::{CallLimits, Permit, ToolCalled, ToolOutput};
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
@@ -195,12 +194,7 @@ mod tests {
             Risk::Read
         }
 
-        fn call<'a>(
-            &'a self,
-            _permit: Permit,
-            _arguments: &'a Value,
-            _limits: CallLimits,
-        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
             Box::pin(async { Ok(ToolOutput::text("")) })
         }
     }

@@ -12,10 +12,10 @@ use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use super::pacing::Refusals;
 use super::reply_validation::{Rejection, ValidReply};
-use super::report::ModelReport;
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
 use super::tool::CallLimits;
+use super::turn_end::TurnEnd;
 use crate::domain::event::Event;
 use crate::domain::evidence::short_quote;
 use crate::domain::message::Message;
@@ -29,21 +29,6 @@ use tokio::time::Instant;
 /// When a model refuses, another one is asked, or the same one again, because a filter may be wrong. A second refusal
 /// counts.
 const MOST_REFUSALS: u32 = 2;
-
-/// How a turn ended.
-pub(super) enum TurnEnd {
-    /// The session has its report.
-    Reported(Box<ModelReport>),
-    /// Tools ran; the next turn may open.
-    Next,
-    /// A stop was asked for before the turn had an accepted reply.
-    StopAsked,
-    /// Every attempt gave a reply that could not be used.
-    Exhausted {
-        /// How the last one broke a schema.
-        schema: Option<String>,
-    },
-}
 
 /// What the attempts of a turn remember.
 #[derive(Default)]
@@ -91,11 +76,11 @@ impl Session<'_> {
             }
             let allowance = self.allow(target, &state.tail).await?;
             match self.ask(target, attempt, &state.tail, allowance).await? {
-                Answered::Accepted { reply, reading, phase, sent, started } => {
+                Answered::Accepted { reply, valid, phase, sent, started } => {
                     let mut reply = *reply;
-                    let mut reading = *reading;
+                    let mut valid = *valid;
                     let last = attempt == self.request.settings.max_retries;
-                    if !last && let Some(rejection) = self.unbacked(&mut reading).await {
+                    if !last && let Some(rejection) = self.unbacked(&mut valid).await {
                         self.rejected(&mut state, attempt, Some(&reply), &rejection).await?;
                         continue;
                     }
@@ -104,7 +89,7 @@ impl Session<'_> {
                     {
                         reply.reasoning = Some(thought);
                     }
-                    return self.accept(reply, reading, phase, &sent, started).await;
+                    return self.accept(reply, valid, phase, &sent, started).await;
                 }
                 Answered::Rejected { reply, rejection } => {
                     if let Some(thought) = reply.reasoning.clone() {
@@ -157,21 +142,21 @@ impl Session<'_> {
                 Some(stop) if self.is_final() => Err(stop.into()),
                 _ => Ok(false),
             },
-            Err(Interrupt::End(halt)) => Err(halt),
+            Err(Interrupt::End(abort)) => Err(abort),
         }
     }
 
     /// A report whose claims do not hold is sent back once in a session, while attempts are left. After that
     /// the evidence gate decides.
-    async fn unbacked(&mut self, reading: &mut ValidReply) -> Option<Rejection> {
+    async fn unbacked(&mut self, valid: &mut ValidReply) -> Option<Rejection> {
         let check = self.world.claims.as_ref().filter(|_| !self.claims_sent_back)?;
-        let report = reading.report.as_ref().filter(|report| !report.claims.is_empty())?;
+        let report = valid.report.as_ref().filter(|report| !report.claims.is_empty())?;
         let problems = check(self.request.ids.visit, report.claims.clone()).await;
         if problems.is_empty() {
             return None;
         }
         self.claims_sent_back = true;
-        Some(Rejection::of_claims(&problems, std::mem::take(&mut reading.proposals)))
+        Some(Rejection::of_claims(&problems, std::mem::take(&mut valid.proposals)))
     }
 
     /// A reply that cannot be used is recorded, and the model is told in the next attempt.
@@ -263,34 +248,34 @@ impl Session<'_> {
     async fn accept(
         &mut self,
         reply: ModelReply,
-        reading: ValidReply,
+        valid: ValidReply,
         phase: Phase,
         sent: &ModelRequest,
         started: Instant,
     ) -> Result<TurnEnd, Abort> {
         self.accepted += 1;
         let message = assistant(&reply);
-        let offer = self.tools.on(self.forced.is_some())?;
-        self.guard.commit(&sent.messages, &offer.sizes, reply.usage.as_ref(), &message);
+        let catalog = self.tools.on(self.forced.is_some())?;
+        self.guard.commit(&sent.messages, &catalog.sizes, reply.usage.as_ref(), &message);
         self.messages.push(message);
         if !reply.text.trim().is_empty() {
             self.record.message_item(self.turn, ItemRole::Assistant, &reply.text).await?;
         }
-        if reading.failed_report() {
+        if valid.failed_report() {
             self.collapse();
         }
         let cap = self.request.settings.max_tool_calls_per_turn;
-        let judging = self.gate.judge(self.turn, &reading.proposals, phase, cap);
+        let judging = self.gate.judge(self.turn, &valid.proposals, phase, cap);
         let rulings = match self.interrupts.watch(None, judging).await {
             Ok(rulings) => rulings?,
-            Err(Interrupt::End(halt)) => return Err(halt),
+            Err(Interrupt::End(abort)) => return Err(abort),
             Err(Interrupt::GraceOver) => return Ok(TurnEnd::StopAsked),
         };
-        let answers = self.run_tools(rulings, &reading, started).await?;
-        for (proposal, answer) in reading.proposals.iter().zip(&answers) {
+        let answers = self.run_tools(rulings, &valid, started).await?;
+        for (proposal, answer) in valid.proposals.iter().zip(&answers) {
             self.record.answer_item(self.turn, &proposal.call.id, answer).await?;
         }
-        if let Some(report) = reading.report {
+        if let Some(report) = valid.report {
             if let Some(named) = &report.other_format {
                 let text =
                     format!("The report names the format {named}; it is kept in the session's format.");
@@ -298,15 +283,16 @@ impl Session<'_> {
             }
             return Ok(TurnEnd::Reported(Box::new(report)));
         }
-        self.messages.extend(reading.proposals.iter().zip(&answers).map(|(proposal, answer)| {
-            Message::Tool { tool_call_id: proposal.call.id.clone(), content: answer.text().to_owned() }
+        self.messages.extend(valid.proposals.iter().zip(&answers).map(|(proposal, answer)| Message::Tool {
+            tool_call_id: proposal.call.id.clone(),
+            content: answer.text().to_owned(),
         }));
-        let statuses = reading.proposals.iter().filter(|proposal| proposal.call.name == TASK_STATUS);
+        let statuses = valid.proposals.iter().filter(|proposal| proposal.call.name == TASK_STATUS);
         let said: Vec<bool> = statuses
             .filter_map(|proposal| proposal.arguments.as_ref().ok())
             .map(task_status::is_completed)
             .collect();
-        let ran = reading.proposals.iter().zip(&answers).any(|(proposal, answer)| {
+        let ran = valid.proposals.iter().zip(&answers).any(|(proposal, answer)| {
             proposal.call.name != TASK_STATUS && proposal.report == ReportCall::No && answer.ran_at_all()
         });
         if self.status.take(!said.is_empty(), said.contains(&true), ran) && phase == Phase::Open {
@@ -319,12 +305,12 @@ impl Session<'_> {
     async fn run_tools(
         &mut self,
         rulings: Vec<Ruling>,
-        reading: &ValidReply,
+        valid: &ValidReply,
         started: Instant,
     ) -> Result<Vec<Answer>, Abort> {
         let mut ready = Vec::new();
         let mut answers: Vec<Option<Answer>> = Vec::with_capacity(rulings.len());
-        for (ruling, proposal) in rulings.into_iter().zip(&reading.proposals) {
+        for (ruling, proposal) in rulings.into_iter().zip(&valid.proposals) {
             let answer = match ruling {
                 Ruling::Run(call) => {
                     ready.push(*call);

@@ -12,6 +12,7 @@ use super::agent_task::AgentBackend;
 use super::arguments::Scope;
 use super::gate::HandoffRuling;
 use super::journal::JournalError;
+use super::not_done::NotDone;
 use super::report::{Prepared, ReportShape};
 use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
@@ -144,6 +145,12 @@ pub(super) struct StepResult {
 /// A visit that failed, with what is known of it.
 pub(super) type Failed = (Box<StepResult>, Stop);
 
+impl From<Stop> for NotDone<Failed> {
+    fn from(stop: Stop) -> Self {
+        Self::Ended((Box::default(), stop))
+    }
+}
+
 impl FlowWorld {
     pub(super) fn now(&self) -> DateTime<Utc> {
         self.0.clock.now()
@@ -175,12 +182,12 @@ impl FlowWorld {
     }
 
     /// Takes a visit from the budgets, and reports soft limits that were passed.
-    pub(super) fn open_visit(&self) -> Result<Result<(), Stop>, JournalError> {
+    pub(super) fn open_visit(&self) -> Result<(), NotDone<Stop>> {
         let opened = self.0.meter.open_visit();
         for soft in self.0.meter.soft_limits_passed() {
             self.record(Event::BudgetSoftLimit { kind: soft.kind, used: soft.used, cap: soft.cap })?;
         }
-        Ok(opened.map(drop))
+        opened.map(drop).map_err(NotDone::Ended)
     }
 
     /// Runs one step: resolves its prompt, opens a session, reads its report. What few steps need is boxed here and
@@ -189,7 +196,7 @@ impl FlowWorld {
         &self,
         plan: &FlowPlan,
         work: StepWork<'_>,
-    ) -> Result<Result<StepResult, Failed>, JournalError> {
+    ) -> Result<StepResult, NotDone<Failed>> {
         if let Some(program) = &work.step.runner {
             return Box::pin(self.run_program(plan, work, program)).await;
         }
@@ -198,7 +205,7 @@ impl FlowWorld {
             Err(error) => {
                 let message = format!("The prompt of the step \"{}\" cannot be made: {error}.", work.step.id);
                 // An earlier visit did not give this value. The run has begun, so this is not a refused start.
-                return Ok(Err((Box::default(), Stop::new(StopDetail::SchemaInvalid, message))));
+                return Err(Stop::new(StopDetail::SchemaInvalid, message).into());
             }
         };
         if let Some(retry) = work.retry {
@@ -220,10 +227,7 @@ impl FlowWorld {
         // The first request of a session is recorded before it is sent, and this event with it.
         self.record_before(told, agent.is_some())?;
         let notes = Notes::default();
-        let shape = match shape(plan, work.step, &notes) {
-            Ok(shape) => shape,
-            Err(stop) => return Ok(Err((Box::default(), stop))),
-        };
+        let shape = shape(plan, work.step, &notes)?;
         let mode = plan.definition().permission_mode(work.step);
         if let Some(agent) = agent {
             let prompts = (system.text.clone(), resolved.text);
@@ -250,7 +254,7 @@ impl FlowWorld {
         if !notes.is_empty() {
             self.warn("output_normalised", &format!("\"{}\": {}", work.step.id, notes.join("; ")))?;
         }
-        Ok(read_outcome(plan, work, resolved.text, outcome))
+        read_outcome(plan, work, resolved.text, outcome).map_err(NotDone::Ended)
     }
 
     /// A planning step's policy is narrower (D78).

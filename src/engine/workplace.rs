@@ -103,7 +103,7 @@ impl Workplace {
         let cancel = CancellationToken::new();
         let exit = match interrupts.watch(Some(GRACE), process::run(spec, &cancel)).await {
             Ok(exit) => exit,
-            Err(Interrupt::End(halt)) => return Err(halt.into_failure().stop),
+            Err(Interrupt::End(abort)) => return Err(abort.into_failure().stop),
             Err(Interrupt::GraceOver) => {
                 let without = || Abort::internal("a grace ran out that no stop began").into_failure().stop;
                 return Err(interrupts.stop.asked().unwrap_or_else(without));

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::error::GitError;
@@ -10,7 +9,7 @@ use super::worktree::{Change, Worktree};
 use crate::domain::message::ToolSpec;
 use crate::domain::name::CommitId;
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::sys::worktree_path::WorktreeRoot;
 
 /// Diffs are made up to this size and then paged.
@@ -80,20 +79,11 @@ impl Tool for GitTool {
         &self.spec
     }
 
-    fn source(&self) -> &str {
-        "agentd"
-    }
-
     fn risk(&self) -> Risk {
         Risk::Read
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(async move {
             let base = base(&self.worktree, &self.origin, arguments).await?;
             match self.kind {

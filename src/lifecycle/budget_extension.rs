@@ -70,11 +70,11 @@ async fn answered(run: &Run<'_>) {
     }
     let text =
         format!("**A limit was near, and {by} raised it.** The run may take {} now.\n", budgets.all_shown());
-    let settled = async {
+    let written = async {
         github.ensure_comment(&run.context.repo, number, &marker(run), &text).await?;
         github.remove_label(&run.context.repo, number, &run.context.config.github.labels.attention).await
     };
-    if let Err(error) = settled.await {
+    if let Err(error) = written.await {
         tracing::warn!(%error, "that a limit was raised could not be told on the issue");
     }
 }

@@ -65,13 +65,13 @@ pub async fn carry_out(run: &Run<'_>, facts: &RunFacts, closure: &Closure) -> Re
     if !(closure.add_labels.is_empty() && closure.remove_labels.is_empty()) {
         run.journal.plan_effect(Effect::ClosureLabels).await?;
         let add: Vec<&str> = closure.add_labels.iter().map(String::as_str).collect();
-        let mut settled = github.add_labels(&run.context.repo, number, &add).await;
+        let mut labelled = github.add_labels(&run.context.repo, number, &add).await;
         for name in &closure.remove_labels {
-            if settled.is_ok() {
-                settled = github.remove_label(&run.context.repo, number, name).await;
+            if labelled.is_ok() {
+                labelled = github.remove_label(&run.context.repo, number, name).await;
             }
         }
-        if let Err(error) = settled {
+        if let Err(error) = labelled {
             return failed(run, Effect::ClosureLabels, &error.to_string());
         }
         let told = format!("+[{}] -[{}]", closure.add_labels.join(", "), closure.remove_labels.join(", "));

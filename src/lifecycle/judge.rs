@@ -63,9 +63,9 @@ async fn weigh_claims(run: &Run<'_>, worktree: &Worktree, stop: Stop) -> Result<
         reason: (!passed).then(|| judged.outcome.as_str().to_owned()),
         metadata: None,
     })))?;
-    let settled = judged.settle(stop);
+    let afterwards = judged.stop_after(stop);
     run.journal.record(Event::ClaimsJudged(Box::new(judged)))?;
-    Ok(settled)
+    Ok(afterwards)
 }
 
 /// A claim that the agent's definition requires and that is not verified (D12, D14).

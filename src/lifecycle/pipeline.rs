@@ -103,12 +103,12 @@ async fn stages(run: &Run<'_>) -> Result<RunOutput, JournalError> {
 async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
     let prepared = match worktree::prepare(run).await? {
         Stage::Next(prepared) => prepared,
-        Stage::Over(worked) => return Ok(worked),
+        Stage::Over(worked) => return Ok(*worked),
     };
     publish::running_label(run).await;
     match instance::start(prepared).await? {
         Stage::Next(instance) => steps::run(instance).await,
-        Stage::Over(worked) => Ok(worked),
+        Stage::Over(worked) => Ok(*worked),
     }
 }
 

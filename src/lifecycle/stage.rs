@@ -14,7 +14,7 @@ pub enum Stage<'a, T> {
     /// What the next stage takes.
     Next(T),
     /// The run is over before its flow could end.
-    Over(Worked<'a>),
+    Over(Box<Worked<'a>>),
 }
 
 /// Why a stage did not come to its own end.
@@ -58,7 +58,7 @@ pub struct Workspace {
 impl Workspace {
     /// The sandbox of agentd's own commands, if there is one.
     pub fn of_commands(&self, run: &Run<'_>) -> Option<&ProcessSandbox> {
-        self.sandbox.as_ref()?.caged(&run.plan.loaded.definition.boundaries.sandbox)
+        self.sandbox.as_ref()?.of_commands(&run.plan.loaded.definition.boundaries.sandbox)
     }
 
     /// Records what programs asked of the network since the last time.

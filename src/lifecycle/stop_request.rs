@@ -14,7 +14,7 @@ const AT_ONCE: &str = "abort\n";
 
 /// What is asked of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum StopRequest {
     /// One last report, then the end (C-26).
     LastReport,
     /// The end at once.
@@ -22,10 +22,10 @@ pub enum Wish {
 }
 
 /// Asks. The run hears of it within a moment if it lives.
-pub fn ask(dir: &RunDir, wish: Wish) -> Result<(), StoreError> {
-    let word = match wish {
-        Wish::LastReport => LAST_REPORT,
-        Wish::AtOnce => AT_ONCE,
+pub fn ask(dir: &RunDir, request: StopRequest) -> Result<(), StoreError> {
+    let word = match request {
+        StopRequest::LastReport => LAST_REPORT,
+        StopRequest::AtOnce => AT_ONCE,
     };
     dir.store().put(&cell(dir), Some(word))
 }

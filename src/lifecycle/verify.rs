@@ -214,8 +214,8 @@ async fn on_base(
     if run.context.checkout.tree_of_commit(commit).await.is_ok_and(|tree| tree == red.tree_before) {
         return Some(true);
     }
-    let caged = workspace.of_commands(run);
-    let known = base_tree::known_end(run.context, commit, &red.argv, caged);
+    let sandbox = workspace.of_commands(run);
+    let known = base_tree::known_end(run.context, commit, &red.argv, sandbox);
     if let Some(code) = known.read() {
         return Some(code != 0);
     }
@@ -226,7 +226,7 @@ async fn on_base(
     if base.is_none() {
         let folder = run.journal.dir().sandbox().join("base");
         let within = || left;
-        match BaseTree::prepare(run.context, commit, folder, caged, (&stop, &within)).await {
+        match BaseTree::prepare(run.context, commit, folder, sandbox, (&stop, &within)).await {
             Ok(made) => *base = Some(made),
             Err(why) => {
                 run.journal.warn(

@@ -80,7 +80,7 @@ pub struct Prepared<'a> {
 pub async fn prepare<'a>(run: &'a Run<'a>) -> Result<Stage<'a, Prepared<'a>>, JournalError> {
     match make(run).await {
         Ok(worktree) => Ok(Stage::Next(Prepared { run, worktree })),
-        Err(error) => Ok(Stage::Over(Worked { run, stop: error.stop()?, workspace: None })),
+        Err(error) => Ok(Stage::Over(Box::new(Worked { run, stop: error.stop()?, workspace: None }))),
     }
 }
 

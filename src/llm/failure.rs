@@ -153,13 +153,13 @@ pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> 
     if let Some(millis) = text("retry-after-ms").and_then(|value| value.parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1000.0).ok();
     }
-    let wish = text(RETRY_AFTER.as_str())?;
+    let header = text(RETRY_AFTER.as_str())?;
     let date = |value: &str| DateTime::parse_from_rfc2822(value).ok();
-    seconds(wish).or_else(|| {
+    seconds(header).or_else(|| {
         // The provider's own clock, where it tells it: ours may be wrong.
         let from = text("date").and_then(date).map_or(now, |date| date.to_utc());
         // A moment that has passed means: no wait.
-        Some((date(wish)?.to_utc() - from).to_std().unwrap_or(Duration::ZERO))
+        Some((date(header)?.to_utc() - from).to_std().unwrap_or(Duration::ZERO))
     })
 }
 

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::connection::Connection;
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
-use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled};
 
 /// Longest tool name that all providers accept.
 const MAX_NAME: usize = 64;
@@ -66,12 +65,7 @@ impl Tool for McpTool {
         &self.schema
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(self.connection.call(&self.bare_name, arguments, limits.timeout))
     }
 }

@@ -106,7 +106,7 @@ fn published_end(known: &RunFacts) -> Option<Stop> {
         Event::ClaimsJudged(judged) => Some(judged),
         _ => None,
     });
-    Some(judged?.settle(stop))
+    Some(judged?.stop_after(stop))
 }
 
 /// Ends a dead run: as `interrupted` if it has no end of its own, with result and report folded from its journal

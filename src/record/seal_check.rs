@@ -73,7 +73,7 @@ pub fn check(
         }
         (_, None) => {}
     }
-    let (gone, cut_off) = of_others(&state, &entries, dir.run_id);
+    let (gone, cut_off) = of_others(state, &entries, dir.run_id);
     proof.runs_gone = gone;
     found.extend(cut_off.map(|problem| (INDEX, problem)));
     proof.index_whole = !found.iter().any(|(file, _)| *file == INDEX);

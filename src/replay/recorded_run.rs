@@ -24,7 +24,7 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
 use crate::engine::stop::StopHandle;
-use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
 
 /// What is taken from the record.
@@ -493,12 +493,7 @@ impl Tool for RecordedTool {
         self.real.arguments_schema()
     }
 
-    fn call<'a>(
-        &'a self,
-        permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         async move {
             let (mode, name) = (self.recorded_run.mode, &self.spec().name);
             // The host sets bound parameters. The record has the arguments as the model wrote them.
@@ -564,12 +559,7 @@ impl Tool for AbsentTool {
         &self.offered.arguments_schema
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        _arguments: &'a Value,
-        _limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
         async {
             Err(ToolError::Fatal(format!("the server {} is not started in a replay", self.offered.source)))
         }

@@ -27,7 +27,7 @@ const NAME: &str = "agentd-base";
 pub struct BaseTree {
     folder: AbsPath,
     worktree: Worktree,
-    caged: Option<ProcessSandbox>,
+    sandbox: Option<ProcessSandbox>,
 }
 
 impl BaseTree {
@@ -36,7 +36,7 @@ impl BaseTree {
         context: &RepositoryContext,
         commit: &CommitId,
         folder: PathBuf,
-        caged: Option<&ProcessSandbox>,
+        sandbox: Option<&ProcessSandbox>,
         (stop, left): (&StopSignal, &(dyn Fn() -> Duration + Sync)),
     ) -> Result<Self, String> {
         let folder = AbsPath::new(folder).map_err(|error| error.to_string())?;
@@ -44,7 +44,7 @@ impl BaseTree {
         remove(&folder);
         let root = folder.join("repository");
         files::create_private_dir(root.as_path()).map_err(|error| error.to_string())?;
-        let made = Self::check_out(context, commit, &folder, &root, caged).await;
+        let made = Self::check_out(context, commit, &folder, &root, sandbox).await;
         let made = made.inspect_err(|_| remove(&folder))?;
         let quiet = |_| ();
         worktree_setup::set_up(context, &made.worktree, stop, left, &quiet)
@@ -58,7 +58,7 @@ impl BaseTree {
         commit: &CommitId,
         folder: &AbsPath,
         root: &AbsPath,
-        caged: Option<&ProcessSandbox>,
+        sandbox: Option<&ProcessSandbox>,
     ) -> Result<Self, String> {
         let branch = BranchName::parse(NAME).map_err(|error| error.to_string())?;
         let refs = [(branch.full(), commit.clone())];
@@ -77,8 +77,8 @@ impl BaseTree {
             },
         };
         let worktree = scratch.prepare_worktree(&plan).await.map_err(|error| error.to_string())?.worktree;
-        let caged = caged.map(|caged| moved(caged, folder, context));
-        Ok(Self { folder: folder.clone(), worktree, caged })
+        let sandbox = sandbox.map(|sandbox| moved(sandbox, folder, context));
+        Ok(Self { folder: folder.clone(), worktree, sandbox })
     }
 
     /// Where the files are.
@@ -87,8 +87,8 @@ impl BaseTree {
     }
 
     /// From now on commands run in this sandbox, which is made for the tree's own folder.
-    pub fn enclose(&mut self, caged: Option<&ProcessSandbox>, context: &RepositoryContext) {
-        self.caged = caged.map(|caged| moved(caged, &self.folder, context));
+    pub fn confine(&mut self, sandbox: Option<&ProcessSandbox>, context: &RepositoryContext) {
+        self.sandbox = sandbox.map(|sandbox| moved(sandbox, &self.folder, context));
     }
 
     /// Runs a command there, in the sandbox.
@@ -99,7 +99,7 @@ impl BaseTree {
         longest: Duration,
         stop: &StopSignal,
     ) -> Result<Exit, ProcessError> {
-        let spec = host_command::spec(argv, &self.worktree, environment, longest, self.caged.as_ref());
+        let spec = host_command::spec(argv, &self.worktree, environment, longest, self.sandbox.as_ref());
         host_command::run(spec, stop).await
     }
 }
@@ -117,8 +117,8 @@ fn remove(folder: &AbsPath) {
 }
 
 /// The sandbox of a run, for `folder` instead of the run's worktree.
-fn moved(caged: &ProcessSandbox, folder: &AbsPath, context: &RepositoryContext) -> ProcessSandbox {
-    let mut moved = caged.clone();
+fn moved(sandbox: &ProcessSandbox, folder: &AbsPath, context: &RepositoryContext) -> ProcessSandbox {
+    let mut moved = sandbox.clone();
     let worktrees = context.worktree_root();
     let of_the_run = |path: &AbsPath| path.as_path().starts_with(worktrees.as_path());
     moved.walls.writable.retain(|path| !of_the_run(path));
@@ -135,10 +135,10 @@ pub fn known_end(
     context: &RepositoryContext,
     commit: &CommitId,
     argv: &[String],
-    caged: Option<&ProcessSandbox>,
+    sandbox: Option<&ProcessSandbox>,
 ) -> KnownEnd {
     let settings = &context.config.worktree;
-    let key = canonical_sha256(&(argv, &settings.setup, &settings.copy, sandbox::name(caged)));
+    let key = canonical_sha256(&(argv, &settings.setup, &settings.copy, sandbox::name(sandbox)));
     let key = key.unwrap_or_else(|_| sha256_hex(argv.join("\0").as_bytes()));
     let name = format!("{commit}-{}", key.get(..16).unwrap_or_default());
     KnownEnd(context.state.repo(&context.repo).join("verify-on-base").join(name))

@@ -34,7 +34,7 @@ pub fn spec(
     worktree: &Worktree,
     environment: Vec<(OsString, OsString)>,
     longest: Duration,
-    caged: Option<&ProcessSandbox>,
+    sandbox: Option<&ProcessSandbox>,
 ) -> ProcessSpec {
     let (program, args) =
         argv.split_first().map_or(("", &argv[..0]), |(program, args)| (program.as_str(), args));
@@ -43,5 +43,5 @@ pub fn spec(
         .envs(environment)
         .timeout(longest)
         .output_cap(OUTPUT_CAP);
-    sandbox::wrap(caged, spec)
+    sandbox::wrap(sandbox, spec)
 }

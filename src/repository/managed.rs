@@ -152,9 +152,9 @@ pub fn narrow(definition: &mut Definition, config: &Config) -> Vec<String> {
         ));
     }
     let name = &definition.name;
-    let sentence = |wish| {
+    let sentence = |asked| {
         format!(
-            "The agent \"{name}\" comes from a clone that agentd manages. Not followed, of its runner.boundaries.sandbox: {wish}."
+            "The agent \"{name}\" comes from a clone that agentd manages. Not followed, of its runner.boundaries.sandbox: {asked}."
         )
     };
     told.into_iter().map(sentence).collect()

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -27,7 +26,7 @@ use crate::engine::agent_task::{AgentBackend, AgentTask};
 use crate::engine::agent_visit::POLICY_DENIED;
 use crate::engine::gate::Permission;
 use crate::engine::queue::AGENT_QUEUE;
-use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::git::GitError;
 use crate::git::sandbox_git::Taken;
 use crate::git::worktree::Worktree;
@@ -78,12 +77,12 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
         let message = format!("The program's private home cannot be made: {error}.");
         return Err(Stop::new(StopDetail::ConfigInvalid, message));
     }
-    let (door, caged) = door(at, sandbox.caged_agent(place, program, context), program)?;
+    let (door, confined) = door(at, sandbox.of_agent(place, program, context), program)?;
     let launch = Launch {
         cwd: at.worktree.path().clone(),
-        environment: environment(at, program, (sandbox.agent_home(place), caged.is_some())),
+        environment: environment(at, program, (sandbox.agent_home(place), confined.is_some())),
         home: sandbox.agent_home(place),
-        sandbox: caged,
+        sandbox: confined,
         counted: Arc::new(std::sync::Mutex::new(BTreeMap::new())),
         program: program.clone(),
     };
@@ -113,11 +112,11 @@ fn backend(at: Workplace<'_>, (place, opened): (usize, &Arc<AtomicU32>)) -> Resu
 /// without them.
 fn door(
     at: Workplace<'_>,
-    mut caged: Option<ProcessSandbox>,
+    mut confined: Option<ProcessSandbox>,
     program: &AgentProgram,
 ) -> Result<(Option<Door>, Option<ProcessSandbox>), Stop> {
     if !program.tools {
-        return Ok((None, caged));
+        return Ok((None, confined));
     }
     let agentd = at.context.env.program().and_then(|path| AbsPath::new(path).ok());
     let (true, Some(agentd)) = (cfg!(unix), agentd) else {
@@ -125,7 +124,7 @@ fn door(
             "no_tools_for_agent",
             "agentd's own tools cannot be served to the agent program here.".to_owned(),
         );
-        return Ok((None, caged));
+        return Ok((None, confined));
     };
     let unusable = |error: String| {
         let message = format!("The way to agentd's tools cannot be made: {error}.");
@@ -134,26 +133,26 @@ fn door(
     let folder = at.sandbox.door();
     files::create_private_dir(folder.as_path()).map_err(|error| unusable(error.to_string()))?;
     let (mut shown, mut way) = (folder.clone(), Transport::Socket);
-    if let Some(caged) = &mut caged {
-        caged.walls.readable.push(agentd.clone());
-        if caged.mechanism.has_sockets() {
+    if let Some(confined) = &mut confined {
+        confined.walls.readable.push(agentd.clone());
+        if confined.mechanism.has_sockets() {
             shown = AbsPath::new(DOOR_INSIDE).map_err(|error| unusable(error.to_string()))?;
-            caged.walls.shown_read_only.push((folder.clone(), shown.clone()));
+            confined.walls.shown_read_only.push((folder.clone(), shown.clone()));
         } else {
             // Landlock cannot tell one socket from another, so none are allowed. Pipes are files and can be allowed.
             way = Transport::Pipes;
-            caged.walls.writable.push(folder.clone());
-            caged.walls.pipes.push(folder.clone());
+            confined.walls.writable.push(folder.clone());
+            confined.walls.pipes.push(folder.clone());
         }
     }
-    Ok((Some(Door { folder, shown, way, agentd }), caged))
+    Ok((Some(Door { folder, shown, way, agentd }), confined))
 }
 
 /// The environment of the program: an allow-list, its own home, and the variables that the definition names.
 fn environment(
     at: Workplace<'_>,
     program: &AgentProgram,
-    (home, is_caged): (AbsPath, bool),
+    (home, is_confined): (AbsPath, bool),
 ) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = Vec::new();
     let named = program.environment.iter().map(String::as_str);
@@ -167,7 +166,7 @@ fn environment(
     all.push(("TERM".into(), "dumb".into()));
     all.push(("NO_COLOR".into(), "1".into()));
     all.push(("CI".into(), "1".into()));
-    if is_caged {
+    if is_confined {
         // Claude Code lets root skip its permission requests only if it is told that it is in a sandbox.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }
@@ -250,12 +249,7 @@ impl Tool for ExecAgent {
         Some(AGENT_QUEUE)
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        _arguments: &'a Value,
-        _limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, _arguments: &'a Value, _limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(self.launched())
     }
 }
@@ -282,7 +276,7 @@ impl ExecAgent {
         let traffic = shared.meter.as_ref().map(Meter::begin);
         let mut launch = shared.launch.clone();
         if self.task.read_only {
-            launch.sandbox = launch.sandbox.map(|caged| shared.sandbox.reading(caged));
+            launch.sandbox = launch.sandbox.map(|confined| shared.sandbox.reading(confined));
         }
         let running = launch.run(&self.task, open.as_ref().map(|(entry, _)| entry));
         let ended = tokio::select! {

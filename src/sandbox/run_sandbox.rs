@@ -44,7 +44,7 @@ const MOST_TOLD: usize = 20;
 #[derive(Debug)]
 pub struct RunSandbox {
     folder: AbsPath,
-    caged: Option<ProcessSandbox>,
+    confined: Option<ProcessSandbox>,
     /// The ways out of agentd's own commands, and of each agent program.
     commands: EgressProxy,
     agents: Vec<EgressProxy>,
@@ -124,26 +124,26 @@ impl RunSandbox {
             made.and_then(|()| toolchains::copy_versions(&context.env, place.as_path()))
                 .map_err(|error| failed(error.to_string()))?;
         }
-        let mut made = Self::without_cage(folder, worktree);
+        let mut made = Self::unconfined(folder, worktree);
         made.link = std::fs::read(worktree.path().join(".git").as_path()).ok();
         let wanted = definition.boundaries.sandbox.enabled;
         match find(&context.env, &context.config.sandbox).await {
-            Ok(cage) if wanted || programs.iter().any(|program| program.sandboxed) => {
-                made.open_ways(needs, (journal, context), &cage)?;
+            Ok(mechanism) if wanted || programs.iter().any(|program| program.sandboxed) => {
+                made.open_proxies(needs, (journal, context), &mechanism)?;
                 made.cargo_home(context).await.map_err(|error| failed(error.to_string()))?;
                 let mut objects = Vec::new();
-                if cage.can_show_otherwise() {
+                if mechanism.can_show_otherwise() {
                     let identity = context.identity().await.map_err(|error| failed(error.to_string()))?;
                     let own = worktree.sandbox_git(&made.folder, &identity, &base(origin, context)).await;
                     let own = own.map_err(|error| failed(error.to_string()))?;
                     made.git = Some(own.0);
                     objects = own.1;
                 }
-                if cage.refuses() {
+                if mechanism.refuses() {
                     let above = context.checkout.known_files(&LOOKED_FOR_ABOVE).await;
                     objects.extend(above.map_err(|error| failed(error.to_string()))?);
                 }
-                made.enclose(context, cage, objects, &definition.boundaries.sandbox).await?;
+                made.confine(context, mechanism, objects, &definition.boundaries.sandbox).await?;
             }
             Ok(_) => made.without = Some("the definition does not want one".to_owned()),
             Err(why) => {
@@ -170,14 +170,14 @@ impl RunSandbox {
         for name in ["home", "tmp", "readable"] {
             files::create_private_dir(folder.join(name).as_path()).map_err(|error| error.to_string())?;
         }
-        let mut made = Self::without_cage(folder, worktree);
+        let mut made = Self::unconfined(folder, worktree);
         if !sandbox.enabled {
             made.without = Some("the definition does not want one".to_owned());
             return Ok(made);
         }
         match find(&context.env, &context.config.sandbox).await {
-            Ok(cage) => {
-                let reached = !matches!(sandbox.network, Egress::Hosts(_)) || cage.can_proxy().is_ok();
+            Ok(mechanism) => {
+                let reached = !matches!(sandbox.network, Egress::Hosts(_)) || mechanism.can_proxy().is_ok();
                 if reached {
                     let list = "boundaries.sandbox.network.trustedDomains".to_owned();
                     let way = EgressProxy::open(&made.folder, "out", &sandbox.network, (&[], None), list);
@@ -185,7 +185,7 @@ impl RunSandbox {
                 }
                 made.cargo_home(context).await.map_err(|error| error.to_string())?;
                 let objects = vec![context.checkout.common_dir().join("objects")];
-                made.enclose(context, cage, objects, sandbox).await.map_err(|stop| stop.message)?;
+                made.confine(context, mechanism, objects, sandbox).await.map_err(|stop| stop.message)?;
             }
             Err(why) if matches!(context.config.sandbox.mode, SandboxMode::Auto | SandboxMode::Off) => {
                 made.without = Some(why);
@@ -195,10 +195,10 @@ impl RunSandbox {
         Ok(made)
     }
 
-    fn without_cage(folder: AbsPath, worktree: &Worktree) -> Self {
+    fn unconfined(folder: AbsPath, worktree: &Worktree) -> Self {
         Self {
             folder,
-            caged: None,
+            confined: None,
             commands: EgressProxy::closed(),
             agents: Vec::new(),
             git: None,
@@ -212,10 +212,10 @@ impl RunSandbox {
     }
 
     /// Makes the sandbox; `readable` = what programs may read besides their tools.
-    async fn enclose(
+    async fn confine(
         &mut self,
         context: &RepositoryContext,
-        cage: Mechanism,
+        mechanism: Mechanism,
         readable: Vec<AbsPath>,
         sandbox: &Sandbox,
     ) -> Result<(), Stop> {
@@ -224,46 +224,46 @@ impl RunSandbox {
         let tools = tools.map_err(|error| Stop::new(StopDetail::Internal, error.to_string()))??;
         let mut environment = self.environment(&context.env, "home");
         environment.extend(self.commands.environment.iter().cloned());
-        self.caged = Some(ProcessSandbox {
+        self.confined = Some(ProcessSandbox {
             walls: self.walls(context, (readable, tools), sandbox),
             environment,
             asked: self.commands.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked())),
-            mechanism: cage,
+            mechanism,
         });
         Ok(())
     }
 
     /// The sandbox of agentd's own commands: built-in tools, checks, verify commands.
-    pub fn caged(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
-        self.caged.as_ref().filter(|_| sandbox.enabled)
+    pub fn of_commands(&self, sandbox: &Sandbox) -> Option<&ProcessSandbox> {
+        self.confined.as_ref().filter(|_| sandbox.enabled)
     }
 
     /// The sandbox of an agent program, with its own home and what it may reach. `place` = its number in the run.
-    pub fn caged_agent(
+    pub fn of_agent(
         &self,
         place: usize,
         program: &AgentProgram,
         context: &RepositoryContext,
     ) -> Option<ProcessSandbox> {
-        let mut caged = self.caged.clone().filter(|_| program.sandboxed)?;
+        let mut confined = self.confined.clone().filter(|_| program.sandboxed)?;
         let way = self.agents.get(place)?;
-        caged.walls.network = way.network.clone();
-        caged.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
-        caged.walls.writable.push(self.agent_home(place));
-        caged.walls.readable.extend(program.readable.iter().map(|path| named_place(context, path)));
-        caged.environment = self.environment(&context.env, &numbered("agent-home", place));
-        caged.environment.extend(way.environment.iter().cloned());
-        Some(caged)
+        confined.walls.network = way.network.clone();
+        confined.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
+        confined.walls.writable.push(self.agent_home(place));
+        confined.walls.readable.extend(program.readable.iter().map(|path| named_place(context, path)));
+        confined.environment = self.environment(&context.env, &numbered("agent-home", place));
+        confined.environment.extend(way.environment.iter().cloned());
+        Some(confined)
     }
 
     /// The same sandbox without write access to the work, for a step that only plans.
-    pub fn reading(&self, mut caged: ProcessSandbox) -> ProcessSandbox {
+    pub fn reading(&self, mut confined: ProcessSandbox) -> ProcessSandbox {
         let work: Vec<AbsPath> = std::iter::once(self.worktree.path().clone())
             .chain(self.git.as_ref().map(|own| own.dir().clone()))
             .collect();
-        caged.walls.writable.retain(|place| !work.contains(place));
-        caged.walls.readable.extend(work);
-        caged
+        confined.walls.writable.retain(|place| !work.contains(place));
+        confined.walls.readable.extend(work);
+        confined
     }
 
     /// The meter on what an agent program asks of models by its endpoints.
@@ -273,7 +273,7 @@ impl RunSandbox {
 
     /// What holds the programs, for the record.
     pub fn facts(&self, definition: &Definition, programs: &[AgentProgram]) -> SandboxFacts {
-        let Some(caged) = &self.caged else {
+        let Some(confined) = &self.confined else {
             let lacks = self.without.iter().cloned().collect();
             return SandboxFacts { name: "none".to_owned(), lacks, ..SandboxFacts::default() };
         };
@@ -282,8 +282,8 @@ impl RunSandbox {
             words.into_iter().collect()
         };
         SandboxFacts {
-            name: caged.mechanism.name().to_owned(),
-            lacks: caged.mechanism.lacks(),
+            name: confined.mechanism.name().to_owned(),
+            lacks: confined.mechanism.lacks(),
             command_hosts: match self.commands.network {
                 Network::None => Vec::new(),
                 Network::Proxy(_) | Network::All => definition.boundaries.sandbox.network.words(),
@@ -309,16 +309,16 @@ impl RunSandbox {
     }
 
     /// Opens what the definition lets its programs reach.
-    fn open_ways(
+    fn open_proxies(
         &mut self,
         Needs { definition, programs, .. }: Needs<'_>,
         (journal, context): (&RunJournal, &RepositoryContext),
-        cage: &Mechanism,
+        mechanism: &Mechanism,
     ) -> Result<(), Stop> {
         let failed = |error: ProxyError| Stop::new(StopDetail::Internal, format!("{error}."));
         let list = |key: &str| format!("runner.{key} of the agent \"{}\"", definition.name);
         let egress = &definition.boundaries.sandbox.network;
-        match cage.can_proxy() {
+        match mechanism.can_proxy() {
             Err(why) if matches!(egress, Egress::Hosts(_)) => {
                 journal.warn("no_host_lists", format!("Commands have no network: {why}."));
             }

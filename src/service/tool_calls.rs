@@ -59,7 +59,7 @@ pub async fn execute_tool_call(
             let (reason, public) = words(answer.envelope());
             ToolCallResult::error("PolicyDenied", reason, public)
         }
-        Err(halt) => failed(&halt),
+        Err(abort) => failed(&abort),
     }
 }
 
@@ -92,8 +92,8 @@ fn words(envelope: &ToolResultEnvelope) -> (String, String) {
 }
 
 /// The call could not be made: a fixed text for people; the detail is in the log and the journal.
-fn failed(halt: &Abort) -> ToolCallResult {
-    let failure = halt.failure();
+fn failed(abort: &Abort) -> ToolCallResult {
+    let failure = abort.failure();
     tracing::error!("{}: {}", failure.error_name, failure.error_message);
     let text = ErrorClass::of(failure).text();
     ToolCallResult::error(&failure.error_name, failure.stop.message.clone(), text)

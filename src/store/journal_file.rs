@@ -13,7 +13,7 @@ use super::journal_format::{self, GENESIS, JournalLine, LineError};
 use super::port::{Appended, Blobs, Log, Place};
 use super::run_dir::RunDir;
 use crate::domain::artifact::Artifact;
-use crate::domain::canonical::{CanonicalText, canonical_json};
+use crate::domain::canonical::{canonical_json, exact_json};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::redaction::Redactor;
@@ -52,8 +52,6 @@ struct Tail {
     /// memory while nobody asks. Behind that place, so many bytes more: they waited when they were folded in.
     facts: Arc<RunFacts>,
     folded: (Place, usize),
-    /// Of the event being written; its memory is used again for the next one.
-    text: CanonicalText,
     /// Lines that go to the log with the next one that has to, and their lines of the ledger.
     waiting: Vec<u8>,
     waiting_entries: Vec<u8>,
@@ -108,7 +106,6 @@ impl FileJournal {
             hash,
             facts: Arc::new(facts_of(&lines)),
             folded: (place, 0),
-            text: CanonicalText::default(),
             waiting: Vec::new(),
             waiting_entries: Vec::new(),
             unheard: Vec::new(),
@@ -172,11 +169,11 @@ impl FileJournal {
         let mut tail = self.tail();
         let tail = &mut *tail;
         self.check_whole(tail)?;
-        let canonical = redacted(&event, &self.redactor, &mut tail.text);
-        let canonical = canonical.map_err(|error| failed(error.to_string()))?;
+        let (text, canonical) =
+            redacted(&event, &self.redactor).map_err(|error| failed(error.to_string()))?;
         let (seq, ts) = (tail.seq + 1, self.clock.now_ms());
         let (begin, begin_entries) = (tail.waiting.len(), tail.waiting_entries.len());
-        let (text, canonical) = (tail.text.bytes(), canonical.as_deref().map(str::as_bytes));
+        let (text, canonical) = (text.as_bytes(), canonical.as_bytes());
         let place = (seq, ts, self.run_id.as_str());
         let hash =
             journal_format::seal(place, text, canonical, &tail.hash, &mut tail.waiting).map_err(failed)?;
@@ -263,18 +260,14 @@ impl Drop for FileJournal {
 }
 
 /// Makes the text of an event without secrets. Nearly every event is clean, which a single look at its text shows; in
-/// the others each text, name and number is redacted. Gives the canonical text if it is different.
-fn redacted(
-    event: &Event,
-    redactor: &Redactor,
-    text: &mut CanonicalText,
-) -> Result<Option<String>, Box<dyn std::error::Error>> {
-    let same = text.write_exact(event)?;
-    if redactor.is_clean_json(text.bytes()) {
-        return Ok(if same { None } else { Some(canonical_json(event)?) });
+/// the others each text, name and number is redacted. Gives its exact and its canonical text.
+fn redacted(event: &Event, redactor: &Redactor) -> Result<(String, String), Box<dyn std::error::Error>> {
+    let text = exact_json(event)?;
+    if redactor.is_clean_json(text.as_bytes()) {
+        return Ok((text, canonical_json(event)?));
     }
     let value = redactor.redact_json(&serde_json::to_value(event)?)?;
-    Ok(if text.write_exact(&value)? { None } else { Some(canonical_json(&value)?) })
+    Ok((exact_json(&value)?, canonical_json(&value)?))
 }
 
 impl Journal for FileJournal {

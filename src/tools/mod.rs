@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::message::ToolSpec;
 use crate::domain::policy::Risk;
-use crate::engine::tool::{CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::sys::clock::Clock;
 use crate::sys::sandbox::ProcessSandbox;
 use crate::sys::worktree_path::{PathError, WorktreePath, WorktreeRoot};
@@ -87,20 +87,11 @@ impl Tool for BuiltIn {
         &self.spec
     }
 
-    fn source(&self) -> &str {
-        "agentd"
-    }
-
     fn risk(&self) -> Risk {
         self.risk
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         (self.action)(Arc::clone(&self.world), arguments.clone(), limits)
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use crate::config::tools_file::HttpMethod;
 use crate::domain::message::ToolSpec;
 use crate::domain::percent::percent_encoded;
 use crate::domain::policy::Risk;
-use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolError, ToolOutput};
+use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::engine::tool_schema::closed_schema;
 use crate::sys::tls;
 
@@ -221,12 +220,7 @@ impl Tool for RestTool {
         &[BoundParameter::UserId, BoundParameter::Issue]
     }
 
-    fn call<'a>(
-        &'a self,
-        _permit: Permit,
-        arguments: &'a Value,
-        limits: CallLimits,
-    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+    fn call<'a>(&'a self, _permit: Permit, arguments: &'a Value, limits: CallLimits) -> ToolCalled<'a> {
         Box::pin(self.send(arguments, limits))
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A store is added by a [`Place`] of its own and one line `contract!` at the end of this file.
 
+#![expect(clippy::disallowed_methods, reason = "a store is used by several processes")]
+
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,27 +20,27 @@ pub async fn git(context: &Context) -> Finding {
 }
 
 /// Whether commands can run in a sandbox here.
-pub async fn cage(context: &Context) -> Finding {
+pub async fn sandbox(context: &Context) -> Finding {
     let table = context.config().map(|config| config.sandbox).unwrap_or_default();
     match crate::sandbox::run_sandbox::find(&context.env, &table).await {
-        Ok(cage) => {
-            let mut told = format!("{} works: commands and agent programs run in it", cage.name());
-            for lack in cage.lacks() {
+        Ok(mechanism) => {
+            let mut told = format!("{} works: commands and agent programs run in it", mechanism.name());
+            for lack in mechanism.lacks() {
                 told.push_str("\nbut ");
                 told.push_str(&lack);
             }
-            match cage.name() {
-                "bubblewrap" => Finding::ok("cage", told),
-                _ => Finding::warning("cage", told, "install bubblewrap: it holds more"),
+            match mechanism.name() {
+                "bubblewrap" => Finding::ok("sandbox", told),
+                _ => Finding::warning("sandbox", told, "install bubblewrap: it holds more"),
             }
         }
         Err(why) if table.mode == SandboxMode::Off => Finding::warning(
-            "cage",
+            "sandbox",
             format!("{why}: commands and agent programs run with your own rights"),
             "take sandbox.mode out of agentd.toml",
         ),
         Err(why) => Finding::warning(
-            "cage",
+            "sandbox",
             format!("{why}; commands run with your own rights, and agent programs are refused"),
             "on Linux install bubblewrap and allow user namespaces; elsewhere allow only commands you would run yourself",
         ),

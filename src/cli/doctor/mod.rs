@@ -80,7 +80,7 @@ pub fn run(context: &Context) -> Result<u8, CommandError> {
 
 async fn look(context: &Context) -> Vec<Finding> {
     let mut findings =
-        vec![local::git(context).await, local::repository(context).await, local::cage(context).await];
+        vec![local::git(context).await, local::repository(context).await, local::sandbox(context).await];
     findings.push(weak::state(context));
     match context.config() {
         Ok(config) => {

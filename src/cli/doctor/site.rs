@@ -130,12 +130,12 @@ fn program_found(program: &AgentProgram, site: &RepositoryContext) -> Finding {
     let found = if below { Some(named.into()) } else { sandbox::which(named.as_ref(), &path) };
     match found {
         Some(found) if program.sandboxed => {
-            Finding::ok(PROGRAM, format!("{word}: {}, in the cage", found.display()))
+            Finding::ok(PROGRAM, format!("{word}: {}, in the sandbox", found.display()))
         }
         Some(found) => Finding::warning(
             PROGRAM,
             format!("{word}: {}, with your own rights", found.display()),
-            "take `sandbox` out of its `program`: then it runs in the cage",
+            "take `sandbox` out of its `program`: then it runs in the sandbox",
         ),
         None => Finding::problem(
             PROGRAM,

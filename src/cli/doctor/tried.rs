@@ -82,10 +82,10 @@ async fn try_all(
     let left = || site.config.worktree.setup_timeout.0;
     let mut tree = BaseTree::prepare(site, commit, scratch.join("tree"), None, (&stop, &left)).await?;
     let place = AbsPath::new(scratch.join("cage")).map_err(|error| error.to_string())?;
-    let enclosure = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
-    let caged = enclosure.caged(sandbox);
-    tree.enclose(caged, site);
-    let place = match sandbox::name(caged) {
+    let opened = RunSandbox::for_trial(site, tree.worktree(), place, sandbox).await?;
+    let commands = opened.of_commands(sandbox);
+    tree.confine(commands, site);
+    let place = match sandbox::name(commands) {
         "none" => format!("on {branch}, without a sandbox"),
         name => format!("on {branch}, in {name}"),
     };

@@ -174,12 +174,12 @@ async fn of_clones(context: &Context, config: &Config) -> Vec<Finding> {
         let folder = clone.dir.join(".agent").join(agent);
         let linked = managed::stays_inside(&clone.dir).err();
         let definition = linked.is_none().then(|| definition::load(&clone.dir, &folder, &BTreeSet::new()));
-        let wishes = match definition {
+        let refused = match definition {
             Some(Ok(mut loaded)) => managed::narrow(&mut loaded.definition, &clone.config),
             // What cannot be read is told by the run, and by `agents check`.
             _ => Vec::new(),
         };
-        let told = managed::refused(&clone.config).into_iter().chain(wishes);
+        let told = managed::refused(&clone.config).into_iter().chain(refused);
         let told: Vec<String> = told.map(|told| format!("{}: {told}", clone.repo)).collect();
         if let Some(refusal) = linked {
             let remedy = "whoever pushed it wanted a file of this machine: ask them";

@@ -18,7 +18,7 @@ use crate::domain::stop::StopDetail;
 use crate::issue::approval::{self, NewApproval, NotApproved};
 use crate::issue::reference::IssueSource;
 use crate::lifecycle::request::RunRequest;
-use crate::lifecycle::stop_request::{self, Wish};
+use crate::lifecycle::stop_request::{self, StopRequest};
 use crate::record::finish::Standing;
 use crate::store::run_dir::RunDir;
 use crate::sys::clock::{Clock, Stopwatch};
@@ -35,8 +35,8 @@ pub(super) fn stop(context: &Context, dir: &RunDir, abort: bool) -> Result<(), C
         return Err(CommandError::invalid(format!("run {} has ended already", dir.run_id))
             .hint(format!("agentd runs show {}", dir.run_id)));
     }
-    let wish = if abort { Wish::AtOnce } else { Wish::LastReport };
-    stop_request::ask(dir, wish).map_err(|error| CommandError::failed(error.to_string()))?;
+    let request = if abort { StopRequest::AtOnce } else { StopRequest::LastReport };
+    stop_request::ask(dir, request).map_err(|error| CommandError::failed(error.to_string()))?;
     let watch = Stopwatch::start();
     let (facts, standing) = context.block_on(async {
         loop {

@@ -136,12 +136,27 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             None => Err(not_written(dir, "result")),
         };
     }
-    let totals = facts.totals();
     let mut rows = vec![("run", dir.run_id.to_string()), ("end", output.toned(&word, tone))];
+    began(&mut rows, dir, &facts);
+    let state = super::state_dir(context)?;
+    for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
+        rows.extend(approvals_text::rows(proposal, &decision));
+    }
+    worked(&mut rows, &facts);
+    rows.push(("directory", dir.path.display().to_string()));
+    for (what, told) in rows {
+        // What others wrote looks like no row of its own.
+        output.entry(&output.toned(&format!("{what:<10}"), Tone::Dim), &told)?;
+    }
+    Ok(())
+}
+
+/// Rows on the end of a run, its issue and its place.
+fn began(rows: &mut Vec<(&'static str, String)>, dir: &RunDir, facts: &RunFacts) {
     if let Some(stop) = &facts.end {
         rows.push(("", stop.message.clone()));
         if stop.detail == StopDetail::VerifyFailed
-            && let Some(red) = summary_text::red_verify(&facts)
+            && let Some(red) = summary_text::red_verify(facts)
         {
             rows.push(("output", red.output));
         }
@@ -156,13 +171,14 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
         rows.push(("instance", lease.instance.to_string()));
     }
     if let Some(sandbox) = &facts.sandbox {
-        rows.push(("cage", sandbox.name.clone()));
+        rows.push(("sandbox", sandbox.name.clone()));
         rows.extend(sandbox.lacks.iter().map(|lack| ("", lack.clone())));
     }
-    let state = super::state_dir(context)?;
-    for (proposal, decision) in approval::waiting(&state, dir, &facts, Clock::system().now()) {
-        rows.extend(approvals_text::rows(proposal, &decision));
-    }
+}
+
+/// Rows on what was done in a run.
+fn worked(rows: &mut Vec<(&'static str, String)>, facts: &RunFacts) {
+    let totals = facts.totals();
     let lived = u64::try_from(facts.last_at - facts.started_at).unwrap_or_default();
     rows.push((
         "started",
@@ -222,12 +238,6 @@ pub(super) fn show(context: &Context, dir: &RunDir) -> Result<(), CommandError> 
             rows.push(("warning", warning.text.clone()));
         }
     }
-    rows.push(("directory", dir.path.display().to_string()));
-    for (what, told) in rows {
-        // What others wrote looks like no row of its own.
-        output.entry(&output.toned(&format!("{what:<10}"), Tone::Dim), &told)?;
-    }
-    Ok(())
 }
 
 fn not_written(dir: &RunDir, what: &str) -> CommandError {

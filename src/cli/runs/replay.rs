@@ -9,8 +9,8 @@ use super::inspection::{differences, open_checkout};
 use super::{finished, output, read};
 use crate::cli::context::Context;
 use crate::cli::error::CommandError;
+use crate::cli::repositories::{self, OpenOptions};
 use crate::cli::run_command;
-use crate::cli::sites::{self, Wish};
 use crate::config::config_file::Publish;
 use crate::domain::comparison;
 use crate::domain::run_output::RunOutput;
@@ -47,11 +47,12 @@ pub(super) fn replay(
         return Err(invalid(format!("run {} goes on with run {before}", dir.run_id))
             .hint(format!("agentd runs replay {before}")));
     }
-    let recording = Arc::new(RecordedRun::read(dir, &facts, mode).map_err(CommandError::failed)?);
+    let recorded_run = Arc::new(RecordedRun::read(dir, &facts, mode).map_err(CommandError::failed)?);
     let base = AbsPath::new(&lease.checkout).map_err(|error| invalid(error.to_string()))?;
     let flags = run_command::flags_of(&started.asked.flags, |_| true);
-    let wish = Wish { agent: started.asked.agent.as_deref(), flags: &flags, ..Wish::default() };
-    let site = context.block_on(sites::of_run(context, &dir.repo, &base, &wish))??;
+    let options =
+        OpenOptions { agent: started.asked.agent.as_deref(), flags: &flags, ..OpenOptions::default() };
+    let site = context.block_on(repositories::of_run(context, &dir.repo, &base, &options))??;
     let mut config = site.config.as_ref().clone();
     // A replay feeds no sinks and sets up nothing.
     config.record.sinks.clear();
@@ -111,7 +112,7 @@ pub(super) fn replay(
         };
         let mut site = open(opening).await?;
         site.github = None;
-        site.replay = Some(Arc::clone(&recording));
+        site.replay = Some(Arc::clone(&recorded_run));
         let walked = run_command::walked(context, false, request, &site, &shutdown).await;
         match walked.refusal {
             Some(refusal) => Err(CommandError::from(refusal)),
@@ -120,18 +121,18 @@ pub(super) fn replay(
     })??;
     let replayed = state.run(&dir.repo, crate::domain::run::RunId(ended.run_id));
     let replayed = (read::<RunRecord>(&replayed.record())?, ended);
-    tell(context, &recorded, &replayed, &recording)
+    tell(context, &recorded, &replayed, &recorded_run)
 }
 
 fn tell(
     context: &Context,
     recorded: &(RunRecord, RunOutput),
     replayed: &(RunRecord, RunOutput),
-    recording: &RecordedRun,
+    recorded_run: &RecordedRun,
 ) -> Result<u8, CommandError> {
     let found = comparison::compare((&recorded.0, &recorded.1), (&replayed.0, &replayed.1), 20);
-    let missing = recording.missing();
-    let (tools, models) = recording.effects();
+    let missing = recorded_run.missing();
+    let (tools, models) = recorded_run.effects();
     let equal = found.is_empty() && missing.is_none();
     let end = &replayed.1;
     if context.output.json() {

@@ -20,7 +20,7 @@ pub async fn commit<'a>(run: &'a Run<'a>, killed: &Stop) -> Result<Committed<'a>
         Stage::Next(prepared) => prepared.worktree,
         Stage::Over(mut worked) => {
             worked.stop = said(format!("Its last edits are not committed: {}", worked.stop.message));
-            return Ok(Committed { worked, is_done: false });
+            return Ok(Committed { worked: *worked, is_done: false });
         }
     };
     let stop = match keep_and_say(run, &worktree).await {

@@ -77,7 +77,9 @@ pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>
         Ok((plan, world, finished, toolbox)) => {
             Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox }))
         }
-        Err(error) => Ok(Stage::Over(Worked { run, stop: error.stop()?, workspace: Some(workspace) })),
+        Err(error) => {
+            Ok(Stage::Over(Box::new(Worked { run, stop: error.stop()?, workspace: Some(workspace) })))
+        }
     }
 }
 

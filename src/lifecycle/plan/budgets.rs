@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::duration::Span;
 use crate::config::source_format::Source;
-use crate::domain::budget::{BudgetKind, BudgetWishes, Budgets};
+use crate::domain::budget::{BudgetKind, Budgets, WantedBudgets};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::domain::refusal::Refusal;
@@ -40,9 +40,9 @@ impl Effective {
         }
     }
 
-    fn take(&mut self, wishes: &BudgetWishes, from: &str) {
+    fn take(&mut self, wanted: &WantedBudgets, from: &str) {
         for kind in BudgetKind::ALL {
-            if self.budgets.follow(wishes, kind) {
+            if self.budgets.follow(wanted, kind) {
                 self.sources.insert(kind.as_str(), from.to_owned());
             }
         }
@@ -53,7 +53,7 @@ impl Effective {
 /// them. Flags are the operator's and win.
 pub async fn effective(
     request: &RunRequest,
-    definition: &BudgetWishes,
+    definition: &WantedBudgets,
     snapshot: Option<&IssueSnapshot>,
     context: &RepositoryContext,
 ) -> Result<Effective, Refusal> {
@@ -67,10 +67,10 @@ pub async fn effective(
     };
     let mut definition = definition.clone();
     definition
-        .keep(|wishes, kind| !(by_flag(kind) || context.managed && wishes.raises(&effective.budgets, kind)));
+        .keep(|wanted, kind| !(by_flag(kind) || context.managed && wanted.raises(&effective.budgets, kind)));
     effective.take(&definition, "the agent's definition");
     let Some(snapshot) = snapshot else { return Ok(effective) };
-    let mut issue = wishes_of(snapshot.fields.as_deref().unwrap_or_default())?;
+    let mut issue = wanted_by_fields(snapshot.fields.as_deref().unwrap_or_default())?;
     issue.keep(|_, kind| !by_flag(kind));
     let raising: Vec<BudgetKind> =
         BudgetKind::ALL.into_iter().filter(|kind| issue.raises(&effective.budgets, *kind)).collect();
@@ -111,8 +111,8 @@ async fn author_may_raise(
 }
 
 /// What the fields `max_steps`, `max_wall_time` and `max_cost` of an issue say.
-fn wishes_of(fields: &[FieldValue]) -> Result<BudgetWishes, Refusal> {
-    let mut wishes = BudgetWishes::default();
+fn wanted_by_fields(fields: &[FieldValue]) -> Result<WantedBudgets, Refusal> {
+    let mut wanted = WantedBudgets::default();
     for kind in BudgetKind::ALL {
         let Some(text) = crate::github::field_named(fields, kind.as_str()) else { continue };
         let unreadable = |what: &str| {
@@ -123,21 +123,21 @@ fn wishes_of(fields: &[FieldValue]) -> Result<BudgetWishes, Refusal> {
         match kind {
             BudgetKind::MaxSteps => {
                 let steps = text.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (1.0..=1e6).contains(n));
-                wishes.max_steps = Some(steps.ok_or_else(|| unreadable("a number of step visits"))? as u32);
+                wanted.max_steps = Some(steps.ok_or_else(|| unreadable("a number of step visits"))? as u32);
             }
             BudgetKind::MaxWallTime => {
                 let span = text.parse::<Span>().ok().filter(|span| !span.0.is_zero());
                 let span = span.ok_or_else(|| unreadable("a time such as 90s, 15m or 1h"))?;
-                wishes.max_wall_time = Some(span.0);
+                wanted.max_wall_time = Some(span.0);
             }
             BudgetKind::MaxCost => {
                 let plain = text.trim_start_matches("USD").trim().trim_start_matches('$').trim();
                 let cost = plain.parse::<f64>().ok().filter(|n| *n >= 0.0).and_then(Money::from_dollars);
-                wishes.max_cost = Some(cost.ok_or_else(|| unreadable("an amount of US dollars"))?);
+                wanted.max_cost = Some(cost.ok_or_else(|| unreadable("an amount of US dollars"))?);
             }
         }
     }
-    Ok(wishes)
+    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -153,18 +153,18 @@ mod tests {
     #[test]
     fn x_002_an_issue_s_fields_are_read_in_their_units_and_refused_otherwise() {
         let fields = [field("Max steps", "4"), field("max_wall_time", " 90s "), field("max_cost", "$2.50")];
-        let read = wishes_of(&fields).unwrap();
+        let read = wanted_by_fields(&fields).unwrap();
         assert_eq!(
             read,
-            BudgetWishes {
+            WantedBudgets {
                 max_steps: Some(4),
                 max_wall_time: Some(Duration::from_secs(90)),
                 max_cost: Money::from_dollars(2.5)
             }
         );
         assert_eq!(
-            wishes_of(&[field("max_cost", " "), field("other", "x")]).unwrap(),
-            BudgetWishes::default()
+            wanted_by_fields(&[field("max_cost", " "), field("other", "x")]).unwrap(),
+            WantedBudgets::default()
         );
         for (name, value) in [
             ("max_steps", "0"),
@@ -173,7 +173,7 @@ mod tests {
             ("max_cost", "-1"),
             ("max_cost", "much"),
         ] {
-            let refused = wishes_of(&[field(name, value)]).unwrap_err();
+            let refused = wanted_by_fields(&[field(name, value)]).unwrap_err();
             assert_eq!(refused.stop.detail, StopDetail::InvalidInput, "{name} {value}");
             assert!(refused.stop.message.contains(name) && refused.stop.message.contains(value));
         }

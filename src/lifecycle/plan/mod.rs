@@ -444,8 +444,8 @@ async fn startable(program: &AgentProgram, agent: &str, context: &RepositoryCont
     egress_proxy::endpoints(&context.config, &program.endpoints)?;
     let lists = matches!(program.network, Egress::Hosts(_)) || !program.endpoints.is_empty();
     if program.sandboxed && (table.mode != SandboxMode::Off || lists) {
-        let cage = run_sandbox::find(&context.env, table).await;
-        let usable = cage.and_then(|cage| match cage.can_proxy() {
+        let mechanism = run_sandbox::find(&context.env, table).await;
+        let usable = mechanism.and_then(|mechanism| match mechanism.can_proxy() {
             Err(why) if lists => Err(format!("it cannot hold lists of hosts, since {why}")),
             _ => Ok(()),
         });

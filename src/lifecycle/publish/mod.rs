@@ -264,7 +264,7 @@ async fn comment(
 pub async fn running_label(run: &Run<'_>) {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return };
     let current = &run.plan.issue.labels;
-    let settled = github
+    let labelled = github
         .ensure_labels(
             &run.context.repo,
             number,
@@ -273,7 +273,7 @@ pub async fn running_label(run: &Run<'_>) {
             &run.context.config.github.labels,
         )
         .await;
-    if let Err(error) = settled {
+    if let Err(error) = labelled {
         tracing::warn!(%error, "the label of a running issue could not be set");
     }
 }

@@ -11,11 +11,14 @@ use futures::stream::{self, BoxStream};
 use super::FileStore;
 use super::redo_format::{REDO_SCHEMA, Redo};
 use crate::store::port::{Cell, Cells, Change, Committed, MOST_CHANGES, Revision, StoreError};
+use crate::sys::clock::Stopwatch;
 use crate::sys::files::{self, FileError};
 use crate::sys::lock::Turn;
 
 /// Longest wait for another process that changes cells.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a reader looks whether a commit has ended.
+const MOMENT: Duration = Duration::from_millis(1);
 /// How often a watched cell is looked at.
 const PAUSE: Duration = Duration::from_millis(150);
 
@@ -37,6 +40,23 @@ impl FileStore {
         Ok((all, spend))
     }
 
+    /// Waits for the end of a commit of several cells. If its process died in the middle of it, it is finished here.
+    fn wait_until_whole(&self) -> Result<(), StoreError> {
+        let watch = Stopwatch::start();
+        while self.redo().exists() {
+            // Whoever commits again and again has the lock nearly always: that one of its commits has ended is enough.
+            if let Some(_all) = Turn::wait(&self.root.join("cells.lock"), Duration::ZERO)? {
+                let _spend = self.lock(&self.root.join("spend/lock"))?;
+                return self.finish();
+            }
+            if watch.elapsed() > PATIENCE {
+                return Err(StoreError::Locked { place: self.root.display().to_string() });
+            }
+            std::thread::sleep(MOMENT);
+        }
+        Ok(())
+    }
+
     /// Finishes a commit whose process died in the middle of it. The caller has the locks.
     fn finish(&self) -> Result<(), StoreError> {
         let path = self.redo();
@@ -55,10 +75,7 @@ impl FileStore {
 
 impl Cells for FileStore {
     fn get(&self, cell: &Cell) -> Result<(Revision, Option<String>), StoreError> {
-        if self.redo().exists() {
-            let _locks = self.lock_all(true)?;
-            self.finish()?;
-        }
+        self.wait_until_whole()?;
         let value = read(&self.place(cell))?;
         Ok((Revision::of(value.as_deref()), value))
     }

@@ -33,8 +33,8 @@ pub fn no_landlock() -> Option<String> {
         .unwrap();
     let told: Value = serde_json::from_slice(&done.stdout).unwrap();
     let findings = told["findings"].as_array().unwrap();
-    let cage = findings.iter().find(|finding| finding["what"] == "cage").unwrap();
-    let told = cage["told"].as_str().unwrap();
+    let sandbox = findings.iter().find(|finding| finding["what"] == "sandbox").unwrap();
+    let told = sandbox["told"].as_str().unwrap();
     (!told.starts_with("landlock works")).then(|| told.to_owned())
 }
 

@@ -291,7 +291,7 @@ async fn lists_that_cannot_be_held_are_refused_before_anything_is_made() {
     for (program, words) in [
         (json!({"argv": ["true"], "network": ["https://example.org/x"]}), "is not a host"),
         (json!({"argv": ["true"], "endpoints": ["nobody"]}), "no [providers.nobody]"),
-        (json!({"argv": ["true"], "network": ["example.org"], "sandbox": "off"}), "need the cage"),
+        (json!({"argv": ["true"], "network": ["example.org"], "sandbox": "off"}), "need the sandbox"),
     ] {
         fixer(&world, "command", &program);
         let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;

@@ -158,7 +158,7 @@ async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
     let held = cap.reserve(Money::from_micros(96_000), now).unwrap();
     let ran = world(vec![report("ok")]).run().await;
     assert_eq!((ran.detail(), ran.requests.len()), ("max_cost", 0));
-    cap.settle(&held, Money::ZERO).unwrap();
+    cap.confirm(&held, Money::ZERO).unwrap();
     // A request that was given up may have cost what it could.
     let before = cap.used(now).unwrap();
     let ran = world(vec![Line::Hang]).settings(|settings| {

@@ -21,7 +21,7 @@ use crate::sys::paths::AbsPath;
 
 /// What a command needs of a repository.
 #[derive(Debug, Clone, Default)]
-pub struct Wish<'a> {
+pub struct OpenOptions<'a> {
     /// `--agent`.
     pub agent: Option<&'a str>,
     /// Flags that set keys.
@@ -37,7 +37,7 @@ pub struct Wish<'a> {
 }
 
 /// The repositories that a process works on for long.
-pub struct Sites {
+pub struct Repositories {
     /// Those that are open.
     pub open: Vec<RepositoryContext>,
     /// Repositories whose clone could not be made yet, because GitHub or its git cannot be reached: name and problem.
@@ -59,35 +59,35 @@ pub fn check_host(issue: &IssueArg, site: &RepositoryContext) -> Result<(), Comm
 }
 
 /// Every repository that the configuration names, or the one of `--repo`; without any entry the checkout here.
-pub async fn all(context: &Context, wish: &Wish<'_>) -> Result<Sites, CommandError> {
-    let operator = context.config_for(wish.agent, wish.flags)?;
+pub async fn all(context: &Context, options: &OpenOptions<'_>) -> Result<Repositories, CommandError> {
+    let operator = context.config_for(options.agent, options.flags)?;
     // One client for all: one breaker, one count of limits, one set of root certificates in memory.
     let client = client(&operator)?;
-    let wish = &Wish { github: Some(client.clone()), ..wish.clone() };
+    let options = &OpenOptions { github: Some(client.clone()), ..options.clone() };
     let (mut sites, mut later) = (Vec::new(), Vec::new());
     let wanted = |entry: &Repository| match (&context.global.repo, &entry.name) {
         (Some(only), Some(name)) => only == name,
         _ => true,
     };
     for (index, entry) in operator.repositories.iter().enumerate().filter(|(_, entry)| wanted(entry)) {
-        match (of_entry(context, Entry { operator: &operator, index }, wish).await, &entry.name) {
+        match (of_entry(context, Entry { operator: &operator, index }, options).await, &entry.name) {
             (Ok(site), _) => sites.push(site),
             (Err(error), Some(name)) if error.transient => later.push((name.clone(), error.message)),
             (Err(error), _) => return Err(error),
         }
     }
     if operator.repositories.is_empty() {
-        sites.push(here(context, operator, context.global.repo.as_ref(), wish).await?);
+        sites.push(here(context, operator, context.global.repo.as_ref(), options).await?);
     }
     for site in &mut sites {
         site.last_known_good = Some(Arc::default());
     }
-    Ok(Sites { open: sites, later, client })
+    Ok(Repositories { open: sites, later, client })
 }
 
 /// The repository that `--repo` names, else the checkout here, else the only one that is configured.
-pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<RepositoryContext, CommandError> {
-    let operator = context.config_for(wish.agent, wish.flags)?;
+pub async fn one(context: &Context, options: &OpenOptions<'_>) -> Result<RepositoryContext, CommandError> {
+    let operator = context.config_for(options.agent, options.flags)?;
     let repo = context.global.repo.as_ref();
     let stands = context.stands_in_checkout();
     let index = match (repo, operator.repositories.len()) {
@@ -101,10 +101,10 @@ pub async fn one(context: &Context, wish: &Wish<'_>) -> Result<RepositoryContext
         Some(index)
             if stands && operator.repositories[index].path.is_none() && is_here(context, repo).await =>
         {
-            here(context, operator, repo, wish).await
+            here(context, operator, repo, options).await
         }
-        Some(index) => of_entry(context, Entry { operator: &operator, index }, wish).await,
-        None => here(context, operator, repo, wish).await,
+        Some(index) => of_entry(context, Entry { operator: &operator, index }, options).await,
+        None => here(context, operator, repo, options).await,
     }
 }
 
@@ -113,16 +113,16 @@ pub async fn of_run(
     context: &Context,
     repo: &RepoName,
     checkout: &AbsPath,
-    wish: &Wish<'_>,
+    options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
-    let operator = context.config_for(wish.agent, wish.flags)?;
+    let operator = context.config_for(options.agent, options.flags)?;
     let is_managed = is_below(checkout.as_path(), context.state_dir()?.as_path());
     let names_it = |entry: &Repository| match &entry.path {
         Some(path) => is_same(path, checkout.as_path()),
         None => is_managed,
     };
     match position(&operator, repo).filter(|index| names_it(&operator.repositories[*index])) {
-        Some(index) => return of_entry(context, Entry { operator: &operator, index }, wish).await,
+        Some(index) => return of_entry(context, Entry { operator: &operator, index }, options).await,
         None if is_managed => {
             let what =
                 format!("{repo} is a clone of agentd's own, and no entry of the configuration names it");
@@ -131,8 +131,8 @@ pub async fn of_run(
         }
         None => {}
     }
-    let config = Config::load(request(context, checkout.as_path(), Some(repo), None, wish))?;
-    opened(context, config, checkout, Some(repo), wish).await
+    let config = Config::load(request(context, checkout.as_path(), Some(repo), None, options))?;
+    opened(context, config, checkout, Some(repo), options).await
 }
 
 async fn is_here(context: &Context, repo: Option<&RepoName>) -> bool {
@@ -145,7 +145,7 @@ async fn here(
     context: &Context,
     operator: Config,
     repo: Option<&RepoName>,
-    wish: &Wish<'_>,
+    options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     if context.in_clone {
         let what = format!(
@@ -155,17 +155,17 @@ async fn here(
         return Err(CommandError::invalid(what)
             .hint("go to where your configuration is, or pass --config with the file that names it"));
     }
-    opened(context, operator, &context.base_path()?, repo, wish).await
+    opened(context, operator, &context.base_path()?, repo, options).await
 }
 
 async fn of_entry(
     context: &Context,
     entry: Entry<'_>,
-    wish: &Wish<'_>,
+    options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     let operator = entry.operator;
     let named = &operator.repositories[entry.index];
-    let Some(path) = &named.path else { return managed(context, operator, named, wish).await };
+    let Some(path) = &named.path else { return managed(context, operator, named, options).await };
     let path = main_checkout(path).unwrap_or_else(|| path.clone());
     if is_below(&path, &context.state_dir()?.as_path().join("repos")) {
         let what = format!("{} is a clone that agentd manages: its files are not yours", path.display());
@@ -175,10 +175,10 @@ async fn of_entry(
     }
     let checkout = AbsPath::new(&path).map_err(|error| CommandError::invalid(error.to_string()))?;
     if is_same(&path, &context.base) {
-        return opened(context, operator.clone(), &checkout, named.name.as_ref(), wish).await;
+        return opened(context, operator.clone(), &checkout, named.name.as_ref(), options).await;
     }
-    let config = Config::load(request(context, &path, named.name.as_ref(), Some(entry), wish))?;
-    opened(context, config, &checkout, named.name.as_ref(), wish).await
+    let config = Config::load(request(context, &path, named.name.as_ref(), Some(entry), options))?;
+    opened(context, config, &checkout, named.name.as_ref(), options).await
 }
 
 /// A clone in the state directory.
@@ -186,23 +186,24 @@ async fn managed(
     context: &Context,
     operator: &Config,
     entry: &Repository,
-    wish: &Wish<'_>,
+    options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     let name = entry.name.as_ref().ok_or_else(|| CommandError::invalid("a repository needs a name"))?;
     let state = context.state()?;
-    let mut wish = wish.clone();
+    let mut options = options.clone();
     let there = AbsPath::new(managed::place(&state, name)).ok().filter(|dir| dir.as_path().exists());
-    let dir = match there.filter(|_| !wish.fresh) {
+    let dir = match there.filter(|_| !options.fresh) {
         Some(dir) => dir,
         None => {
-            let github = wish.github.take().map_or_else(|| client(operator), Ok)?;
-            let prepared = managed::prepare(entry, &github, &state, &context.env, wish.cancel.clone()).await;
-            wish.github = Some(github);
+            let github = options.github.take().map_or_else(|| client(operator), Ok)?;
+            let prepared =
+                managed::prepare(entry, &github, &state, &context.env, options.cancel.clone()).await;
+            options.github = Some(github);
             prepared?
         }
     };
     let config = managed::configuration(operator, &dir, name, &context.env);
-    Ok(RepositoryContext { managed: true, ..opened(context, config, &dir, Some(name), &wish).await? })
+    Ok(RepositoryContext { managed: true, ..opened(context, config, &dir, Some(name), &options).await? })
 }
 
 async fn opened(
@@ -210,7 +211,7 @@ async fn opened(
     config: Config,
     base: &AbsPath,
     repo: Option<&RepoName>,
-    wish: &Wish<'_>,
+    options: &OpenOptions<'_>,
 ) -> Result<RepositoryContext, CommandError> {
     logging::conceal(&config);
     let opening = Opening {
@@ -218,10 +219,10 @@ async fn opened(
         base,
         repo,
         state: &context.state()?,
-        needs_github: wish.needs_github,
-        github: wish.github.clone(),
+        needs_github: options.needs_github,
+        github: options.github.clone(),
         env: &context.env,
-        cancel: wish.cancel.clone(),
+        cancel: options.cancel.clone(),
     };
     Ok(open(opening).await?)
 }
@@ -231,14 +232,14 @@ fn request<'a>(
     base: &'a Path,
     repo: Option<&'a RepoName>,
     entry: Option<Entry<'a>>,
-    wish: &'a Wish<'_>,
+    options: &'a OpenOptions<'_>,
 ) -> Request<'a> {
     Request {
         explicit: context.global.config.as_deref(),
         base,
         repo,
-        agent: wish.agent,
-        flags: wish.flags,
+        agent: options.agent,
+        flags: options.flags,
         entry,
         env: &context.env,
     }
