@@ -172,10 +172,6 @@ impl dyn Store {
         loop {
             let (after, value) = self.get(cell)?;
             let value = change(value)?;
-            // What says nothing and is to say nothing is as it should be: nobody can empty it.
-            if value.is_none() && after == Revision::ABSENT {
-                return Ok(());
-            }
             match self.commit(&[Change { cell: cell.clone(), after, value }])? {
                 Committed::Done => return Ok(()),
                 Committed::Overtaken => {}

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::tidy::rust_files;
+
 /// Folders of the repository that pages name files of.
 const FOLDERS: [&str; 10] = [
     "src/",
@@ -81,19 +83,6 @@ fn a_path_that_is_not_there_is_found_in_backquotes_and_in_links() {
     };
     assert_eq!(names("see `src/nothing.rs` and [x](none.md#a)"), ["src/nothing.rs", "none.md"]);
     assert_eq!(names("see `src/lib.rs`, [x](../README.md), <https://a.b> and [y](https://a.b/c)"), [""; 0]);
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 /// Lines of code: no comments, no tests.
