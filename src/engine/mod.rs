@@ -3,6 +3,7 @@
 // The seams.
 pub mod model;
 pub mod tool;
+pub mod touched;
 pub mod tool_schema;
 pub use crate::store::journal;
 pub mod tool_list;

@@ -36,6 +36,8 @@ pub struct Committed<'a> {
 pub async fn commit<'a>(mut worked: Worked<'a>) -> Result<Committed<'a>, JournalError> {
     let Some(workspace) = &worked.workspace else { return Ok(Committed { worked, is_done: false }) };
     let run = worked.run;
+    // The tools are closed and the programs have ended. What the next look finds is what is judged and published.
+    workspace.worktree.nothing_runs();
     let summary = report::summary(&run.journal.facts(), &worked.stop);
     let refused = match keep(run, &workspace.worktree, &summary).await {
         Ok(()) => return Ok(Committed { worked, is_done: true }),

@@ -40,6 +40,7 @@ use crate::engine::policy::ApprovalBook;
 use crate::engine::session::SessionWorld;
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
+use crate::engine::touched::Touched;
 use crate::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use crate::engine::workplace::Workplace;
 use crate::git::worktree::Worktree;
@@ -111,6 +112,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Some(recorded_run) => recorded_run.model(providers),
         None => providers,
     };
+    let touched = Touched::default();
     let world = FlowWorld(SessionWorld {
         model,
         journal: Arc::clone(run.journal.file()) as Arc<dyn Journal>,
@@ -129,6 +131,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         redaction: run.context.redaction_program().map(Arc::new),
         fault_snapshots: run.context.config.record.fault_snapshots,
         longest_inline: run.context.config.longest_inline(),
+        touched: touched.clone(),
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
@@ -157,6 +160,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
                 base: run_sandbox::base(&run.lease.mapping.origin, run.context),
                 sandbox,
             })),
+            touched,
         },
         agents,
         run_id: run.lease.run_id,

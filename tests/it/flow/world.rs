@@ -11,6 +11,7 @@ use agentd::domain::stop::StopDetail;
 use agentd::domain::trace::ChecksRun;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
+use agentd::engine::touched::Touched;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::sys::clock::Clock;
@@ -141,6 +142,7 @@ impl Flow {
                 time_limit: self.time_limit,
                 sandbox: None,
                 upstream: None,
+                touched: Touched::default(),
             },
             loaded: Arc::new(loaded),
             values,
