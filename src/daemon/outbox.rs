@@ -130,7 +130,9 @@ impl Daemon {
             })
             .collect();
         for (issue, wanted) in pending {
-            if let Err(error) = write_outcome(&client, &issue, &wanted, &self.deps.labels).await {
+            if let Err(error) =
+                write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await
+            {
                 // That GitHub wants to be left alone is said by the poll.
                 if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                     break;

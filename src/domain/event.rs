@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
-use super::budget::{BudgetKind, Budgets, Spend};
+use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
@@ -11,6 +11,7 @@ use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
 use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
+use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
@@ -251,6 +252,8 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
+    /// The budget that all runs of the issue share is near, is used up, or was extended.
+    IssueBudget(IssueBudget),
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -366,6 +369,7 @@ impl Event {
             Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::IssueBudget(..) => &[Facts, Progress, DaemonProgress],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],
@@ -497,6 +501,9 @@ pub struct RunStarted {
     pub budgets: Budgets,
     /// Spent by predecessors (D61).
     pub inherited: Spend,
+    /// What people had given the issue beyond its budget.
+    #[serde(default, skip_serializing_if = "super::budget::is_nothing")]
+    pub issue_given: Money,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Longest text that stands inline in the record, in bytes.

@@ -19,7 +19,10 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
-use super::{budget_extension, instance, judge, plan, publish, seal, steps, stop_request, verify, worktree};
+use super::{
+    budget_extension, instance, issue_budget, judge, plan, publish, seal, steps, stop_request, verify,
+    worktree,
+};
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::refusal::Refusal;
@@ -82,6 +85,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
 pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let plan = plan::make(request, context).await?;
     lease::check(&plan, context).await?;
+    issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;
     worktree::check(&resolved.plan, &resolved.origin, context).await?;
     Ok(resolved)

@@ -15,12 +15,13 @@ use serde_json::Value;
 
 use self::task::LONGEST_TITLE;
 use self::toolbox::Toolbox;
-use super::budget_extension;
+use super::issue_budget::Given;
 use super::lease::recovery::Predecessor;
 use super::plan::Plan;
 use super::run::Run;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
+use super::{budget_extension, issue_budget};
 use crate::config::source_format::Source;
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
@@ -92,8 +93,9 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
-    let Begun { inherited, finished, prior_failures } = begin(run).await?;
-    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run)?);
+    let Begun { inherited, finished, prior_failures, given } = begin(run).await?;
+    let meter =
+        Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run, &given)?);
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
     workspace.sandbox = Some(Arc::clone(&sandbox));
     let worktree = &workspace.worktree;
@@ -117,7 +119,10 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(meter),
-        day_cap: resources::day_cap(&run.context.config, &run.context.state),
+        caps: resources::day_cap(&run.context.config, &run.context.state)
+            .into_iter()
+            .chain(issue_budget::share(run, given.in_all))
+            .collect(),
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(resources::queues(&run.context.config)),
@@ -172,6 +177,8 @@ pub struct Begun {
     finished: Vec<VisitRecord>,
     /// What the issue's last run failed at.
     prior_failures: Vec<FailureRecord>,
+    /// What people have given the issue beyond its budget.
+    given: Given,
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
@@ -179,6 +186,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     let plan = run.plan;
     let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
     let prior_failures = prior_failures(run).await;
+    let given = issue_budget::given(run).await?;
     run.journal.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
@@ -186,6 +194,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
         config_sha256: config_hash(run.context),
         budgets: plan.budgets.clone(),
         inherited,
+        issue_given: given.in_all,
         metadata: plan.request.metadata.clone(),
         longest_inline: run.context.config.longest_inline(),
         asked: asked(plan, run.context),
@@ -196,7 +205,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     for visit in &finished {
         run.journal.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
-    Ok(Begun { inherited, finished, prior_failures })
+    Ok(Begun { inherited, finished, prior_failures, given })
 }
 
 /// A replay waits for nobody.
