@@ -267,6 +267,21 @@ impl Daemon {
             at: comment.created_at,
             how: AskedHow::Comment,
         };
+        use crate::domain::command::{Command as Said, Extension};
+        let id = crate::domain::remark::RemarkId::Comment(comment.id);
+        let text = match Said::of(&comment.body) {
+            Some(Said::Extend(Extension::By(amount))) => {
+                Some(self.extend_by(&issue, amount, by.clone(), id).await)
+            }
+            Some(Said::Extend(Extension::Unreadable(said))) => Some(format!(
+                "`{}` is no amount of US dollars, and nothing was changed.",
+                said.replace('`', "'")
+            )),
+            _ => None,
+        };
+        if let Some(text) = text {
+            return self.answer(&issue, number, &text).await;
+        }
         match command {
             Command::Run => {
                 let text = self.run_for(&issue, by).await;

@@ -183,6 +183,7 @@ impl Daemon {
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.pull = None;
         memory.followed = None;
+        memory.out_of_money = None;
         if !asked_again {
             memory.parked = None;
             let (state, code) = match merged {

@@ -292,6 +292,7 @@ impl Daemon {
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.heed_comments().await;
         self.heed_approvals().await;
+        self.heed_money().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone(&looked).await;
@@ -476,6 +477,8 @@ impl Daemon {
         let Some(admission) = watch.admission(issue.number).cloned() else { return false };
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
+        memory.out_of_money = None;
+        let resume = memory.resume.take();
         memory.answers = admission.labelled;
         let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);
         memory.requester = admission.actor.as_ref().filter(|_| !scheduled).map(|actor| AskedBy {
@@ -502,6 +505,7 @@ impl Daemon {
             catches_up: wanted.as_ref().is_some_and(|wanted| wanted.conflicts),
             follow_up: wanted.map(|wanted| wanted.told),
             source,
+            resume,
             control: control.clone(),
         });
         tracing::info!(%issue, source = ?source, "starting a run");

@@ -15,6 +15,7 @@ use super::state_format::{AskedBy, RepositoryState};
 
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
 use crate::sys::files;
@@ -50,6 +51,8 @@ pub(super) struct Watch {
     pub hinted: bool,
     /// When it was last looked at because of a delivery.
     pub looked_at: Option<Instant>,
+    /// Issues whose budget is used up: spent, and the budget.
+    pub money_used_up: BTreeMap<u64, (Money, Money)>,
     known: BTreeMap<u64, Known>,
 }
 
@@ -121,6 +124,7 @@ impl Watch {
             pulls: Pulls::default(),
             hinted: false,
             looked_at: None,
+            money_used_up: BTreeMap::new(),
             known: BTreeMap::new(),
         }
     }
@@ -268,6 +272,8 @@ impl Watch {
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 parked: memory.parked,
+                is_round: self.pulls.wanted.contains_key(&number),
+                money_used_up: self.money_used_up.get(&number).copied(),
                 disk,
                 now: frame.now,
                 issue,

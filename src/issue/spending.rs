@@ -10,10 +10,13 @@ use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::refusal::Refusal;
+use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
 use crate::engine::shared_cap::{self, SharedCapError};
 use crate::engine::shared_cap_format::{Extension, Spending};
+use crate::record::run_facts;
 use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
 use crate::store::Store;
 
 const BEGIN: &str = "<!-- agentd:spent ";
@@ -49,6 +52,25 @@ pub async fn extend(
     let most = context.config.max_extension;
     let work = move || shared_cap::extend_issue(&store, (&repo, &key), (&asked, &extension), most);
     unreadable(tokio::task::spawn_blocking(work).await)
+}
+
+/// What is spent of an issue's money, and all that may be; no cap where the configuration has none.
+pub fn stands(context: &RepositoryContext, spending: &Spending) -> (Money, Option<Money>) {
+    let cap = context.config.budgets.max_cost_per_issue;
+    (spending.total(), cap.map(|cap| cap + spending.given()))
+}
+
+/// The newest run of an issue, if a cap of money ended it, and what people had given the issue as far as it knew.
+pub async fn ended_by_cost(context: &RepositoryContext, key: &IssueKey) -> Option<(RunId, Money)> {
+    let (state, lease, repo) = (context.state.clone(), context.lease(key), context.repo.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let record = state.store().look(&lease).and_then(|content| content.record)?;
+        let run_id = mapping_of(&record)?.run_id;
+        let facts = run_facts::read(&state.run(&repo, run_id)).ok()?;
+        let ended = facts.end.is_some_and(|end| end.detail == StopDetail::MaxCost);
+        Some((run_id, facts.started?.issue_given)).filter(|_| ended)
+    });
+    work.await.ok().flatten()
 }
 
 fn unreadable<T>(read: Result<Result<T, SharedCapError>, tokio::task::JoinError>) -> Result<T, Refusal> {

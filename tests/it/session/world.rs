@@ -295,8 +295,8 @@ pub fn day_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> Sh
 /// A run's share of the cap of an issue, kept in a state directory.
 pub fn issue_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> SharedCap {
     let state = agentd::store::run_dir::StateDir::new(state.to_owned());
-    let issue = agentd::domain::issue::IssueKey::Number(7);
+    let issue = IssueKey::Number(7);
     let repo = agentd::domain::name::RepoName::parse("o/n").unwrap();
-    let run_id = agentd::domain::run::RunId(uuid::Uuid::new_v4());
+    let run_id = RunId(Uuid::new_v4());
     SharedCap::of_issue(Arc::clone(state.store()), (cap, 0.8), (repo, issue), run_id, Default::default())
 }
