@@ -8,10 +8,14 @@
 mod admin;
 pub mod bare;
 pub mod call;
+mod check;
+mod check_file;
 mod connection;
+mod elsewhere;
 pub mod fault;
 mod graphql;
 pub mod model;
+mod remark;
 mod remote;
 mod resource;
 pub mod rest;
@@ -38,7 +42,8 @@ use shared::Shared;
 use crate::sys::clock::Clock;
 
 pub use scenario_file::{
-    CheckFile, CheckKindFile, FaultFile, FieldFile, IssueFile, ReplyFile, RepositoryFile, Scenario,
+    AnnotationFile, CheckFile, CheckKindFile, FaultFile, FieldFile, IssueFile, JobFile, ReplyFile,
+    RepositoryFile, Scenario,
 };
 pub use world::World;
 
@@ -156,9 +161,16 @@ impl Simulator {
                 (Some(temporary), path)
             }
         };
+        let elsewhere_listener = TcpListener::bind(SocketAddr::from((options.addr.ip(), 0)))
+            .await
+            .map_err(|source| SimError::Listen { addr: options.addr, source })?;
+        let second = elsewhere_listener
+            .local_addr()
+            .map_err(|source| SimError::Listen { addr: options.addr, source })?;
         let base = format!("http://{addr}");
         let world = tokio::task::spawn_blocking(move || {
             let mut world = World::new(base, options.clock);
+            world.second = format!("http://{second}");
             std::fs::create_dir_all(&work_dir).map_err(SimError::WorkDir)?;
             seed::fill(&mut world, &scenario, &work_dir)?;
             Ok::<_, SimError>((world, work_dir))
@@ -168,15 +180,19 @@ impl Simulator {
         let (world, work_dir) = world?;
         let shared = Arc::new(Shared::new(world, work_dir, options.path));
         let closing = CancellationToken::new();
-        let router = Router::new().fallback(server::handle).with_state(Arc::clone(&shared));
-        let serving = axum::serve(
-            Switchboard::new(listener, closing.clone()),
-            router.into_make_service_with_connect_info::<Cut>(),
-        )
-        .with_graceful_shutdown(closing.clone().cancelled_owned());
+        let first = Router::new().fallback(server::handle).with_state(Arc::clone(&shared));
+        let other = Router::new().fallback(elsewhere::handle).with_state(Arc::clone(&shared));
+        let serve = |listener: TcpListener, router: Router| {
+            axum::serve(
+                Switchboard::new(listener, closing.clone()),
+                router.into_make_service_with_connect_info::<Cut>(),
+            )
+            .with_graceful_shutdown(closing.clone().cancelled_owned())
+        };
+        let (first, other) = (serve(listener, first), serve(elsewhere_listener, other));
         let server = tokio::spawn(async move {
             // Serving ends only by the token; single connections fail on their own.
-            let _ = serving.await;
+            let _ = tokio::join!(first, other);
         });
         Ok(Self { shared, addr, closing, server: Some(server), _temporary: temporary })
     }
@@ -337,14 +353,15 @@ impl Simulator {
     pub fn add_review(&self, repository: &str, number: u64, author: &str, state: &str, body: &str) -> bool {
         let mut world = self.shared.world();
         world.user(author);
-        index(&world, repository).is_some_and(|index| world.add_review(index, number, author, state, body))
+        index(&world, repository)
+            .is_some_and(|index| world.add_review((index, number), author, state, body, &[]).is_some())
     }
 
     /// Puts a check run or commit status on a commit or branch; false: there is no such repository.
     pub fn add_check(&self, repository: &str, check: &CheckFile) -> bool {
         let mut world = self.shared.world();
         let Some(index) = index(&world, repository) else { return false };
-        seed::check(&mut world, index, check);
+        check.put(&mut world, index);
         true
     }
 
@@ -388,6 +405,11 @@ impl Simulator {
         let fault = seed::fault(fault, world.now())?;
         world.faults.push(fault);
         Ok(())
+    }
+
+    /// Does what a request to the admin API (`METHOD /_sim/PATH`) would do, and gives its answer; `Err`: the message.
+    pub fn admin(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        admin::change(&mut self.shared.world(), method, path, body)
     }
 
     /// Adds replies at the end of the model's script.

@@ -10,12 +10,12 @@ use super::SimError;
 use super::bare::{self, CommitSeed};
 use super::fault::{Fault, FaultKind};
 use super::scenario_file::{
-    CheckFile, CheckKindFile, CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile,
-    RepositoryFile, Scenario, TypedFieldFile,
+    CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile, RepositoryFile, ReviewFile,
+    Scenario, ThreadFile, TypedFieldFile,
 };
 use super::world::{
-    App, Check, Comment, Event, FieldContent, HeadRepository, Issue, Pull, Repository, Review, Role, Token,
-    User, World,
+    App, Comment, Event, FieldContent, HeadRepository, Issue, NewThread, Pull, Repository, Role, Token, User,
+    World,
 };
 
 /// Times of seeded commits begin here, so that their ids are the same every time: 2026-01-01.
@@ -134,26 +134,9 @@ pub fn repository(
         pull(world, index, one)?;
     }
     for one in &file.checks {
-        check(world, index, one);
+        one.put(world, index);
     }
     Ok(())
-}
-
-/// Puts a check on a commit or branch, in the place of one of the same name.
-pub fn check(world: &mut World, index: usize, file: &CheckFile) {
-    let (id, at) = (world.new_id(), world.now());
-    let run = file.kind == CheckKindFile::Run;
-    let checks = &mut world.repositories[index].checks;
-    checks.retain(|one| (&one.on, &one.name, one.run) != (&file.on, &file.name, run));
-    checks.push(Check {
-        id,
-        on: file.on.clone(),
-        name: file.name.clone(),
-        run,
-        outcome: file.outcome.clone(),
-        description: file.description.clone(),
-        at,
-    });
 }
 
 /// A path segment that cannot leave its directory.
@@ -199,6 +182,7 @@ pub fn commit_seed(commit: &CommitFile, place: usize, git_dir: &Path, default: &
         at: FIRST_COMMIT + 60 * (i64::try_from(place).unwrap_or(0) + 1),
         files: commit.files.iter().map(|(path, text)| (path.clone(), text.clone().into_bytes())).collect(),
         executable: commit.executable.iter().cloned().collect(),
+        onto: commit.onto.clone(),
         remove: commit.remove.clone(),
     }
 }
@@ -241,6 +225,7 @@ pub fn issue(world: &mut World, repo: usize, file: &IssueFile) -> Result<u64, Si
             body: comment.body.clone(),
             created_at: at,
             updated_at: at,
+            ..Comment::default()
         });
     }
     world.repositories[repo].issues.insert(number, issue);
@@ -313,19 +298,6 @@ fn pull(world: &mut World, repo: usize, file: &PullFile) -> Result<(), SimError>
             deleted: false,
         },
     )?;
-    let mut reviews = Vec::new();
-    let at = world.now();
-    for review in &file.reviews {
-        world.user(&review.author);
-        reviews.push(Review {
-            id: world.new_id(),
-            author: review.author.clone(),
-            state: review.state.clone(),
-            body: review.body.clone(),
-            commit: head_sha.clone(),
-            at,
-        });
-    }
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
         issue.pull = Some(Pull {
             head: file.head.clone(),
@@ -334,14 +306,31 @@ fn pull(world: &mut World, repo: usize, file: &PullFile) -> Result<(), SimError>
             head_sha,
             base_sha,
             draft: file.draft,
-            merged_at: None,
-            merged_by: None,
-            merge_commit: None,
-            reviews,
+            ..Pull::default()
         });
         issue.events.retain(|event: &Event| event.kind != "closed");
     }
+    for one in &file.reviews {
+        review(world, (repo, number), one);
+    }
     Ok(())
+}
+
+/// Reviews a pull request, and gives the review's id and those of the comments of its threads; `None`: there is none.
+pub fn review(world: &mut World, at: (usize, u64), file: &ReviewFile) -> Option<(u64, Vec<u64>)> {
+    world.user(&file.author);
+    let threads: Vec<NewThread> = file.comments.iter().map(thread).collect();
+    world.add_review(at, &file.author, &file.state, &file.body, &threads)
+}
+
+fn thread(file: &ThreadFile) -> NewThread {
+    NewThread {
+        path: file.path.clone(),
+        line: file.line,
+        start_line: file.start_line,
+        left: file.side.as_deref() == Some("LEFT"),
+        body: file.body.clone(),
+    }
 }
 
 /// The fault that an entry of a scenario describes; `now` is what a rate limit's reset is counted from.

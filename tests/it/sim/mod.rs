@@ -1,5 +1,6 @@
 //! The simulator, met as real clients meet it: octocrab, reqwest and git.
 
+mod conversation;
 mod graphql;
 mod models;
 mod pulls;
