@@ -1,9 +1,9 @@
 //! Checks as people write them in a scenario, with their annotations, jobs and logs.
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::check::{Annotation, Check, Job, Log};
-use super::world::World;
 
 /// `[[repositories.checks]]`.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -86,23 +86,13 @@ pub enum CheckKindFile {
 }
 
 impl CheckFile {
-    /// Puts the check on its commit or branch, in the place of those of the same name; gives its id.
-    pub fn put(&self, world: &mut World, repo: usize) -> u64 {
-        let (id, new_run, at) = (world.new_id(), world.new_id(), world.now());
-        let run = self.kind == CheckKindFile::Run;
-        let checks = &mut world.repositories[repo].checks;
-        let job = self.job.as_ref().map(|job| {
-            let workflow = job.workflow.clone().unwrap_or_else(|| "CI".to_owned());
-            let same = checks.iter().filter(|one| one.on == self.on);
-            let known = same.filter_map(|one| one.job.as_ref()).find(|one| one.workflow == workflow);
-            job.job(known.map_or((new_run, 1), |one| (one.run, one.attempt)), workflow)
-        });
-        checks.retain(|one| (&one.on, &one.name, one.run) != (&self.on, &self.name, run));
-        checks.push(Check {
+    /// The check with that id; `run` = the workflow run of its job and that run's attempt.
+    pub fn check(&self, id: u64, run: (u64, u64), at: DateTime<Utc>) -> Check {
+        Check {
             id,
             on: self.on.clone(),
             name: self.name.clone(),
-            run,
+            run: self.kind == CheckKindFile::Run,
             outcome: self.outcome.clone(),
             description: self.description.clone(),
             at,
@@ -111,9 +101,13 @@ impl CheckFile {
             text: self.text.clone(),
             annotations: self.annotations.iter().map(AnnotationFile::annotation).collect(),
             details_url: self.details_url.clone(),
-            job,
-        });
-        id
+            job: self.job.as_ref().map(|job| job.job(run)),
+        }
+    }
+
+    /// The workflow of its job.
+    pub fn workflow(&self) -> Option<String> {
+        self.job.as_ref().map(|job| job.workflow.clone().unwrap_or_else(|| "CI".to_owned()))
     }
 }
 
@@ -130,10 +124,10 @@ impl AnnotationFile {
 }
 
 impl JobFile {
-    fn job(&self, (run, attempt): (u64, u64), workflow: String) -> Job {
+    fn job(&self, (run, attempt): (u64, u64)) -> Job {
         Job {
             run,
-            workflow,
+            workflow: self.workflow.clone().unwrap_or_else(|| "CI".to_owned()),
             attempt,
             runner: self.runner.clone().unwrap_or_else(|| "GitHub Actions 1".to_owned()),
             steps: self.steps.clone(),

@@ -1,35 +1,21 @@
 //! The second origin: where GitHub keeps logs of jobs and shows images, by signed links and without tokens.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Response};
-use chrono::{DateTime, Utc};
-use sha2::{Digest, Sha256};
 
 use super::call::parse_query;
 use super::connection::Cut;
 use super::fault;
 use super::server;
 use super::shared::{Shared, plain_response};
+use super::signed_link::signature;
 use super::world::{Log, World};
 
 /// Bytes that are sent at a time.
 const PIECE: usize = 64 << 10;
-
-fn signature(world: &World, path: &str, until: i64) -> String {
-    let mut hash = Sha256::new();
-    hash.update(format!("{} {path} {until}", world.base));
-    hex::encode(&hash.finalize()[..16])
-}
-
-/// A link to a path there, which works until then.
-pub fn link(world: &World, path: &str, until: DateTime<Utc>) -> String {
-    let until = until.timestamp();
-    format!("{}{path}?se={until}&sig={}", world.second, signature(world, path, until))
-}
 
 /// Answers every request to the second origin.
 pub async fn handle(
@@ -134,20 +120,4 @@ fn log(log: Log, headers: &HeaderMap) -> Response<Body> {
     });
     let response = response.header("content-length", end.saturating_sub(start).to_string());
     response.body(Body::from_stream(stream)).unwrap_or_default()
-}
-
-/// How long a link to an image can be used.
-pub const IMAGE_LINK: Duration = Duration::from_secs(300);
-
-/// A file that somebody put into an issue or a comment.
-#[derive(Debug, Clone)]
-pub struct Attachment {
-    /// Its id in links.
-    pub id: String,
-    /// Media type.
-    pub kind: String,
-    /// Its content.
-    pub bytes: Vec<u8>,
-    /// Whether strangers can see it without a signed link.
-    pub public: bool,
 }

@@ -1,7 +1,8 @@
 //! The simulator: a GitHub, a git remote and a scripted model on loopback.
 //!
 //! One state ([`world::World`]) behind one lock, one HTTP server over it. `rest` and `graphql` are the GitHub, `remote`
-//! is the git remote over the bare repositories of `bare`, `model` is the scripted model, and `admin` (`/_sim`) lets a
+//! is the git remote over the bare repositories of `bare`, `model` is the scripted model, `elsewhere` the second origin with logs and
+//! images, `hooks` the webhooks, and `admin` (`/_sim`) lets a
 //! person or a test look at everything and change it. What a caller does that the real services would not understand is
 //! kept as a violation.
 
@@ -11,9 +12,11 @@ pub mod call;
 mod check;
 mod check_file;
 mod connection;
+mod conversation;
 mod elsewhere;
 pub mod fault;
 mod graphql;
+mod hooks;
 pub mod model;
 mod remark;
 mod remote;
@@ -23,6 +26,7 @@ pub mod scenario_file;
 mod seed;
 mod server;
 mod shared;
+mod signed_link;
 pub mod world;
 
 use std::ffi::OsString;
@@ -42,7 +46,7 @@ use shared::Shared;
 use crate::sys::clock::Clock;
 
 pub use scenario_file::{
-    AnnotationFile, CheckFile, CheckKindFile, FaultFile, FieldFile, IssueFile, JobFile, ReplyFile,
+    AnnotationFile, CheckFile, CheckKindFile, FaultFile, FieldFile, HookFile, IssueFile, JobFile, ReplyFile,
     RepositoryFile, Scenario,
 };
 pub use world::World;
@@ -190,9 +194,10 @@ impl Simulator {
             .with_graceful_shutdown(closing.clone().cancelled_owned())
         };
         let (first, other) = (serve(listener, first), serve(elsewhere_listener, other));
+        let ringing = closing.clone().run_until_cancelled_owned(hooks::ring(Arc::clone(&shared)));
         let server = tokio::spawn(async move {
             // Serving ends only by the token; single connections fail on their own.
-            let _ = tokio::join!(first, other);
+            let _ = tokio::join!(first, other, ringing);
         });
         Ok(Self { shared, addr, closing, server: Some(server), _temporary: temporary })
     }
@@ -361,7 +366,7 @@ impl Simulator {
     pub fn add_check(&self, repository: &str, check: &CheckFile) -> bool {
         let mut world = self.shared.world();
         let Some(index) = index(&world, repository) else { return false };
-        check.put(&mut world, index);
+        seed::check(&mut world, index, check);
         true
     }
 

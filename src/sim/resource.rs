@@ -134,6 +134,8 @@ pub struct Repository {
     pub issues: BTreeMap<u64, Issue>,
     /// Commit statuses and check runs by commit or branch name.
     pub checks: Vec<Check>,
+    /// Webhooks.
+    pub hooks: Vec<Hook>,
     /// Branch patterns (`*` allowed) that refuse pushes.
     pub protected: Vec<String>,
     /// When it was made.
@@ -363,4 +365,30 @@ impl Issue {
             closed_by: None,
         }
     }
+}
+
+/// A file that somebody put into an issue or a comment.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Its id in links.
+    pub id: String,
+    /// Media type.
+    pub kind: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Whether strangers can see it without a signed link.
+    pub public: bool,
+}
+
+/// A webhook of a repository.
+#[derive(Debug, Clone)]
+pub struct Hook {
+    /// Database id.
+    pub id: u64,
+    /// Where deliveries go.
+    pub url: String,
+    /// What signs them.
+    pub secret: String,
+    /// Events; empty = all.
+    pub events: Vec<String>,
 }

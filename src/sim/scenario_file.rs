@@ -132,6 +132,22 @@ pub struct RepositoryFile {
     /// Commit statuses and check runs.
     #[serde(default)]
     pub checks: Vec<CheckFile>,
+    /// Webhooks.
+    #[serde(default)]
+    pub hooks: Vec<HookFile>,
+}
+
+/// `[[repositories.hooks]]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookFile {
+    /// Where deliveries go.
+    pub url: String,
+    /// What signs them.
+    pub secret: String,
+    /// Events; empty = all.
+    #[serde(default)]
+    pub events: Vec<String>,
 }
 
 /// `[[repositories.labels]]`.
@@ -471,9 +487,9 @@ pub enum CutFile {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultFile {
-    /// Method; absent = any.
+    /// Method; absent = any. `HOOK` = the delivery of a webhook, whose path is `/hooks/EVENT`: `drop` loses it, `double` sends it twice, `delay` sends it late.
     pub method: Option<String>,
-    /// Glob over the path (`/repos/*/issues`, `/graphql`, `/git/**`, `/model/**`).
+    /// Glob over the path (`/repos/*/issues`, `/graphql`, `/git/**`, `/model/**`, `/hooks/issues`).
     pub path: String,
     /// Text the request's body must contain.
     pub contains: Option<String>,
@@ -521,6 +537,8 @@ pub enum FaultKindFile {
     Slow,
     /// No answer ever.
     Hang,
+    /// A webhook comes twice.
+    Double,
 }
 
 /// The scenario that `agentd sim` serves when it is given none.

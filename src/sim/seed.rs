@@ -10,12 +10,12 @@ use super::SimError;
 use super::bare::{self, CommitSeed};
 use super::fault::{Fault, FaultKind};
 use super::scenario_file::{
-    CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile, RepositoryFile, ReviewFile,
-    Scenario, ThreadFile, TypedFieldFile,
+    CheckFile, CommitFile, FaultFile, FaultKindFile, FieldFile, HookFile, IssueFile, PullFile,
+    RepositoryFile, ReviewFile, Scenario, ThreadFile, TypedFieldFile,
 };
 use super::world::{
-    App, Comment, Event, FieldContent, HeadRepository, Issue, NewThread, Pull, Repository, Role, Token, User,
-    World,
+    App, Comment, Event, FieldContent, HeadRepository, Hook, Issue, NewThread, Pull, Repository, Role, Token,
+    User, World,
 };
 
 /// Times of seeded commits begin here, so that their ids are the same every time: 2026-01-01.
@@ -116,6 +116,7 @@ pub fn repository(
         labels: Vec::new(),
         issues: std::collections::BTreeMap::new(),
         checks: Vec::new(),
+        hooks: Vec::new(),
         protected: file.protected.clone(),
         created_at,
     });
@@ -134,9 +135,33 @@ pub fn repository(
         pull(world, index, one)?;
     }
     for one in &file.checks {
-        one.put(world, index);
+        check(world, index, one);
+    }
+    for one in &file.hooks {
+        hook(world, index, one);
     }
     Ok(())
+}
+
+/// Puts a check on its commit or branch, in the place of those of the same name; gives its id.
+pub fn check(world: &mut World, index: usize, file: &CheckFile) -> u64 {
+    let (id, new_run, at) = (world.new_id(), world.new_id(), world.now());
+    let checks = &mut world.repositories[index].checks;
+    // Jobs of one workflow on one commit are one workflow run.
+    let known = checks.iter().filter(|one| one.on == file.on).filter_map(|one| one.job.as_ref());
+    let known = known.filter(|job| Some(&job.workflow) == file.workflow().as_ref());
+    let run = known.map(|job| (job.run, job.attempt)).max().unwrap_or((new_run, 1));
+    let check = file.check(id, run, at);
+    checks.retain(|one| (&one.on, &one.name, one.run) != (&check.on, &check.name, check.run));
+    checks.push(check);
+    id
+}
+
+/// Adds a webhook.
+pub fn hook(world: &mut World, index: usize, file: &HookFile) {
+    let id = world.new_id();
+    let (url, secret, events) = (file.url.clone(), file.secret.clone(), file.events.clone());
+    world.repositories[index].hooks.push(Hook { id, url, secret, events });
 }
 
 /// A path segment that cannot leave its directory.
@@ -371,6 +396,7 @@ pub fn fault(file: &FaultFile, now: DateTime<Utc>) -> Result<Fault, SimError> {
             FaultKind::Slow(Duration::from_millis(file.delay_ms.unwrap_or(50)))
         }
         FaultKindFile::Hang => FaultKind::Hang,
+        FaultKindFile::Double => FaultKind::Double,
     };
     Ok(Fault {
         method: file.method.clone(),

@@ -12,13 +12,12 @@ use super::model::script::Script;
 use crate::sys::clock::{Clock, Stopwatch};
 
 pub use super::check::{Annotation, Check, Job, Log};
-pub use super::elsewhere::Attachment;
 pub use super::remark::{
     Comment, Edit, NewThread, REACTIONS, Reaction, Review, TextPlace, Thread, ThreadComment,
 };
 pub use super::resource::{
-    App, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, ProjectItem, Pull, Repository, Role,
-    Token, User,
+    App, Attachment, Event, FieldContent, FieldValue, HeadRepository, Hook, Issue, Label, ProjectItem, Pull,
+    Repository, Role, Token, User,
 };
 
 /// One request the simulator answered (model requests are in [`ModelRequest`] too).

@@ -12,7 +12,7 @@ mod remarks;
 
 use super::call::{decode, parse_query};
 use super::rest::{pulls, shapes};
-use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, IssueFile, ReplyFile};
+use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, HookFile, IssueFile, ReplyFile};
 use super::shared::{Shared, plain_response};
 use super::world::{FieldContent, Issue, Role, TextPlace, World};
 use super::{SimError, bare, seed};
@@ -180,6 +180,7 @@ const ROUTES: &[&str] = &[
     "GET /_sim/repos/O/R/files/REF/PATH",
     "POST /_sim/repos/O/R/pulls/N/merge {actor?, merge_method?}",
     "POST /_sim/repos/O/R/pulls/N/reviews {author, state, body?, comments?: [{path, line?, start_line?, side?, body}]}",
+    "POST /_sim/repos/O/R/hooks {url, secret, events?}",
     "POST /_sim/repos/O/R/checks {on, name, kind?, outcome?, description?, required?, summary?, text?, annotations?, details_url?, job?}",
 ];
 
@@ -274,9 +275,13 @@ fn in_repository(world: &mut World, method: &str, repo: usize, rest: &[&str], bo
         }
         (_, ["comments", id, rest @ ..]) => remarks::on_text(world, method, repo, (id, rest), body, &actor),
         ("POST", ["attachments"]) => remarks::attach(world, repo, body),
+        ("POST", ["hooks"]) => {
+            seed::hook(world, repo, &parse::<HookFile>(body)?);
+            Ok(json!({"ok": true}))
+        }
         ("POST", ["checks"]) => {
             let check: CheckFile = parse(body)?;
-            Ok(json!({"id": check.put(world, repo)}))
+            Ok(json!({"id": seed::check(world, repo, &check)}))
         }
         _ => no_route(),
     }

@@ -7,7 +7,7 @@ use super::checks::{address, newest};
 use super::shapes::{self, repository_url, time};
 use crate::sim::bare;
 use crate::sim::call::{Call, Outcome, Reply};
-use crate::sim::elsewhere;
+use crate::sim::signed_link;
 use crate::sim::world::{Check, Job, Repository, World};
 
 /// How long a link to a log can be used, in seconds.
@@ -93,7 +93,7 @@ fn logs(world: &mut World, call: &Call, repo: usize, id: &str) -> Outcome {
         None => {}
     }
     let until = world.now() + TimeDelta::seconds(LINK_SECONDS);
-    let link = elsewhere::link(world, &format!("/logs/{}", check.id), until);
+    let link = signed_link::link(world, &format!("/logs/{}", check.id), until);
     Err(Reply { status: 302, headers: vec![("location".to_owned(), link)], body: None })
 }
 

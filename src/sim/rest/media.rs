@@ -5,7 +5,7 @@ use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
 use crate::sim::call::Call;
-use crate::sim::elsewhere::{self, IMAGE_LINK};
+use crate::sim::signed_link::{self, IMAGE_LINK};
 use crate::sim::world::World;
 
 /// How texts are wanted: `raw` (Markdown), `text`, `html` or `full` (all of them).
@@ -66,7 +66,7 @@ fn image(world: &World, call: &Call, found: &Captures<'_>) -> String {
     let shown = match own.filter(|id| world.attachments.iter().any(|one| one.id == **id)) {
         Some(id) => {
             let until = world.now() + TimeDelta::from_std(IMAGE_LINK).unwrap_or_default();
-            elsewhere::link(world, &format!("/images/{id}"), until)
+            signed_link::link(world, &format!("/images/{id}"), until)
         }
         None => format!("{}/camo/{}", world.second, hex::encode(url)),
     };

@@ -11,6 +11,7 @@ pub mod issues;
 pub mod labels;
 pub mod limits;
 mod media;
+pub mod people;
 pub mod pulls;
 pub mod reactions;
 pub mod refs;
@@ -25,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use super::call::{Call, Outcome, Reply};
 use super::world::{TextPlace, World};
-use super::{elsewhere, graphql};
+use super::{graphql, signed_link};
 
 /// A reply with all its headers, ready to be sent, and whether it was counted.
 pub struct Answer {
@@ -166,7 +167,7 @@ fn attachment(world: &World, id: &str) -> Outcome {
     let found = world.attachments.iter().find(|one| one.id == id && one.public);
     found.ok_or_else(Reply::not_found)?;
     let until = world.now() + TimeDelta::seconds(300);
-    let link = elsewhere::link(world, &format!("/images/{id}"), until);
+    let link = signed_link::link(world, &format!("/images/{id}"), until);
     Err(Reply { status: 302, headers: vec![("location".to_owned(), link)], body: None })
 }
 
@@ -216,6 +217,7 @@ fn in_repository(world: &mut World, call: &Call, repo: usize, rest: &[&str]) -> 
 
 fn on_pull(world: &mut World, call: &Call, repo: usize, number: u64, rest: &[&str]) -> Outcome {
     match (call.method.as_str(), rest) {
+        ("GET" | "POST" | "DELETE", ["requested_reviewers"]) => people::reviewers(world, call, repo, number),
         ("GET", ["reviews"]) => reviews::list(world, call, repo, number),
         ("GET", ["reviews", id]) => reviews::show(world, call, repo, number, id),
         ("GET", ["reviews", id, "comments"]) => reviews::comments(world, call, repo, number, id),
@@ -240,6 +242,8 @@ fn on_issue(world: &mut World, call: &Call, repo: usize, number: u64, rest: &[&s
         ("DELETE", ["labels"]) => labels::clear(world, call, repo, number),
         ("DELETE", ["labels", name]) => labels::remove(world, call, repo, number, name),
         (_, ["reactions", rest @ ..]) => reactions::answer(world, call, repo, TextPlace::Body(number), rest),
+        ("POST" | "DELETE", ["assignees"]) => people::assignees(world, call, repo, number),
+        ("PUT" | "DELETE", ["lock"]) => people::lock(world, call, repo, number),
         ("GET", ["events"]) => events::list(world, call, repo, number),
         ("GET", ["timeline"]) => events::timeline(world, call, repo, number),
         ("GET", ["issue-field-values"]) => fields::list(world, call, repo, number),
