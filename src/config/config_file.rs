@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::commit_file::CommitTable;
+pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
 use super::program_file::ProgramTable;
 use super::sandbox_file::SandboxTable;
@@ -64,6 +65,8 @@ table! {
         pub commit: CommitTable = CommitTable::default(),
         /// Chat mode.
         pub chat: ChatTable = ChatTable::default(),
+        /// Whose words count, and what a run is told of them.
+        pub conversation: ConversationTable = ConversationTable::default(),
     }
 }
 

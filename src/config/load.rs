@@ -127,6 +127,7 @@ impl Config {
             program: file.program.configured().unwrap_or_default(),
             commit: file.commit.clone(),
             chat: file.chat.clone(),
+            conversation: file.conversation.clone(),
             mcp_servers: file
                 .mcp
                 .servers

@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, PolicyTable, Publish, RecordTable, RedactionTable, RepositoryTable,
-    SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, CommitTable, ConfigFile, ConversationTable, PolicyTable, Publish, RecordTable, RedactionTable,
+    RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -59,6 +59,8 @@ pub struct Config {
     pub commit: CommitTable,
     /// Chat mode.
     pub chat: ChatTable,
+    /// Whose words count, and what a run is told of them.
+    pub conversation: ConversationTable,
     /// The agent program for agents whose definition names no backend; `None` = agentd's own session.
     pub program: Option<AgentProgram>,
     /// MCP servers, by name; their placeholders are resolved when a server is started.

@@ -1,8 +1,7 @@
-//! An issue as agentd meets it: where its text is from, which text counts, and what people and other hosts are told on it.
+//! An issue as agentd meets it: where its text is from, and what people and other hosts are told on it.
 
 pub mod reference;
 pub mod file;
-pub mod text;
 pub mod shown_lease;
 pub mod cut_off_runs;
 pub mod approval;
