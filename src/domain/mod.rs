@@ -49,6 +49,7 @@ pub mod executed;
 pub mod run_output;
 pub mod refusal;
 pub mod remark;
+pub mod command;
 pub mod run_record;
 pub mod approval;
 pub mod failures;
