@@ -18,6 +18,8 @@ pub mod model_target;
 pub mod percent;
 pub mod policy;
 pub mod untrusted;
+pub mod shown_markdown;
+pub mod fold;
 pub mod call_text;
 pub mod outgoing;
 pub mod host_paths;
