@@ -148,7 +148,6 @@ impl Service {
             servers,
             policy: Arc::new(policy),
             queues: Arc::new(resources::queues(&config)),
-            said: None,
             schemas: ArgumentSchemas::default(),
             tool_catalogs: ToolCatalogs::default(),
             day_cap: resources::day_cap(&config, &state),

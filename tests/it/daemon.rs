@@ -111,6 +111,7 @@ impl Yard {
             open_again: None,
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
+            conversation: Default::default(),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
