@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
+use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
@@ -14,6 +15,7 @@ use super::mapping::InstanceId;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
+use super::remark::RemarkId;
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;
@@ -57,6 +59,17 @@ pub enum Event {
         visit: u32,
         /// The step.
         step_id: String,
+    },
+    /// What the run is told is read and will not change; nothing was asked of a model before.
+    BriefingFrozen(Box<BriefingFrozen>),
+    /// A model gets what somebody wrote.
+    RemarkTold {
+        /// The remark.
+        id: RemarkId,
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn.
+        turn: u32,
     },
     /// The prompt of a visit was resolved.
     PromptResolved {
@@ -330,6 +343,8 @@ impl Event {
             Self::RunStarted(..) => &[Facts, Progress, DaemonProgress],
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
+            Self::BriefingFrozen(..) => &[Record],
+            Self::RemarkTold { .. } => &[],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
@@ -457,7 +472,7 @@ pub struct TextChange {
 }
 
 /// How a run was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedHow {
     /// By the label.

@@ -115,6 +115,14 @@ impl Client {
         Ok(found.pop())
     }
 
+    /// The newest open pull request of a branch of this repository.
+    pub async fn open_pull_of(&self, repo: &RepoName, head: &BranchName) -> Result<Option<Pull>, Error> {
+        let mut open = self.pulls_of(repo, head, "open").await?;
+        open.retain(|pull| pull.open);
+        open.sort_by_key(|pull| pull.number);
+        Ok(open.pop())
+    }
+
     /// Open pull requests, the latest change first, unless the list is as it was at `etag`; at most a hundred.
     pub async fn open_pulls(&self, repo: &RepoName, etag: Option<&str>) -> Result<Fetched<Vec<Pull>>, Error> {
         let doing = format!("listing the open pull requests of {repo}");

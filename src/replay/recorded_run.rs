@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
+use crate::domain::briefing::{BRIEFING_FILE, Briefing};
 use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, VerifyCommand};
@@ -60,6 +61,7 @@ pub struct RecordedRun {
     offered: Option<OfferedTools>,
     changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
+    briefing: Option<Briefing>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
     stopper: OnceLock<StopHandle>,
@@ -77,6 +79,19 @@ struct RecordedSession {
 }
 
 type Recorded = Result<ToolOutput, ToolError>;
+
+/// The briefing of a run, if it has one.
+fn briefing(dir: &RunDir) -> Result<Option<Briefing>, String> {
+    let path = dir.path.join(BRIEFING_FILE);
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            let read = serde_json::from_slice(&bytes);
+            read.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
 
 /// A change of the servers' tools, as the record has it.
 struct RecordedChange {
@@ -103,6 +118,11 @@ pub struct ToolsAt {
 }
 
 impl RecordedRun {
+    /// What the run was told at its start; `None` = it was recorded before there were briefings.
+    pub fn briefing(&self) -> Option<&Briefing> {
+        self.briefing.as_ref()
+    }
+
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
         let checkpoints = facts.checkpoints.iter().cloned().collect();
@@ -133,6 +153,7 @@ impl RecordedRun {
             offered: offered(dir)?,
             changed: changed(dir, facts)?,
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
+            briefing: briefing(dir)?,
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
             missing: Mutex::new(None),

@@ -262,6 +262,7 @@ impl World {
                 include_text: self.include_text,
             },
             turn_timeout: self.turn_timeout,
+            background: Arc::default(),
         }
     }
 
