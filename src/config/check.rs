@@ -496,9 +496,15 @@ impl Checker<'_> {
             (table.max_chars_each, "conversation.max_chars_each"),
             (table.max_rules_chars, "conversation.max_rules_chars"),
             (table.max_pages as usize, "conversation.max_pages"),
+            (table.max_rounds as usize, "conversation.max_rounds"),
         ] {
             self.at_least_one(count as u64, key);
         }
+        self.require(
+            table.quiet_period <= table.max_wait,
+            "conversation.quiet_period",
+            format!("must not be longer than conversation.max_wait ({})", table.max_wait),
+        );
         for name in &table.rules {
             let fits = !name.trim().is_empty() && !name.contains(['/', '\\', '\0']);
             self.require(

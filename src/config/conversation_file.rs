@@ -1,7 +1,10 @@
 //! `[conversation]` as people write it: whose words count, and how much of them a run is told.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
+use super::duration::Span;
 use super::table_file::table;
 use crate::domain::policy::ActorPermission;
 use crate::domain::words::{words, words_of_a_format};
@@ -18,6 +21,18 @@ table! {
         pub bots: Vec<String> = Vec::new(),
         /// What is told of the remarks of people who are not trusted.
         pub outsiders: Outsiders = Outsiders::Author,
+        /// Name whose mention (`@NAME`) starts a follow-up run; empty = agentd's own account.
+        pub mention: String = String::new(),
+        /// What trusted people do on an open pull request that starts a follow-up run. What starts none is told by the next run.
+        pub start_on: Vec<StartOn> = vec![StartOn::ChangesRequested, StartOn::ReviewComments, StartOn::Mention],
+        /// How long nothing more may have come before a follow-up run takes all that waits, by GitHub's clock.
+        pub quiet_period: Span = Span(Duration::from_secs(90)),
+        /// Longest time from the first remark that waits to the start of its follow-up run.
+        pub max_wait: Span = Span(Duration::from_secs(600)),
+        /// Follow-up runs of one pull request, whatever starts them; then a person is asked.
+        pub max_rounds: u32 = 20,
+        /// Follow-up runs that bots in `bots` start until a trusted person writes again.
+        pub max_bot_rounds: u32 = 1,
         /// Most characters of all remarks together that are told.
         pub max_chars: usize = 60_000,
         /// Most characters of one remark that are told.
@@ -50,6 +65,25 @@ words! {
     }
 }
 words_of_a_format!(Outsiders, "Outsiders", "What is told of the remarks of people who are not trusted.");
+
+words! {
+    /// What somebody does on an open pull request.
+    #[derive(PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StartOn {
+        /// A review that asks for changes.
+        ChangesRequested = "changes_requested",
+        /// A comment on lines, in a review or by itself, and a reply to one.
+        ReviewComments = "review_comments",
+        /// An approving review, with its comments.
+        Approval = "approval",
+        /// A mention of agentd.
+        Mention = "mention",
+        /// Any other comment.
+        Comment = "comment",
+    }
+}
+words_of_a_format!(StartOn, "StartOn", "What trusted people do on an open pull request that starts a follow-up run.");
 
 impl ConversationTable {
     /// Least permission of trusted people; `least` is the permission that starting a run takes.

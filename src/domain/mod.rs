@@ -50,6 +50,7 @@ pub mod run_output;
 pub mod briefing;
 pub mod refusal;
 pub mod remark;
+pub mod command;
 pub mod run_record;
 pub mod approval;
 pub mod failures;

@@ -99,6 +99,13 @@ pub enum Cell {
         /// The run.
         run_id: RunId,
     },
+    /// What was heard of an issue and its pull request.
+    Inbox {
+        /// The repository.
+        repo: RepoName,
+        /// The issue.
+        number: u64,
+    },
     /// What the daemon keeps over a restart.
     Daemon,
     /// What the daemon last said of itself.

@@ -148,6 +148,7 @@ impl Cells for FileStore {
             }
             Cell::Spend(day) => self.root.join("spend").join(format!("{day}.json")),
             Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
+            Cell::Inbox { repo, number } => self.repo(repo).join("inbox").join(format!("{number}.json")),
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),
         }
