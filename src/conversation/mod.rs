@@ -2,4 +2,5 @@
 
 pub mod standing;
 pub mod inbox;
+pub mod briefing;
 pub mod issue_text;
