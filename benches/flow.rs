@@ -156,7 +156,8 @@ async fn run(
     let plan = FlowPlan {
         loaded: Arc::clone(loaded),
         values,
-        task: "The issue: fix it.".to_owned(),
+        task: TaskText { facts: "The issue: fix it.".to_owned(), ..TaskText::default() },
+        background: Arc::default(),
         format: ReportFormat::Markdown,
         shapes: Shapes::default(),
         settings: world::settings(),

@@ -246,6 +246,15 @@ impl Transcript {
                 self.said(format!("  ! {by} raised the budgets: {}", budgets.all_shown()))
             }
             Event::IssueBudget(news) => self.once(format!("  ! {}", summary_text::issue_budget(news))),
+            Event::RemarkTold { id, text: Some(text), .. } => {
+                let mut told = format!("  > {id} is told");
+                if self.detail == Detail::Dialogue {
+                    for line in text.lines() {
+                        told.push_str(&format!("\n    {line}"));
+                    }
+                }
+                self.said(told)
+            }
             Event::FlowEnded { .. } => {
                 self.step = None;
                 Vec::new()

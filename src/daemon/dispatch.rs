@@ -228,6 +228,7 @@ async fn run_one(
         metadata: serde_json::Map::new(),
         resume: asked.resume,
         follow_up: asked.follow_up.clone(),
+        new_remarks: asked.remarks.clone(),
         catches_up: asked.catches_up,
         dry_run: false,
     };

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
+use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
@@ -15,6 +16,7 @@ use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
+use super::remark::RemarkId;
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;
@@ -59,6 +61,8 @@ pub enum Event {
         /// The step.
         step_id: String,
     },
+    /// What the run is told is read and will not change; nothing was asked of a model before.
+    BriefingFrozen(Box<BriefingFrozen>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -254,6 +258,30 @@ pub enum Event {
     },
     /// The budget that all runs of the issue share is near, is used up, or was extended.
     IssueBudget(IssueBudget),
+    /// Somebody wrote something about the issue while the run works.
+    RemarkHeard {
+        /// Which remark.
+        id: RemarkId,
+    },
+    /// A model is told what somebody wrote: in the briefing, or while the run works.
+    RemarkTold {
+        /// Which remark.
+        id: RemarkId,
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn that begins with it; of an agent program, the launch before it.
+        turn: u32,
+        /// As it is told while the run works: cleaned, fenced and redacted. Absent = it stands in the briefing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
+    /// A remark that was heard is not told.
+    RemarkDropped {
+        /// Which.
+        id: RemarkId,
+        /// Why.
+        why: String,
+    },
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -333,6 +361,7 @@ impl Event {
             Self::RunStarted(..) => &[Facts, Progress, DaemonProgress],
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
+            Self::BriefingFrozen(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
@@ -370,6 +399,9 @@ impl Event {
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
             Self::IssueBudget(..) => &[Facts, Progress, DaemonProgress],
+            Self::RemarkHeard { .. } => &[],
+            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkDropped { .. } => &[],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],
@@ -461,7 +493,7 @@ pub struct TextChange {
 }
 
 /// How a run was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedHow {
     /// By the label.

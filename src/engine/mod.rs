@@ -26,8 +26,10 @@ pub mod arguments;
 pub mod loop_guard;
 pub mod task_status;
 pub mod report;
+pub mod said;
 mod slack_blocks;
 pub mod tool_output;
+pub mod nearest_rules;
 pub mod gate;
 pub mod execution;
 // The session.
@@ -38,6 +40,7 @@ pub mod pacing;
 pub mod reply_validation;
 pub mod session;
 pub mod single_call;
+pub mod task_text;
 pub mod variables;
 pub mod workplace;
 pub mod agent_output;
