@@ -34,8 +34,10 @@ pub mod replay;
 pub mod record;
 // The repository that a run works for: checkout, managed clone, worktrees.
 pub mod repository;
-// An issue: where its text is from, which text counts, and what is told on it.
+// An issue: where its text is from, and what is told on it.
 pub mod issue;
+// What people write about an issue and its pull request: who counts, what a run is told, what is answered.
+pub mod conversation;
 // What a program of a run may see: files, processes, network, credentials.
 pub mod sandbox;
 // One issue: plan → origin → lease → worktree → instance → steps → commit → verify → judge → publish → seal.

@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 
 use uuid::Uuid;
 
-use super::config_file::{ConfigFile, RepositoryTable, SessionTable, SweepSelect};
+use super::config_file::{ConfigFile, ConversationTable, RepositoryTable, SessionTable, SweepSelect};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
 use super::settings::is_http;
@@ -15,6 +15,7 @@ use super::tools_file::{McpServerTable, RestToolTable};
 use super::tree::Tree;
 use crate::domain::egress::{Egress, HostRule};
 use crate::domain::money::Money;
+use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::Redactor;
 use crate::domain::rules::Globs;
 
@@ -59,6 +60,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.commands(file);
     checker.paths(file);
     checker.texts(file);
+    checker.conversation(&file.conversation);
     ConfigError::all(checker.found)
 }
 
@@ -102,6 +104,8 @@ impl Checker<'_> {
         self.positive(budgets.max_wall_time, "budgets.max_wall_time");
         self.amount(budgets.max_cost, "budgets.max_cost");
         self.amount(budgets.max_cost_per_day, "budgets.max_cost_per_day");
+        self.amount(budgets.max_cost_per_issue, "budgets.max_cost_per_issue");
+        self.amount(budgets.max_extension, "budgets.max_extension");
         let ratio = budgets.soft_ratio;
         let fits = ratio > 0.0 && ratio <= 1.0;
         self.require(fits, "budgets.soft_ratio", format!("must be above 0 and at most 1, but is {ratio}"));
@@ -475,6 +479,41 @@ impl Checker<'_> {
         }
         if let Err(error) = Globs::paths(&commit.secrets_allowed) {
             self.require(false, "commit.secrets_allowed", error.to_string());
+        }
+    }
+
+    fn conversation(&mut self, table: &ConversationTable) {
+        let known = ActorPermission::ALL.iter().skip(1).map(|permission| permission.as_str());
+        let words = known.collect::<Vec<_>>().join("\", \"");
+        let trusted = table.trusted.trim();
+        // With "none" everybody would be trusted.
+        self.require(
+            trusted.is_empty()
+                || ActorPermission::parse(trusted).is_some_and(|least| least > ActorPermission::None),
+            "conversation.trusted",
+            format!("must be empty or one of \"{words}\", but is \"{trusted}\""),
+        );
+        for (count, key) in [
+            (table.max_chars, "conversation.max_chars"),
+            (table.max_chars_each, "conversation.max_chars_each"),
+            (table.max_rules_chars, "conversation.max_rules_chars"),
+            (table.max_pages as usize, "conversation.max_pages"),
+            (table.max_rounds as usize, "conversation.max_rounds"),
+        ] {
+            self.at_least_one(count as u64, key);
+        }
+        self.require(
+            table.quiet_period <= table.max_wait,
+            "conversation.quiet_period",
+            format!("must not be longer than conversation.max_wait ({})", table.max_wait),
+        );
+        for name in &table.rules {
+            let fits = !name.trim().is_empty() && !name.contains(['/', '\\', '\0']);
+            self.require(
+                fits,
+                "conversation.rules",
+                format!("\"{name}\" is not the name of a file without folders"),
+            );
         }
     }
 

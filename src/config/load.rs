@@ -117,7 +117,9 @@ impl Config {
                 max_cost_is_explicit: tree.source("budgets.max_cost") != Source::Default,
                 soft_ratio: budgets.soft_ratio,
                 max_cost_per_day: Some(money(budgets.max_cost_per_day)).filter(|cap| *cap > Money::ZERO),
+                max_cost_per_issue: Some(money(budgets.max_cost_per_issue)).filter(|cap| *cap > Money::ZERO),
             },
+            max_extension: money(budgets.max_extension),
             policy: file.policy.clone(),
             sandbox: file.sandbox.clone(),
             redaction: file.redaction.clone(),
@@ -127,6 +129,7 @@ impl Config {
             program: file.program.configured().unwrap_or_default(),
             commit: file.commit.clone(),
             chat: file.chat.clone(),
+            conversation: file.conversation.clone(),
             mcp_servers: file
                 .mcp
                 .servers

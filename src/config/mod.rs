@@ -5,6 +5,7 @@
 
 mod table_file;
 mod commit_file;
+pub mod conversation_file;
 pub mod config_file;
 pub mod duration;
 pub mod entry;

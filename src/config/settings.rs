@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::config_file::{
-    ChatTable, CommitTable, ConfigFile, PolicyTable, Publish, RecordTable, RedactionTable, RepositoryTable,
-    SweepSelect, VerifyTable, WorktreeTable,
+    ChatTable, CommitTable, ConfigFile, ConversationTable, PolicyTable, Publish, RecordTable, RedactionTable,
+    RepositoryTable, SweepSelect, VerifyTable, WorktreeTable,
 };
 use super::error::ConfigError;
 use super::layer::Layer;
@@ -24,6 +24,7 @@ use crate::domain::budget::Budgets;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::SessionSettings;
 use crate::domain::model_wire::ProviderKind;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
@@ -43,6 +44,8 @@ pub struct Config {
     pub daemon: Daemon,
     /// Hard caps of one run.
     pub budgets: Budgets,
+    /// What comments add to an issue's budget at most, all together.
+    pub max_extension: Money,
     /// What agents may do.
     pub policy: PolicyTable,
     /// The sandbox; see [`Config::endpoint`].
@@ -59,6 +62,8 @@ pub struct Config {
     pub commit: CommitTable,
     /// Chat mode.
     pub chat: ChatTable,
+    /// Whose words count, and what a run is told of them.
+    pub conversation: ConversationTable,
     /// The agent program for agents whose definition names no backend; `None` = agentd's own session.
     pub program: Option<AgentProgram>,
     /// MCP servers, by name; their placeholders are resolved when a server is started.

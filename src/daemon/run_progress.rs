@@ -13,6 +13,7 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
 use crate::lifecycle::run_observer::{Lines, RunObserver};
+use crate::record::summary_text;
 use crate::store::journal_format::JournalLine;
 
 /// Log lines that a listener may be behind before it misses some.
@@ -59,6 +60,12 @@ impl Progress {
     /// Whether the run of an issue has begun to write its labels.
     pub fn is_writing_labels(&self, issue: &IssueRef) -> bool {
         self.runs().get(issue).is_some_and(|run| run.doing == Effect::Labels.as_str() || run.doing == ENDED)
+    }
+
+    /// The run of an issue, once it has a journal.
+    pub(super) fn run_of(&self, issue: &IssueRef) -> Option<String> {
+        let runs = self.runs();
+        runs.get(issue).map(|run| run.run_id.clone()).filter(|run| !run.is_empty())
     }
 
     /// How far the run of an issue is; `None` = it has no journal yet.
@@ -169,6 +176,8 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Warned(warning) => warning.text.clone(),
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
+        Event::IssueBudget(news) => summary_text::issue_budget(&news),
+        Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {
             format!("verify {}: {}", command.argv.join(" "), command.outcome())

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
-use super::budget::{BudgetKind, Budgets, Spend};
+use super::briefing::BriefingFrozen;
+use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
@@ -11,9 +12,11 @@ use super::fingerprint::Fingerprint;
 use super::issue::{Issue, ObjectiveSource};
 use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
+use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
+use super::remark::RemarkId;
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;
@@ -58,6 +61,8 @@ pub enum Event {
         /// The step.
         step_id: String,
     },
+    /// What the run is told is read and will not change; nothing was asked of a model before.
+    BriefingFrozen(Box<BriefingFrozen>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -251,6 +256,32 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
+    /// The budget that all runs of the issue share is near, is used up, or was extended.
+    IssueBudget(IssueBudget),
+    /// Somebody wrote something about the issue while the run works.
+    RemarkHeard {
+        /// Which remark.
+        id: RemarkId,
+    },
+    /// A model is told what somebody wrote: in the briefing, or while the run works.
+    RemarkTold {
+        /// Which remark.
+        id: RemarkId,
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn that begins with it; of an agent program, the launch before it.
+        turn: u32,
+        /// As it is told while the run works: cleaned, fenced and redacted. Absent = it stands in the briefing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
+    /// A remark that was heard is not told.
+    RemarkDropped {
+        /// Which.
+        id: RemarkId,
+        /// Why.
+        why: String,
+    },
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -330,6 +361,7 @@ impl Event {
             Self::RunStarted(..) => &[Facts, Progress, DaemonProgress],
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
+            Self::BriefingFrozen(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
@@ -366,6 +398,10 @@ impl Event {
             Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::IssueBudget(..) => &[Facts, Progress, DaemonProgress],
+            Self::RemarkHeard { .. } => &[],
+            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkDropped { .. } => &[],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],
@@ -457,7 +493,7 @@ pub struct TextChange {
 }
 
 /// How a run was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedHow {
     /// By the label.
@@ -497,6 +533,9 @@ pub struct RunStarted {
     pub budgets: Budgets,
     /// Spent by predecessors (D61).
     pub inherited: Spend,
+    /// What people had given the issue beyond its budget.
+    #[serde(default, skip_serializing_if = "super::budget::is_nothing")]
+    pub issue_given: Money,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Longest text that stands inline in the record, in bytes.

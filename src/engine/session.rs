@@ -16,18 +16,20 @@ use super::arguments::Scope;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
-use super::day_cap::DayCap;
 use super::gate::{Gate, UnfitTool};
 use super::interrupt::Interrupts;
 use super::journal::Journal;
 use super::model::Model;
+use super::nearest_rules::{Background, NearestRules};
 use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
 use super::redaction_program::RedactionProgram;
 pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
+use super::said::SaidSince;
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
+use super::shared_cap::SharedCaps;
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;
@@ -82,6 +84,8 @@ pub struct SessionRequest {
     pub prompt: PromptIdentity,
     /// The longest time of one attempt together with its tools (chat, S-040). `None` = off.
     pub turn_timeout: Option<Duration>,
+    /// What was stored and noted before the session.
+    pub background: Arc<Background>,
 }
 
 /// Which prompt a session runs with (P-026).
@@ -110,14 +114,16 @@ pub struct SessionWorld {
     pub redactor: Arc<Redactor>,
     /// The run's budgets.
     pub meter: Arc<Meter>,
-    /// The cap on all runs of a day, where there is one (D87).
-    pub day_cap: Option<Arc<DayCap>>,
+    /// What the run shares with others: the cap of the day, and that of its issue (D87).
+    pub caps: SharedCaps,
     /// The run's stop signal.
     pub stop: StopSignal,
     /// The run's clock.
     pub clock: RunClock,
     /// The process's tool queues.
     pub queues: Arc<Queues>,
+    /// What people say to the run while it works. `None` = nobody can.
+    pub said: Option<SaidSince>,
     /// The tools' argument schemas, compiled.
     pub schemas: ArgumentSchemas,
     /// The tools as they are offered.
@@ -227,6 +233,8 @@ pub(super) struct Session<'a> {
     pub(super) gate: Gate,
     pub(super) guard: ContextGuard,
     pub(super) outputs: Arc<StoredOutputs>,
+    /// Rules of folders that it was not told of yet.
+    pub(super) nearest_rules: NearestRules,
     /// Offered on open turns, and on the final one.
     pub(super) tools: SessionTools,
     /// What these are made of.
@@ -313,7 +321,8 @@ impl<'a> Session<'a> {
             .tool_catalogs
             .of(&list, report, settings.read_page_lines)
             .map_err(|error| Abort::internal(error.to_string()))?;
-        let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
+        let outputs = StoredOutputs::new(request.ids.session, Arc::clone(&world.journal));
+        let outputs = Arc::new(outputs.with(&request.background.stored));
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
         let reader: Arc<dyn Tool> =
             Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines));
@@ -330,6 +339,7 @@ impl<'a> Session<'a> {
         guard.append(&messages);
         Ok(Self {
             interrupts: Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) },
+            nearest_rules: NearestRules::new(Arc::clone(&request.background.folder_rules)),
             live: (0..settings.targets.len()).collect(),
             ceiling: settings.max_turns,
             request,
@@ -441,6 +451,7 @@ impl<'a> Session<'a> {
                 self.force(reason, self.turn)?;
             }
             self.take_tool_changes().await?;
+            self.take_said().await?;
             match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}

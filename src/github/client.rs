@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, IF_NONE_MATCH, LOCATION};
@@ -15,9 +16,11 @@ use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
 use super::breaker::{Breaker, Snapshot};
+use super::clipped_body::{self, BodyError};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::memory::Memory;
+use super::pace::Pace;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
@@ -87,6 +90,7 @@ struct Shared {
     retry_delay: Duration,
     write_gap: Duration,
     last_write: Mutex<Option<Instant>>,
+    pace: Pace,
     memory: Memory,
     /// Places of this machine that no text names.
     concealed: std::sync::Mutex<HostPaths>,
@@ -131,6 +135,7 @@ impl Client {
             retry_delay: settings.retry_delay,
             write_gap: settings.write_gap,
             last_write: Mutex::new(None),
+            pace: Pace::default(),
             memory: Memory::default(),
             concealed: std::sync::Mutex::default(),
         };
@@ -160,6 +165,11 @@ impl Client {
     /// Budgets, limits that hold, and what was asked so far.
     pub fn limits(&self) -> Snapshot {
         self.shared.breaker.snapshot(Instant::now())
+    }
+
+    /// What GitHub's clock says now, in whole seconds and a bit; `None` = no answer has said it yet.
+    pub fn now(&self) -> Option<DateTime<Utc>> {
+        self.shared.breaker.clock(Instant::now())
     }
 
     /// What git needs for a remote on this GitHub (D28); with an App, a token that lives for some minutes at least.
@@ -225,6 +235,7 @@ impl Client {
         let (mut failures, mut redirects, mut renewed) = (0, 0, false);
         loop {
             self.wait_for_limits(&ask, give_up).await?;
+            tokio::time::sleep(self.shared.pace.turn(Instant::now())).await;
             let token = match &app {
                 Some(jwt) => jwt.clone(),
                 None => self.token().await?,
@@ -318,9 +329,9 @@ impl Client {
         let exchange = async {
             let response = crab.send(request).await.map_err(|error| unreachable(chain(&error)))?;
             let (status, headers) = (response.status(), response.headers().clone());
-            let body = crab.body_to_string(response).await.map_err(|error| match error {
-                octocrab::Error::InvalidUtf8 { .. } => broken(&"the body is not UTF-8"),
-                error => unreachable(chain(&error)),
+            let body = clipped_body::read(response.into_body()).await.map_err(|error| match error {
+                BodyError::NotUtf8 => broken(&"the body is not UTF-8"),
+                BodyError::Broken(error) => unreachable(chain(&error)),
             })?;
             Ok(Reply { status, headers, body, doing: doing.clone() })
         };

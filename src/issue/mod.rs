@@ -1,8 +1,9 @@
-//! An issue as agentd meets it: where its text is from, which text counts, and what people and other hosts are told on it.
+//! An issue as agentd meets it: where its text is from, and what people and other hosts are told on it.
 
 pub mod reference;
 pub mod file;
-pub mod text;
+pub mod spending;
+pub mod status_comment;
 pub mod shown_lease;
 pub mod cut_off_runs;
 pub mod approval;

@@ -19,9 +19,13 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
-use super::{budget_extension, instance, judge, plan, publish, seal, steps, stop_request, verify, worktree};
+use super::{
+    budget_extension, instance, issue_budget, judge, plan, publish, said, seal, steps, stop_request, verify,
+    worktree,
+};
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::money::Money;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
@@ -35,6 +39,8 @@ pub struct Finished {
     pub output: RunOutput,
     /// Why it did not start, if it did not.
     pub refusal: Option<Refusal>,
+    /// What people had given the issue beyond its budget, as far as the run heard of it.
+    pub given: Money,
     /// Whether the issue's labels say how it ended.
     pub written_back: bool,
 }
@@ -63,14 +69,18 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         for warning in leased.warnings.iter().chain(&leased.plan.warnings) {
             run.journal.note(warning.clone());
         }
+        said::open(&run).await;
         let output = tokio::select! {
             output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
             never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
         };
+        said::close(&run).await;
         stop_request::forget(lease.journal.dir()).await;
-        let written_back = run.journal.facts().outcome(Effect::Labels).is_some();
-        Finished { output, refusal: None, written_back }
+        let facts = run.journal.facts();
+        let written_back = facts.outcome(Effect::Labels).is_some();
+        let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
+        Finished { output, refusal: None, given, written_back }
     }
     .instrument(span)
     .await;
@@ -82,6 +92,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
 pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let plan = plan::make(request, context).await?;
     lease::check(&plan, context).await?;
+    issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;
     worktree::check(&resolved.plan, &resolved.origin, context).await?;
     Ok(resolved)
@@ -107,7 +118,11 @@ async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
     };
     publish::running_label(run).await;
     match instance::start(prepared).await? {
-        Stage::Next(instance) => steps::run(instance).await,
+        Stage::Next(instance) => {
+            let worked = steps::run(instance).await;
+            said::note_changes(run).await;
+            worked
+        }
         Stage::Over(worked) => Ok(*worked),
     }
 }
@@ -121,5 +136,5 @@ pub fn refused(
 ) -> Finished {
     let (principal, now) = (request.principal.clone(), context.clock.now_ms());
     let output = report::not_started(Uuid::now_v7(), objective, principal, &refusal.stop, now);
-    Finished { output, refusal: Some(refusal), written_back: false }
+    Finished { output, refusal: Some(refusal), given: Money::ZERO, written_back: false }
 }

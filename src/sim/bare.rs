@@ -24,6 +24,8 @@ pub struct CommitSeed {
     pub executable: BTreeSet<String>,
     /// Paths removed.
     pub remove: Vec<String>,
+    /// Commit, branch or tag that the branch is set to before, whatever it has.
+    pub onto: Option<String>,
 }
 
 /// Makes an empty bare repository that accepts pushes over HTTP.
@@ -42,9 +44,19 @@ pub fn create(git_dir: &Path, default_branch: &str) -> Result<(), git2::Error> {
 /// Makes one commit and moves its branch; returns the commit id.
 pub fn commit(git_dir: &Path, seed: &CommitSeed) -> Result<String, git2::Error> {
     let repository = Repository::open_bare(git_dir)?;
-    let start = match repository.find_branch(&seed.branch, BranchType::Local) {
-        Ok(branch) => Some(branch.get().peel_to_commit()?),
-        Err(_) => match &seed.from {
+    let onto = match &seed.onto {
+        Some(onto) => {
+            let id = resolve(git_dir, onto)
+                .ok_or_else(|| git2::Error::from_str(&format!("`{onto}` is no commit")))?;
+            Some(repository.find_commit(Oid::from_str(&id)?)?)
+        }
+        None => None,
+    };
+    let branch = repository.find_branch(&seed.branch, BranchType::Local);
+    let start = match (onto, branch) {
+        (Some(onto), _) => Some(onto),
+        (None, Ok(branch)) => Some(branch.get().peel_to_commit()?),
+        (None, Err(_)) => match &seed.from {
             Some(from) => Some(repository.find_branch(from, BranchType::Local)?.get().peel_to_commit()?),
             None => None,
         },
@@ -258,6 +270,63 @@ pub fn conflict(git_dir: &Path, base: &str, head: &str) -> Option<bool> {
     let commit = |id: &str| repository.find_commit(Oid::from_str(id).ok()?).ok();
     let merged = repository.merge_commits(&commit(base)?, &commit(head)?, None).ok()?;
     Some(merged.has_conflicts())
+}
+
+/// The difference of one file between two commits.
+fn patch<'a>(
+    repository: &'a Repository,
+    (old, new): (&str, &str),
+    path: &str,
+    context: u32,
+) -> Option<git2::Patch<'a>> {
+    let tree = |id: &str| repository.find_commit(Oid::from_str(id).ok()?).ok()?.tree().ok();
+    let mut options = git2::DiffOptions::new();
+    options.pathspec(path).disable_pathspec_match(true).context_lines(context);
+    let diff = repository.diff_tree_to_tree(Some(&tree(old)?), Some(&tree(new)?), Some(&mut options)).ok()?;
+    git2::Patch::from_diff(&diff, 0).ok()?
+}
+
+/// Where a line of a file at one commit is at another one; `None` = it was changed or is gone.
+pub fn follow_line(git_dir: &Path, (from, to): (&str, &str), path: &str, line: u64) -> Option<u64> {
+    file(git_dir, to, path)?;
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let Some(patch) = patch(&repository, (from, to), path, 0) else { return Some(line) };
+    let mut now = line;
+    for place in 0..patch.num_hunks() {
+        let (hunk, _) = patch.hunk(place).ok()?;
+        let (start, lines) = (u64::from(hunk.old_start()), u64::from(hunk.old_lines()));
+        // An insertion names the line that it stands after.
+        let first = if lines == 0 { start + 1 } else { start };
+        if line < first {
+            break;
+        }
+        if line < first + lines {
+            return None;
+        }
+        now = (now + u64::from(hunk.new_lines())).checked_sub(lines)?;
+    }
+    Some(now)
+}
+
+/// The part of a pull request's diff that ends with a line, as GitHub shows it above a thread; `None` = the line is not in the diff.
+pub fn hunk(git_dir: &Path, (base, head): (&str, &str), path: &str, line: u64, left: bool) -> Option<String> {
+    let repository = Repository::open_bare(git_dir).ok()?;
+    let fork = repository.merge_base(Oid::from_str(base).ok()?, Oid::from_str(head).ok()?).ok()?.to_string();
+    let patch = patch(&repository, (&fork, head), path, 3)?;
+    for place in 0..patch.num_hunks() {
+        let (hunk, lines) = patch.hunk(place).ok()?;
+        let mut text = String::from_utf8_lossy(hunk.header()).trim_end().to_owned();
+        for inner in 0..lines {
+            let found = patch.line_in_hunk(place, inner).ok()?;
+            let content = String::from_utf8_lossy(found.content()).trim_end_matches('\n').to_owned();
+            text.push_str(&format!("\n{}{content}", found.origin()));
+            let number = if left { found.old_lineno() } else { found.new_lineno() };
+            if number.map(u64::from) == Some(line) {
+                return Some(text);
+            }
+        }
+    }
+    None
 }
 
 /// Deletes a branch; false when there was none.

@@ -52,6 +52,8 @@ pub enum FaultKind {
     Slow(Duration),
     /// No answer ever; the request has no effect.
     Hang,
+    /// A webhook is delivered twice; nothing else comes twice.
+    Double,
 }
 
 impl Fault {

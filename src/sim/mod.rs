@@ -1,17 +1,24 @@
 //! The simulator: a GitHub, a git remote and a scripted model on loopback.
 //!
 //! One state ([`world::World`]) behind one lock, one HTTP server over it. `rest` and `graphql` are the GitHub, `remote`
-//! is the git remote over the bare repositories of `bare`, `model` is the scripted model, and `admin` (`/_sim`) lets a
+//! is the git remote over the bare repositories of `bare`, `model` is the scripted model, `elsewhere` the second origin with logs and
+//! images, `hooks` the webhooks, and `admin` (`/_sim`) lets a
 //! person or a test look at everything and change it. What a caller does that the real services would not understand is
 //! kept as a violation.
 
 mod admin;
 pub mod bare;
 pub mod call;
+mod check;
+mod check_file;
 mod connection;
+mod conversation;
+mod elsewhere;
 pub mod fault;
 mod graphql;
+mod hooks;
 pub mod model;
+mod remark;
 mod remote;
 mod resource;
 pub mod rest;
@@ -19,6 +26,7 @@ pub mod scenario_file;
 mod seed;
 mod server;
 mod shared;
+mod signed_link;
 pub mod world;
 
 use std::ffi::OsString;
@@ -38,7 +46,8 @@ use shared::Shared;
 use crate::sys::clock::Clock;
 
 pub use scenario_file::{
-    CheckFile, CheckKindFile, FaultFile, FieldFile, IssueFile, ReplyFile, RepositoryFile, Scenario,
+    AnnotationFile, CheckFile, CheckKindFile, FaultFile, FieldFile, HookFile, IssueFile, JobFile, ReplyFile,
+    RepositoryFile, Scenario,
 };
 pub use world::World;
 
@@ -156,9 +165,16 @@ impl Simulator {
                 (Some(temporary), path)
             }
         };
+        let elsewhere_listener = TcpListener::bind(SocketAddr::from((options.addr.ip(), 0)))
+            .await
+            .map_err(|source| SimError::Listen { addr: options.addr, source })?;
+        let second = elsewhere_listener
+            .local_addr()
+            .map_err(|source| SimError::Listen { addr: options.addr, source })?;
         let base = format!("http://{addr}");
         let world = tokio::task::spawn_blocking(move || {
             let mut world = World::new(base, options.clock);
+            world.second = format!("http://{second}");
             std::fs::create_dir_all(&work_dir).map_err(SimError::WorkDir)?;
             seed::fill(&mut world, &scenario, &work_dir)?;
             Ok::<_, SimError>((world, work_dir))
@@ -168,15 +184,20 @@ impl Simulator {
         let (world, work_dir) = world?;
         let shared = Arc::new(Shared::new(world, work_dir, options.path));
         let closing = CancellationToken::new();
-        let router = Router::new().fallback(server::handle).with_state(Arc::clone(&shared));
-        let serving = axum::serve(
-            Switchboard::new(listener, closing.clone()),
-            router.into_make_service_with_connect_info::<Cut>(),
-        )
-        .with_graceful_shutdown(closing.clone().cancelled_owned());
+        let first = Router::new().fallback(server::handle).with_state(Arc::clone(&shared));
+        let other = Router::new().fallback(elsewhere::handle).with_state(Arc::clone(&shared));
+        let serve = |listener: TcpListener, router: Router| {
+            axum::serve(
+                Switchboard::new(listener, closing.clone()),
+                router.into_make_service_with_connect_info::<Cut>(),
+            )
+            .with_graceful_shutdown(closing.clone().cancelled_owned())
+        };
+        let (first, other) = (serve(listener, first), serve(elsewhere_listener, other));
+        let ringing = closing.clone().run_until_cancelled_owned(hooks::ring(Arc::clone(&shared)));
         let server = tokio::spawn(async move {
             // Serving ends only by the token; single connections fail on their own.
-            let _ = serving.await;
+            let _ = tokio::join!(first, other, ringing);
         });
         Ok(Self { shared, addr, closing, server: Some(server), _temporary: temporary })
     }
@@ -337,7 +358,8 @@ impl Simulator {
     pub fn add_review(&self, repository: &str, number: u64, author: &str, state: &str, body: &str) -> bool {
         let mut world = self.shared.world();
         world.user(author);
-        index(&world, repository).is_some_and(|index| world.add_review(index, number, author, state, body))
+        index(&world, repository)
+            .is_some_and(|index| world.add_review((index, number), author, state, body, &[]).is_some())
     }
 
     /// Puts a check run or commit status on a commit or branch; false: there is no such repository.
@@ -388,6 +410,11 @@ impl Simulator {
         let fault = seed::fault(fault, world.now())?;
         world.faults.push(fault);
         Ok(())
+    }
+
+    /// Does what a request to the admin API (`METHOD /_sim/PATH`) would do, and gives its answer; `Err`: the message.
+    pub fn admin(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        admin::change(&mut self.shared.world(), method, path, body)
     }
 
     /// Adds replies at the end of the model's script.

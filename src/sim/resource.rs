@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 
+use super::check::Check;
+use super::remark::{Comment, Edit, Reaction, Review, Thread};
+
 /// How much somebody may do in a repository; ordered from nothing to everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
@@ -131,6 +134,8 @@ pub struct Repository {
     pub issues: BTreeMap<u64, Issue>,
     /// Commit statuses and check runs by commit or branch name.
     pub checks: Vec<Check>,
+    /// Webhooks.
+    pub hooks: Vec<Hook>,
     /// Branch patterns (`*` allowed) that refuse pushes.
     pub protected: Vec<String>,
     /// When it was made.
@@ -204,6 +209,10 @@ pub struct Issue {
     pub events: Vec<Event>,
     /// Revisions of the body in order, the one that it was opened with first; empty while it was never edited.
     pub edits: Vec<Edit>,
+    /// Reactions to the body.
+    pub reactions: Vec<Reaction>,
+    /// Why it is locked: `off-topic`, `too heated`, `resolved`, `spam`.
+    pub lock_reason: Option<String>,
     /// What it is when it is a pull request.
     pub pull: Option<Pull>,
     /// `owner/name#number` it was transferred to (answered with 301).
@@ -259,34 +268,6 @@ pub struct ProjectItem {
     pub fields: Vec<FieldValue>,
 }
 
-/// A comment.
-#[derive(Debug, Clone)]
-pub struct Comment {
-    /// Database id.
-    pub id: u64,
-    /// Who wrote it.
-    pub author: String,
-    /// Markdown.
-    pub body: String,
-    /// When it was written.
-    pub created_at: DateTime<Utc>,
-    /// When it was last edited.
-    pub updated_at: DateTime<Utc>,
-}
-
-/// A revision of an issue's body.
-#[derive(Debug, Clone)]
-pub struct Edit {
-    /// Database id.
-    pub id: u64,
-    /// Who wrote it.
-    pub editor: String,
-    /// The body from then on; `None` = it was deleted from the history.
-    pub body: Option<String>,
-    /// When.
-    pub at: DateTime<Utc>,
-}
-
 /// Where the head branch of a pull request is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum HeadRepository {
@@ -317,7 +298,7 @@ pub struct Event {
 }
 
 /// What a pull request has beyond an issue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Pull {
     /// Head branch.
     pub head: String,
@@ -339,42 +320,10 @@ pub struct Pull {
     pub merge_commit: Option<String>,
     /// Reviews in order.
     pub reviews: Vec<Review>,
-}
-
-/// A review of a pull request.
-#[derive(Debug, Clone)]
-pub struct Review {
-    /// Database id.
-    pub id: u64,
-    /// Who reviewed.
-    pub author: String,
-    /// `APPROVED`, `CHANGES_REQUESTED`, `COMMENTED`, `DISMISSED`.
-    pub state: String,
-    /// Text.
-    pub body: String,
-    /// The commit it looked at.
-    pub commit: String,
-    /// When.
-    pub at: DateTime<Utc>,
-}
-
-/// A commit status or a check run.
-#[derive(Debug, Clone)]
-pub struct Check {
-    /// Database id.
-    pub id: u64,
-    /// Commit id or branch name it stands on.
-    pub on: String,
-    /// Context of the status or name of the run.
-    pub name: String,
-    /// Whether it is a check run (else a commit status).
-    pub run: bool,
-    /// A status' state, or a run's conclusion (`None` while it runs).
-    pub outcome: Option<String>,
-    /// Longer text.
-    pub description: Option<String>,
-    /// When it changed.
-    pub at: DateTime<Utc>,
+    /// Threads in order.
+    pub threads: Vec<Thread>,
+    /// Logins that are asked for a review.
+    pub requested_reviewers: Vec<String>,
 }
 
 impl Issue {
@@ -405,6 +354,8 @@ impl Issue {
             comments: Vec::new(),
             events: Vec::new(),
             edits: Vec::new(),
+            reactions: Vec::new(),
+            lock_reason: None,
             pull: None,
             moved_to: None,
             deleted: false,
@@ -414,4 +365,30 @@ impl Issue {
             closed_by: None,
         }
     }
+}
+
+/// A file that somebody put into an issue or a comment.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Its id in links.
+    pub id: String,
+    /// Media type.
+    pub kind: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Whether strangers can see it without a signed link.
+    pub public: bool,
+}
+
+/// A webhook of a repository.
+#[derive(Debug, Clone)]
+pub struct Hook {
+    /// Database id.
+    pub id: u64,
+    /// Where deliveries go.
+    pub url: String,
+    /// What signs them.
+    pub secret: String,
+    /// Events; empty = all.
+    pub events: Vec<String>,
 }

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::SimError;
 
+pub use super::check_file::{AnnotationFile, CheckFile, CheckKindFile, JobFile};
+
 /// A whole scenario. Everything is optional; what is left out is empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -130,6 +132,22 @@ pub struct RepositoryFile {
     /// Commit statuses and check runs.
     #[serde(default)]
     pub checks: Vec<CheckFile>,
+    /// Webhooks.
+    #[serde(default)]
+    pub hooks: Vec<HookFile>,
+}
+
+/// `[[repositories.hooks]]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookFile {
+    /// Where deliveries go.
+    pub url: String,
+    /// What signs them.
+    pub secret: String,
+    /// Events; empty = all.
+    #[serde(default)]
+    pub events: Vec<String>,
 }
 
 /// `[[repositories.labels]]`.
@@ -154,6 +172,8 @@ pub struct CommitFile {
     pub from: Option<String>,
     /// Message; default `Commit N`.
     pub message: Option<String>,
+    /// Commit or branch that the branch is set to before, which loses what it had: a forced push.
+    pub onto: Option<String>,
     /// `Name <mail>`.
     pub author: Option<String>,
     /// Content by path.
@@ -301,34 +321,25 @@ pub struct ReviewFile {
     /// Text.
     #[serde(default)]
     pub body: String,
+    /// Comments on lines and files; each begins a thread.
+    #[serde(default)]
+    pub comments: Vec<ThreadFile>,
 }
 
-/// `[[repositories.checks]]`.
+/// `[[repositories.pulls.reviews.comments]]`.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct CheckFile {
-    /// Branch or commit id it stands on; a branch may come into being later.
-    pub on: String,
-    /// Context of the status, name of the check run.
-    pub name: String,
-    /// `status` (default) or `run`.
-    #[serde(default)]
-    pub kind: CheckKindFile,
-    /// A status' state (`success`, `failure`, `error`, `pending`); a run's conclusion, absent while it runs.
-    pub outcome: Option<String>,
-    /// Longer text.
-    pub description: Option<String>,
-}
-
-/// The two kinds of checks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CheckKindFile {
-    /// A commit status.
-    #[default]
-    Status,
-    /// A check run.
-    Run,
+pub struct ThreadFile {
+    /// The file.
+    pub path: String,
+    /// The line, from 1; absent = on the whole file.
+    pub line: Option<u64>,
+    /// The first of several lines.
+    pub start_line: Option<u64>,
+    /// `RIGHT` (default: the branch's line) or `LEFT` (the base's).
+    pub side: Option<String>,
+    /// Markdown.
+    pub body: String,
 }
 
 /// `[model]`.
@@ -476,9 +487,9 @@ pub enum CutFile {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultFile {
-    /// Method; absent = any.
+    /// Method; absent = any. `HOOK` = the delivery of a webhook, whose path is `/hooks/EVENT`: `drop` loses it, `double` sends it twice, `delay` sends it late.
     pub method: Option<String>,
-    /// Glob over the path (`/repos/*/issues`, `/graphql`, `/git/**`, `/model/**`).
+    /// Glob over the path (`/repos/*/issues`, `/graphql`, `/git/**`, `/model/**`, `/hooks/issues`).
     pub path: String,
     /// Text the request's body must contain.
     pub contains: Option<String>,
@@ -526,6 +537,8 @@ pub enum FaultKindFile {
     Slow,
     /// No answer ever.
     Hang,
+    /// A webhook comes twice.
+    Double,
 }
 
 /// The scenario that `agentd sim` serves when it is given none.

@@ -10,11 +10,11 @@ use super::SimError;
 use super::bare::{self, CommitSeed};
 use super::fault::{Fault, FaultKind};
 use super::scenario_file::{
-    CheckFile, CheckKindFile, CommitFile, FaultFile, FaultKindFile, FieldFile, IssueFile, PullFile,
-    RepositoryFile, Scenario, TypedFieldFile,
+    CheckFile, CommitFile, FaultFile, FaultKindFile, FieldFile, HookFile, IssueFile, PullFile,
+    RepositoryFile, ReviewFile, Scenario, ThreadFile, TypedFieldFile,
 };
 use super::world::{
-    App, Check, Comment, Event, FieldContent, HeadRepository, Issue, Pull, Repository, Review, Role, Token,
+    App, Comment, Event, FieldContent, HeadRepository, Hook, Issue, NewThread, Pull, Repository, Role, Token,
     User, World,
 };
 
@@ -116,6 +116,7 @@ pub fn repository(
         labels: Vec::new(),
         issues: std::collections::BTreeMap::new(),
         checks: Vec::new(),
+        hooks: Vec::new(),
         protected: file.protected.clone(),
         created_at,
     });
@@ -136,24 +137,31 @@ pub fn repository(
     for one in &file.checks {
         check(world, index, one);
     }
+    for one in &file.hooks {
+        hook(world, index, one);
+    }
     Ok(())
 }
 
-/// Puts a check on a commit or branch, in the place of one of the same name.
-pub fn check(world: &mut World, index: usize, file: &CheckFile) {
-    let (id, at) = (world.new_id(), world.now());
-    let run = file.kind == CheckKindFile::Run;
+/// Puts a check on its commit or branch, in the place of those of the same name; gives its id.
+pub fn check(world: &mut World, index: usize, file: &CheckFile) -> u64 {
+    let (id, new_run, at) = (world.new_id(), world.new_id(), world.now());
     let checks = &mut world.repositories[index].checks;
-    checks.retain(|one| (&one.on, &one.name, one.run) != (&file.on, &file.name, run));
-    checks.push(Check {
-        id,
-        on: file.on.clone(),
-        name: file.name.clone(),
-        run,
-        outcome: file.outcome.clone(),
-        description: file.description.clone(),
-        at,
-    });
+    // Jobs of one workflow on one commit are one workflow run.
+    let known = checks.iter().filter(|one| one.on == file.on).filter_map(|one| one.job.as_ref());
+    let known = known.filter(|job| Some(&job.workflow) == file.workflow().as_ref());
+    let run = known.map(|job| (job.run, job.attempt)).max().unwrap_or((new_run, 1));
+    let check = file.check(id, run, at);
+    checks.retain(|one| (&one.on, &one.name, one.run) != (&check.on, &check.name, check.run));
+    checks.push(check);
+    id
+}
+
+/// Adds a webhook.
+pub fn hook(world: &mut World, index: usize, file: &HookFile) {
+    let id = world.new_id();
+    let (url, secret, events) = (file.url.clone(), file.secret.clone(), file.events.clone());
+    world.repositories[index].hooks.push(Hook { id, url, secret, events });
 }
 
 /// A path segment that cannot leave its directory.
@@ -199,6 +207,7 @@ pub fn commit_seed(commit: &CommitFile, place: usize, git_dir: &Path, default: &
         at: FIRST_COMMIT + 60 * (i64::try_from(place).unwrap_or(0) + 1),
         files: commit.files.iter().map(|(path, text)| (path.clone(), text.clone().into_bytes())).collect(),
         executable: commit.executable.iter().cloned().collect(),
+        onto: commit.onto.clone(),
         remove: commit.remove.clone(),
     }
 }
@@ -241,6 +250,7 @@ pub fn issue(world: &mut World, repo: usize, file: &IssueFile) -> Result<u64, Si
             body: comment.body.clone(),
             created_at: at,
             updated_at: at,
+            ..Comment::default()
         });
     }
     world.repositories[repo].issues.insert(number, issue);
@@ -313,19 +323,6 @@ fn pull(world: &mut World, repo: usize, file: &PullFile) -> Result<(), SimError>
             deleted: false,
         },
     )?;
-    let mut reviews = Vec::new();
-    let at = world.now();
-    for review in &file.reviews {
-        world.user(&review.author);
-        reviews.push(Review {
-            id: world.new_id(),
-            author: review.author.clone(),
-            state: review.state.clone(),
-            body: review.body.clone(),
-            commit: head_sha.clone(),
-            at,
-        });
-    }
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
         issue.pull = Some(Pull {
             head: file.head.clone(),
@@ -334,14 +331,31 @@ fn pull(world: &mut World, repo: usize, file: &PullFile) -> Result<(), SimError>
             head_sha,
             base_sha,
             draft: file.draft,
-            merged_at: None,
-            merged_by: None,
-            merge_commit: None,
-            reviews,
+            ..Pull::default()
         });
         issue.events.retain(|event: &Event| event.kind != "closed");
     }
+    for one in &file.reviews {
+        review(world, (repo, number), one);
+    }
     Ok(())
+}
+
+/// Reviews a pull request, and gives the review's id and those of the comments of its threads; `None`: there is none.
+pub fn review(world: &mut World, at: (usize, u64), file: &ReviewFile) -> Option<(u64, Vec<u64>)> {
+    world.user(&file.author);
+    let threads: Vec<NewThread> = file.comments.iter().map(thread).collect();
+    world.add_review(at, &file.author, &file.state, &file.body, &threads)
+}
+
+fn thread(file: &ThreadFile) -> NewThread {
+    NewThread {
+        path: file.path.clone(),
+        line: file.line,
+        start_line: file.start_line,
+        left: file.side.as_deref() == Some("LEFT"),
+        body: file.body.clone(),
+    }
 }
 
 /// The fault that an entry of a scenario describes; `now` is what a rate limit's reset is counted from.
@@ -382,6 +396,7 @@ pub fn fault(file: &FaultFile, now: DateTime<Utc>) -> Result<Fault, SimError> {
             FaultKind::Slow(Duration::from_millis(file.delay_ms.unwrap_or(50)))
         }
         FaultKindFile::Hang => FaultKind::Hang,
+        FaultKindFile::Double => FaultKind::Double,
     };
     Ok(Fault {
         method: file.method.clone(),

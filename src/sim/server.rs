@@ -81,7 +81,8 @@ pub async fn handle(
     }
 }
 
-fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &[u8]) -> u64 {
+/// Writes a request into the log and gives its number.
+pub fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &[u8]) -> u64 {
     let mut world = shared.world();
     let seq = world.requests.len() as u64 + 1;
     let shown = headers.iter().map(|(name, value)| {
@@ -110,7 +111,13 @@ fn log(shared: &Shared, method: &str, target: &str, headers: &HeaderMap, body: &
     seq
 }
 
-fn logged(shared: &Shared, seq: u64, response: Response<Body>, effect: Option<&FaultKind>) -> Response<Body> {
+/// Writes into the log how a request was answered.
+pub fn logged(
+    shared: &Shared,
+    seq: u64,
+    response: Response<Body>,
+    effect: Option<&FaultKind>,
+) -> Response<Body> {
     let lost = matches!(effect, Some(FaultKind::LostReply));
     let mut world = shared.world();
     if let Some(entry) = world.request_mut(seq) {
@@ -120,7 +127,7 @@ fn logged(shared: &Shared, seq: u64, response: Response<Body>, effect: Option<&F
 }
 
 /// Faults without effect answer at once; the others are kept for after the effect.
-async fn stop_before(kind: FaultKind, cut: &Cut) -> Result<Response<Body>, FaultKind> {
+pub async fn stop_before(kind: FaultKind, cut: &Cut) -> Result<Response<Body>, FaultKind> {
     match kind {
         FaultKind::Status { status, headers, body } => {
             let body = match body {

@@ -11,9 +11,13 @@ use super::fault::Fault;
 use super::model::script::Script;
 use crate::sys::clock::{Clock, Stopwatch};
 
+pub use super::check::{Annotation, Check, Job, Log};
+pub use super::remark::{
+    Comment, Edit, NewThread, REACTIONS, Reaction, Review, TextPlace, Thread, ThreadComment,
+};
 pub use super::resource::{
-    App, Check, Comment, Edit, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, ProjectItem,
-    Pull, Repository, Review, Role, Token, User,
+    App, Attachment, Event, FieldContent, FieldValue, HeadRepository, Hook, Issue, Label, ProjectItem, Pull,
+    Repository, Role, Token, User,
 };
 
 /// One request the simulator answered (model requests are in [`ModelRequest`] too).
@@ -78,6 +82,10 @@ pub struct Limits {
 pub struct World {
     /// `http://127.0.0.1:PORT`.
     pub base: String,
+    /// The same of the second origin, where logs and images are.
+    pub second: String,
+    /// Files that people put into texts.
+    pub attachments: Vec<Attachment>,
     /// Accounts.
     pub users: Vec<User>,
     /// Tokens.
@@ -102,6 +110,8 @@ pub struct World {
     pub clock: Clock,
     /// Runs since the simulator started, whatever the clock shows.
     pub watch: Stopwatch,
+    /// The time that a change by the admin API happens at, where it says one.
+    pub pretended: Option<DateTime<Utc>>,
     next_id: u64,
 }
 
@@ -110,6 +120,8 @@ impl World {
     pub fn new(base: String, clock: Clock) -> Self {
         Self {
             base,
+            second: String::new(),
+            attachments: Vec::new(),
             users: Vec::new(),
             tokens: Vec::new(),
             apps: Vec::new(),
@@ -128,13 +140,14 @@ impl World {
             violations: Vec::new(),
             clock,
             watch: Stopwatch::start(),
+            pretended: None,
             next_id: 1000,
         }
     }
 
     /// The time in whole seconds, as GitHub writes it.
     pub fn now(&self) -> DateTime<Utc> {
-        self.clock.now().trunc_subsecs(0)
+        self.pretended.unwrap_or_else(|| self.clock.now()).trunc_subsecs(0)
     }
 
     /// A database id that nothing else has.
@@ -371,31 +384,6 @@ impl World {
             issue.edits.push(Edit { id: ids[2], editor: editor.to_owned(), body: Some(body.to_owned()), at });
         }
         issue.updated_at = at;
-        true
-    }
-
-    /// Adds a comment and returns its id; `None` when there is no such issue.
-    pub fn add_comment(&mut self, repo: usize, number: u64, author: &str, body: &str) -> Option<u64> {
-        let (id, at) = (self.new_id(), self.now());
-        let issue = self.repositories.get_mut(repo)?.issues.get_mut(&number)?;
-        issue.comments.push(Comment {
-            id,
-            author: author.to_owned(),
-            body: body.to_owned(),
-            created_at: at,
-            updated_at: at,
-        });
-        issue.updated_at = at;
-        Some(id)
-    }
-
-    /// Reviews a pull request; false: there is none.
-    pub fn add_review(&mut self, repo: usize, number: u64, author: &str, state: &str, body: &str) -> bool {
-        let (id, at) = (self.new_id(), self.now());
-        let issue = self.repositories.get_mut(repo).and_then(|repo| repo.issues.get_mut(&number));
-        let Some(pull) = issue.and_then(|issue| issue.pull.as_mut()) else { return false };
-        let (author, state, body) = (author.to_owned(), state.to_owned(), body.to_owned());
-        pull.reviews.push(Review { id, author, state, body, commit: String::new(), at });
         true
     }
 

@@ -91,6 +91,7 @@ impl Yard {
             depends: true,
             sweep: self.sweep.clone(),
             place: None,
+            issue_cap: None,
         }
     }
 
@@ -111,6 +112,7 @@ impl Yard {
             open_again: None,
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
+            conversation: Default::default(),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
@@ -122,6 +124,7 @@ impl Yard {
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
+            extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,
@@ -154,6 +157,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             holder: None,
+            money_used_up: None,
             now: self.clock.now(),
         };
         let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(self.home.path().to_owned()));
@@ -224,7 +228,11 @@ async fn an_idle_tick_costs_no_counted_request() {
     }
     let after = daemon.status().limits;
     assert_eq!(after.counted, before.counted);
-    assert_eq!(after.unchanged, before.unchanged + 15, "issues, comments and pull requests, each unchanged");
+    assert_eq!(
+        after.unchanged,
+        before.unchanged + 20,
+        "issues, comments, comments of reviews and pull requests, each unchanged"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::objects::{Found, Node, Problem};
+use super::node::{Found, Node, Problem};
 use super::schema::Schema;
 use super::syntax::{Directive, Document, Field, Literal, Operation, Selection};
 use crate::sim::call::Call;

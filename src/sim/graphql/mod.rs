@@ -1,7 +1,11 @@
 //! The simulated GraphQL API: parsed, checked against a schema, and executed over the same state as REST.
 
 mod execute;
+mod mutations;
+mod node;
 mod objects;
+mod remarks;
+mod rollup;
 mod schema;
 mod syntax;
 

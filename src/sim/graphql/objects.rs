@@ -1,143 +1,36 @@
 //! The objects of the GraphQL API over the simulated state: what each field of each type is.
 
 use chrono::TimeDelta;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::mutations::{by_id, mutation};
+use super::node::{Arguments, Found, Node, Problem, Resolved, actor, cursor, leaf, page, some, url};
+use super::{remarks, rollup};
 use crate::sim::bare;
 use crate::sim::call::Call;
 use crate::sim::rest::pulls;
 use crate::sim::rest::shapes::{option_id, time};
-use crate::sim::world::{FieldContent, Issue, ProjectItem, Repository, World};
-
-/// Something fields can be asked of.
-#[derive(Debug, Clone)]
-pub enum Node {
-    /// The root of queries.
-    Query,
-    /// The root of mutations.
-    Mutation,
-    /// What a mutation returns: the type's name and the pull request.
-    Payload(&'static str, Box<Self>, Value),
-    /// What is left of the limit.
-    RateLimit,
-    /// An account by login.
-    User(String),
-    /// An App's account by login.
-    Bot(String),
-    /// A revision of a body: repository, issue, place.
-    Edit(usize, u64, usize),
-    /// A change of a title: repository, issue, place among the events.
-    Rename(usize, u64, usize),
-    /// A repository by index.
-    Repository(usize),
-    /// A branch: repository and name.
-    Branch(usize, String),
-    /// A commit id.
-    Commit(String),
-    /// A label: repository and name.
-    Label(usize, String),
-    /// An issue: repository and number.
-    Issue(usize, u64),
-    /// A pull request: repository and number.
-    Pull(usize, u64),
-    /// A comment: repository, issue, place.
-    Comment(usize, u64, usize),
-    /// A card: repository, issue, place.
-    Item(usize, u64, usize),
-    /// The project of a card.
-    Project(usize, u64, usize),
-    /// A value on a card: the type's name, repository, issue, card, place.
-    Value(&'static str, usize, u64, usize, usize),
-    /// The field of such a value, with the field's type.
-    Field(&'static str, usize, u64, usize, usize),
-    /// A page of a list: the connection's type, its nodes with their places, how many there are in all, and before and after it.
-    Connection(&'static str, Vec<(usize, Self)>, usize),
-    /// An entry of a list with its place.
-    Edge(&'static str, usize, Box<Self>),
-    /// Where a page stands: first place, place after the last, total.
-    PageInfo(usize, usize, usize),
-}
-
-/// A field's value.
-#[derive(Debug)]
-pub enum Found {
-    /// A scalar, an enum's value, or a list of them.
-    Leaf(Value),
-    /// An object.
-    Node(Node),
-    /// A list of objects.
-    Nodes(Vec<Node>),
-    /// Null.
-    Nothing,
-}
-
-/// Why a field has no value.
-#[derive(Debug)]
-pub struct Problem {
-    /// GitHub's `type`.
-    pub kind: &'static str,
-    /// GitHub's words.
-    pub message: String,
-}
-
-impl Problem {
-    fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
-}
-
-type Resolved = Result<Found, Problem>;
-type Arguments = Map<String, Value>;
-
-impl Node {
-    /// The name of its type.
-    pub fn type_name(&self) -> &'static str {
-        match self {
-            Self::Query => "Query",
-            Self::Mutation => "Mutation",
-            Self::Payload(name, ..)
-            | Self::Connection(name, ..)
-            | Self::Edge(name, ..)
-            | Self::Value(name, ..)
-            | Self::Field(name, ..) => name,
-            Self::RateLimit => "RateLimit",
-            Self::User(_) => "User",
-            Self::Bot(_) => "Bot",
-            Self::Edit(..) => "UserContentEdit",
-            Self::Rename(..) => "RenamedTitleEvent",
-            Self::Repository(_) => "Repository",
-            Self::Branch(..) => "Ref",
-            Self::Commit(_) => "GitObject",
-            Self::Label(..) => "Label",
-            Self::Issue(..) => "Issue",
-            Self::Pull(..) => "PullRequest",
-            Self::Comment(..) => "IssueComment",
-            Self::Item(..) => "ProjectV2Item",
-            Self::Project(..) => "ProjectV2",
-            Self::PageInfo(..) => "PageInfo",
-        }
-    }
-}
-
-fn leaf(value: impl Into<Value>) -> Resolved {
-    Ok(Found::Leaf(value.into()))
-}
-
-fn some(node: Option<Node>) -> Resolved {
-    Ok(node.map_or(Found::Nothing, Found::Node))
-}
+use crate::sim::world::{FieldContent, HeadRepository, Issue, ProjectItem, Repository, TextPlace, World};
 
 /// A field of an object.
 pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, arguments: &Arguments) -> Resolved {
     match node {
         Node::Query => query(world, call, field, arguments),
         Node::Mutation => mutation(world, call, field, arguments),
-        Node::Payload(_, pull, mutation_id) => match field {
-            "pullRequest" => Ok(Found::Node((**pull).clone())),
-            _ => Ok(Found::Leaf(mutation_id.clone())),
+        Node::Payload(_, changed, mutation_id) => match field {
+            "clientMutationId" => Ok(Found::Leaf(mutation_id.clone())),
+            _ => Ok(Found::Node((**changed).clone())),
         },
         Node::RateLimit => rate_limit(world, call, field),
-        Node::Edit(repo, number, place) => edit(world, (*repo, *number, *place), field),
+        Node::Edit(repo, text, place) => remarks::edit(world, (*repo, *text, *place), field),
+        Node::Text(repo, place) => remarks::text(world, call, (*repo, *place), field, arguments),
+        Node::Thread(repo, number, place) => {
+            remarks::thread(world, call, (*repo, *number, *place), field, arguments)
+        }
+        Node::Rollup(repo, sha) => rollup::rollup(world, *repo, sha, field, arguments),
+        Node::CheckRun(repo, id) | Node::Status(repo, id) => {
+            rollup::check(world, call, (*repo, *id), field, arguments)
+        }
         Node::Rename(repo, number, place) => rename(world, (*repo, *number, *place), field),
         Node::User(login) | Node::Bot(login) => {
             let user = world.user(login);
@@ -154,10 +47,16 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
         Node::Branch(repo, name) => match field {
             "id" => leaf(format!("REF_{name}")),
             "prefix" => leaf("refs/heads/"),
-            "target" => some(bare::head(&world.repositories[*repo].git_dir, name).map(Node::Commit)),
+            "target" => {
+                some(bare::head(&world.repositories[*repo].git_dir, name).map(|id| Node::Commit(*repo, id)))
+            }
             _ => leaf(name.clone()),
         },
-        Node::Commit(id) => leaf(id.clone()),
+        Node::Commit(repo, id) => match field {
+            "statusCheckRollup" => some(rollup::of(world, *repo, id)),
+            "id" => leaf(format!("C_{id}")),
+            _ => leaf(id.clone()),
+        },
         Node::Label(repo, name) => {
             let Some(label) = world.repositories[*repo].label(name) else { return Ok(Found::Nothing) };
             match field {
@@ -170,7 +69,6 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
         Node::Issue(repo, number) | Node::Pull(repo, number) => {
             issue(world, call, (*repo, *number), field, arguments)
         }
-        Node::Comment(repo, number, place) => comment(world, call, (*repo, *number, *place), field),
         Node::Item(repo, number, place) => item(world, (*repo, *number, *place), field, arguments),
         Node::Project(..) | Node::Value(..) | Node::Field(..) => on_card(world, call, node, field),
         Node::Connection(_, page, total) => connection(node, page, *total, field),
@@ -188,27 +86,6 @@ pub fn resolve(world: &mut World, call: &Call, node: &Node, field: &str, argumen
     }
 }
 
-/// An account; GitHub's `null` for one that is gone.
-fn actor(login: &str) -> Resolved {
-    some(match login {
-        "" => None,
-        login if login.ends_with("[bot]") => Some(Node::Bot(login.to_owned())),
-        login => Some(Node::User(login.to_owned())),
-    })
-}
-
-fn edit(world: &World, (repo, number, place): (usize, u64, usize), field: &str) -> Resolved {
-    let edit = &world.repositories[repo].issues[&number].edits[place];
-    match field {
-        "id" => leaf(format!("UCE_{}", edit.id)),
-        "createdAt" | "updatedAt" | "editedAt" => leaf(time(edit.at)),
-        "editor" => actor(&edit.editor),
-        "deletedAt" if edit.body.is_none() => leaf(time(edit.at)),
-        "diff" => Ok(Found::Leaf(json!(edit.body))),
-        _ => Ok(Found::Nothing),
-    }
-}
-
 fn rename(world: &World, (repo, number, place): (usize, u64, usize), field: &str) -> Resolved {
     let event = &world.repositories[repo].issues[&number].events[place];
     let (from, to) = event.rename.clone().unwrap_or_default();
@@ -218,19 +95,6 @@ fn rename(world: &World, (repo, number, place): (usize, u64, usize), field: &str
         "actor" => actor(&event.actor),
         "previousTitle" => leaf(from),
         _ => leaf(to),
-    }
-}
-
-fn comment(world: &World, call: &Call, (repo, number, place): (usize, u64, usize), field: &str) -> Resolved {
-    let comment = &world.repositories[repo].issues[&number].comments[place];
-    match field {
-        "id" => leaf(format!("IC_{}", comment.id)),
-        "databaseId" => leaf(comment.id),
-        "author" => Ok(Found::Node(Node::User(comment.author.clone()))),
-        "createdAt" => leaf(time(comment.created_at)),
-        "updatedAt" => leaf(time(comment.updated_at)),
-        "url" => leaf(format!("{}#issuecomment-{}", url(world, call, repo, number), comment.id)),
-        _ => leaf(comment.body.clone()),
     }
 }
 
@@ -300,6 +164,11 @@ fn query(world: &mut World, call: &Call, field: &str, arguments: &Arguments) -> 
             pulls::refresh(world, found);
             Ok(Found::Node(Node::Repository(found)))
         }
+        "nodes" => {
+            let ids = arguments.get("ids").and_then(Value::as_array).cloned().unwrap_or_default();
+            let found = ids.iter().filter_map(Value::as_str).filter_map(|id| by_id(world, call, id));
+            Ok(Found::Nodes(found.collect()))
+        }
         _ => {
             let id = text("id");
             let found = by_id(world, call, id);
@@ -313,64 +182,6 @@ fn query(world: &mut World, call: &Call, field: &str, arguments: &Arguments) -> 
     }
 }
 
-/// An issue, pull request or repository by its node id, where the caller sees it.
-fn by_id(world: &World, call: &Call, id: &str) -> Option<Node> {
-    let (kind, number) = id.split_once('_')?;
-    let number: u64 = number.parse().ok()?;
-    for (index, repo) in world.repositories.iter().enumerate() {
-        if call.repository(world, &repo.owner, &repo.name).is_err() {
-            continue;
-        }
-        if kind == "R" && repo.id == number {
-            return Some(Node::Repository(index));
-        }
-        let edit_of = |issue: &Issue| issue.edits.iter().position(|edit| kind == "UCE" && edit.id == number);
-        let mut issues = repo.issues.values();
-        if let Some((issue, place)) = issues.find_map(|issue| Some((issue.number, edit_of(issue)?))) {
-            return Some(Node::Edit(index, issue, place));
-        }
-        if let Some(issue) = repo.issues.values().find(|issue| issue.id == number) {
-            return match (kind, &issue.pull) {
-                ("PR", Some(_)) => Some(Node::Pull(index, issue.number)),
-                ("I", None) => Some(Node::Issue(index, issue.number)),
-                _ => None,
-            };
-        }
-    }
-    None
-}
-
-fn mutation(world: &mut World, call: &Call, field: &str, arguments: &Arguments) -> Resolved {
-    let input = arguments.get("input").cloned().unwrap_or_default();
-    let id = input["pullRequestId"].as_str().unwrap_or_default();
-    let Some(node @ Node::Pull(repo, number)) = by_id(world, call, id) else {
-        return Err(Problem::new(
-            "NOT_FOUND",
-            format!("Could not resolve to a node with the global id of '{id}'."),
-        ));
-    };
-    if call.needs(world, &world.repositories[repo], "pull_requests", "write").is_err() {
-        let login = call.token.as_ref().map_or("", |token| token.login.as_str());
-        let message = format!("{login} does not have the correct permissions to execute `{field}`");
-        return Err(Problem::new("FORBIDDEN", message));
-    }
-    let (draft, payload) = match field {
-        "markPullRequestReadyForReview" => (false, "MarkPullRequestReadyForReviewPayload"),
-        _ => (true, "ConvertPullRequestToDraftPayload"),
-    };
-    let at = world.now();
-    if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
-        if !issue.open {
-            return Err(Problem::new("UNPROCESSABLE", "Pull request is closed"));
-        }
-        issue.updated_at = at;
-        if let Some(pull) = &mut issue.pull {
-            pull.draft = draft;
-        }
-    }
-    Ok(Found::Node(Node::Payload(payload, Box::new(node), input["clientMutationId"].clone())))
-}
-
 fn rate_limit(world: &World, call: &Call, field: &str) -> Resolved {
     let login = call.token.as_ref().map(|token| token.login.clone()).unwrap_or_default();
     let used = world.limits.used.get(&(login, "graphql".to_owned())).copied().unwrap_or(0);
@@ -381,12 +192,6 @@ fn rate_limit(world: &World, call: &Call, field: &str) -> Resolved {
         "used" => leaf(used),
         _ => leaf(time(world.limits.window + TimeDelta::hours(1))),
     }
-}
-
-fn url(world: &World, call: &Call, repo: usize, number: u64) -> String {
-    let repo = &world.repositories[repo];
-    let kind = if repo.issues[&number].pull.is_some() { "pull" } else { "issues" };
-    format!("{}/{}/{kind}/{number}", call.html, repo.full_name())
 }
 
 fn repository(world: &mut World, call: &Call, index: usize, field: &str, arguments: &Arguments) -> Resolved {
@@ -407,6 +212,11 @@ fn repository(world: &mut World, call: &Call, index: usize, field: &str, argumen
         "isPrivate" => leaf(repo.private),
         "isArchived" => leaf(repo.archived),
         "defaultBranchRef" => branch(repo, index, &repo.default_branch),
+        "object" => {
+            let oid = arguments.get("oid").or_else(|| arguments.get("expression")).and_then(Value::as_str);
+            let found = oid.and_then(|oid| bare::resolve(&repo.git_dir, oid));
+            some(found.map(|id| Node::Commit(index, id)))
+        }
         "ref" => {
             let name = arguments.get("qualifiedName").and_then(Value::as_str).unwrap_or_default();
             branch(repo, index, name.strip_prefix("refs/heads/").unwrap_or(name))
@@ -495,6 +305,17 @@ fn issue(
             "headRefOid" => return leaf(pull.head_sha.clone()),
             "baseRefName" => return leaf(pull.base.clone()),
             "baseRefOid" => return leaf(pull.base_sha.clone()),
+            "isCrossRepository" => return leaf(pull.head_repository != HeadRepository::Here),
+            "statusCheckRollup" => return some(rollup::of(world, repo, &pull.head_sha)),
+            "reviewThreads" => {
+                let nodes = (0..pull.threads.len()).map(|place| Node::Thread(repo, number, place)).collect();
+                return page("PullRequestReviewThreadConnection", field, nodes, arguments);
+            }
+            "reviews" => {
+                let place = |place| Node::Text(repo, TextPlace::Review(number, place));
+                let nodes = (0..pull.reviews.len()).map(place).collect();
+                return page("PullRequestReviewConnection", field, nodes, arguments);
+            }
             "mergedAt" => return Ok(Found::Leaf(json!(pull.merged_at.map(time)))),
             _ => {}
         }
@@ -511,7 +332,7 @@ fn issue(
         "closed" => leaf(!found.open),
         "locked" => leaf(found.locked),
         "url" => leaf(url(world, call, repo, number)),
-        "author" => Ok(Found::Node(Node::User(found.author.clone()))),
+        "author" => actor(&found.author),
         "repository" => Ok(Found::Node(Node::Repository(repo))),
         "createdAt" => leaf(time(found.created_at)),
         "updatedAt" => leaf(time(found.updated_at)),
@@ -521,7 +342,8 @@ fn issue(
         "editor" => found.edits.last().map_or(Ok(Found::Nothing), |edit| actor(&edit.editor)),
         // The newest first.
         "userContentEdits" => {
-            let nodes = (0..found.edits.len()).rev().map(|place| Node::Edit(repo, number, place)).collect();
+            let edit = |place| Node::Edit(repo, TextPlace::Body(number), place);
+            let nodes = (0..found.edits.len()).rev().map(edit).collect();
             page("UserContentEditConnection", field, nodes, arguments)
         }
         "timelineItems" => {
@@ -534,7 +356,8 @@ fn issue(
             page("LabelConnection", field, nodes, arguments)
         }
         "comments" => {
-            let nodes = (0..found.comments.len()).map(|place| Node::Comment(repo, number, place)).collect();
+            let place = |place| Node::Text(repo, TextPlace::Comment(number, place));
+            let nodes = (0..found.comments.len()).map(place).collect();
             page("IssueCommentConnection", field, nodes, arguments)
         }
         "blockedBy" => page("IssueConnection", field, others(&found.blocked_by), arguments),
@@ -600,58 +423,12 @@ fn item(
     }
 }
 
-fn cursor(place: usize) -> String {
-    format!("cursor:{place}")
-}
-
-/// One page of a list, by GitHub's rules: `first` or `last` is needed, and no more than 100.
-fn page(name: &'static str, field: &str, nodes: Vec<Node>, arguments: &Arguments) -> Resolved {
-    let number = |name: &str| arguments.get(name).and_then(Value::as_u64);
-    let place = |name: &str| -> Option<usize> {
-        arguments.get(name).and_then(Value::as_str)?.strip_prefix("cursor:")?.parse().ok()
-    };
-    let total = nodes.len();
-    let start = place("after").map_or(0, |place| place + 1);
-    let end = place("before").unwrap_or(total).min(total);
-    let mut kept: Vec<(usize, Node)> =
-        nodes.into_iter().enumerate().filter(|(place, _)| *place >= start && *place < end).collect();
-    let (Some(size), forward) = (number("first").or(number("last")), number("first").is_some()) else {
-        let message = format!(
-            "You must provide a `first` or `last` value to properly paginate the `{field}` connection."
-        );
-        return Err(Problem::new("MISSING_PAGINATION_BOUNDARIES", message));
-    };
-    if size > 100 {
-        let side = if forward { "first" } else { "last" };
-        let message = format!(
-            "Requesting {size} records on the `{field}` connection exceeds the `{side}` limit of 100 records."
-        );
-        return Err(Problem::new("EXCESSIVE_PAGINATION", message));
-    }
-    let size = usize::try_from(size).unwrap_or(100);
-    if forward {
-        kept.truncate(size);
-    } else {
-        kept.drain(..kept.len().saturating_sub(size));
-    }
-    Ok(Found::Node(Node::Connection(name, kept, total)))
-}
-
 fn connection(node: &Node, page: &[(usize, Node)], total: usize, field: &str) -> Resolved {
     match field {
         "totalCount" => leaf(total),
         "nodes" => Ok(Found::Nodes(page.iter().map(|(_, node)| node.clone()).collect())),
         "edges" => {
-            let name = match node.type_name() {
-                "LabelConnection" => "LabelEdge",
-                "IssueConnection" => "IssueEdge",
-                "PullRequestConnection" => "PullRequestEdge",
-                "IssueCommentConnection" => "IssueCommentEdge",
-                "UserContentEditConnection" => "UserContentEditEdge",
-                "IssueTimelineItemsConnection" => "IssueTimelineItemsEdge",
-                "ProjectV2ItemConnection" => "ProjectV2ItemEdge",
-                _ => "ProjectV2ItemFieldValueEdge",
-            };
+            let name = edge(node.type_name());
             let edges = page.iter().map(|(place, inner)| Node::Edge(name, *place, Box::new(inner.clone())));
             Ok(Found::Nodes(edges.collect()))
         }
@@ -660,5 +437,24 @@ fn connection(node: &Node, page: &[(usize, Node)], total: usize, field: &str) ->
             let end = page.last().map_or(start, |(place, _)| place + 1);
             Ok(Found::Node(Node::PageInfo(start, end, total)))
         }
+    }
+}
+
+/// The type of a connection's edges.
+fn edge(connection: &str) -> &'static str {
+    match connection {
+        "LabelConnection" => "LabelEdge",
+        "IssueConnection" => "IssueEdge",
+        "PullRequestConnection" => "PullRequestEdge",
+        "PullRequestReviewConnection" => "PullRequestReviewEdge",
+        "PullRequestReviewThreadConnection" => "PullRequestReviewThreadEdge",
+        "PullRequestReviewCommentConnection" => "PullRequestReviewCommentEdge",
+        "StatusCheckRollupContextConnection" => "StatusCheckRollupContextEdge",
+        "CheckAnnotationConnection" => "CheckAnnotationEdge",
+        "IssueCommentConnection" => "IssueCommentEdge",
+        "UserContentEditConnection" => "UserContentEditEdge",
+        "IssueTimelineItemsConnection" => "IssueTimelineItemsEdge",
+        "ProjectV2ItemConnection" => "ProjectV2ItemEdge",
+        _ => "ProjectV2ItemFieldValueEdge",
     }
 }

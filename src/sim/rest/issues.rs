@@ -1,6 +1,5 @@
 //! Issues: list, show, create, edit, and what they depend on.
 
-use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::body::{names, text};
@@ -45,11 +44,7 @@ pub fn list(world: &mut World, call: &Call, repo: usize) -> Outcome {
     let state = one_of(call, "state", &["open", "closed", "all"])?;
     let sort = one_of(call, "sort", &["created", "updated", "comments"])?;
     let direction = one_of(call, "direction", &["desc", "asc"])?;
-    let since = call
-        .query("since")
-        .map(|text| DateTime::parse_from_rfc3339(text).map(|at| at.with_timezone(&Utc)))
-        .transpose()
-        .map_err(|_| Reply::invalid("Issue", "since", "invalid", None))?;
+    let since = super::comments::since(call, "Issue")?;
     let labels: Vec<&str> =
         call.query("labels").unwrap_or_default().split(',').filter(|l| !l.is_empty()).collect();
     let mut found: Vec<&Issue> = repo

@@ -1,5 +1,6 @@
 //! The simulated REST API: the caller, the rest of its limit, and the resource that answers.
 
+pub mod actions;
 pub mod apps;
 mod body;
 pub mod checks;
@@ -9,17 +10,23 @@ pub mod fields;
 pub mod issues;
 pub mod labels;
 pub mod limits;
+mod media;
+pub mod people;
 pub mod pulls;
+pub mod reactions;
 pub mod refs;
 pub mod repositories;
+pub mod review_comments;
+pub mod reviews;
 pub mod shapes;
 
+use chrono::TimeDelta;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::call::{Call, Outcome, Reply};
-use super::graphql;
-use super::world::World;
+use super::world::{TextPlace, World};
+use super::{graphql, signed_link};
 
 /// A reply with all its headers, ready to be sent, and whether it was counted.
 pub struct Answer {
@@ -41,6 +48,10 @@ pub fn answer(world: &mut World, call: &mut Call) -> Answer {
     let mut reply = match outcome.and_then(|()| dispatch(world, call)) {
         Ok(reply) | Err(reply) => reply,
     };
+    let media = media::wanted(call);
+    if let Some(body) = reply.body.as_mut().filter(|_| media != "raw" && reply.status < 300) {
+        media::widen(world, call, media, body);
+    }
     let mut body = reply.body.take().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut counted = !free;
     if call.method == "GET" && reply.status == 200 {
@@ -71,7 +82,11 @@ pub fn answer(world: &mut World, call: &mut Call) -> Answer {
     reply
         .headers
         .push(("x-github-api-version-selected".to_owned(), version.unwrap_or("2022-11-28").to_owned()));
-    reply.headers.push(("x-github-media-type".to_owned(), "github.v3; format=json".to_owned()));
+    let media = match media {
+        "raw" => "github.v3; format=json".to_owned(),
+        kind => format!("github.v3; param={kind}; format=json"),
+    };
+    reply.headers.push(("x-github-media-type".to_owned(), media));
     Answer { status: reply.status, headers: reply.headers, body, counted }
 }
 
@@ -133,6 +148,7 @@ fn dispatch(world: &mut World, call: &mut Call) -> Outcome {
         }
         ("GET", ["user"]) => repositories::viewer(world, call),
         ("GET", ["users", login]) => repositories::account(world, call, login),
+        ("GET", ["user-attachments", "assets", id]) => attachment(world, id),
         ("GET", ["rate_limit"]) => limits::show(world, call),
         ("GET", ["app"]) => apps::show(world, call),
         ("GET", ["app", "installations"]) => apps::installations(world, call),
@@ -146,6 +162,15 @@ fn dispatch(world: &mut World, call: &mut Call) -> Outcome {
     }
 }
 
+/// A public repository's file is shown to everybody, by a signed link; a private one's has only the links in `body_html`.
+fn attachment(world: &World, id: &str) -> Outcome {
+    let found = world.attachments.iter().find(|one| one.id == id && one.public);
+    found.ok_or_else(Reply::not_found)?;
+    let until = world.now() + TimeDelta::seconds(300);
+    let link = signed_link::link(world, &format!("/images/{id}"), until);
+    Err(Reply { status: 302, headers: vec![("location".to_owned(), link)], body: None })
+}
+
 fn in_repository(world: &mut World, call: &Call, repo: usize, rest: &[&str]) -> Outcome {
     match (call.method.as_str(), rest) {
         ("GET", []) => repositories::show(world, call, repo),
@@ -157,6 +182,8 @@ fn in_repository(world: &mut World, call: &Call, repo: usize, rest: &[&str]) -> 
         ("DELETE", ["git", "refs", name @ ..]) => refs::delete(world, call, repo, &name.join("/")),
         ("GET", ["commits", name @ .., "status"]) => checks::status(world, call, repo, &name.join("/")),
         ("GET", ["commits", name @ .., "check-runs"]) => checks::runs(world, call, repo, &name.join("/")),
+        ("GET", ["check-runs", id, "annotations"]) => checks::annotations(world, call, repo, id),
+        (_, ["actions", rest @ ..]) => actions::answer(world, call, repo, rest),
         ("GET", ["commits", name @ ..]) => refs::commit(world, call, repo, &name.join("/")),
         ("GET", ["labels"]) => labels::list(world, call, repo),
         ("POST", ["labels"]) => labels::create(world, call, repo),
@@ -166,19 +193,37 @@ fn in_repository(world: &mut World, call: &Call, repo: usize, rest: &[&str]) -> 
         ("POST", ["issues"]) => issues::create(world, call, repo),
         ("GET", ["issues", "comments"]) => comments::all(world, call, repo),
         (_, ["issues", "comments", id]) => comments::one(world, call, repo, id),
+        (_, ["issues" | "pulls", "comments", id, "reactions", rest @ ..]) => {
+            reactions::of_comment(world, call, repo, id, rest)
+        }
         (_, ["issues", number, rest @ ..]) => match number.parse() {
             Ok(number) => on_issue(world, call, repo, number, rest),
             Err(_) => unknown_route(world, call),
         },
         ("GET", ["pulls"]) => pulls::list(world, call, repo),
         ("POST", ["pulls"]) => pulls::create(world, call, repo),
+        ("GET", ["pulls", "comments"]) => review_comments::all(world, call, repo),
+        (_, ["pulls", "comments", id]) => review_comments::one(world, call, repo, id),
         (_, ["pulls", number, rest @ ..]) => match (number.parse(), call.method.as_str(), rest) {
             (Ok(number), "GET", []) => pulls::show(world, call, repo, number),
             (Ok(number), "PATCH" | "POST", []) => pulls::edit(world, call, repo, number),
-            (Ok(number), "GET", ["reviews"]) => pulls::reviews(world, call, repo, number),
             (Ok(number), "PUT", ["merge"]) => pulls::merge(world, call, repo, number),
+            (Ok(number), ..) => on_pull(world, call, repo, number, rest),
             _ => unknown_route(world, call),
         },
+        _ => unknown_route(world, call),
+    }
+}
+
+fn on_pull(world: &mut World, call: &Call, repo: usize, number: u64, rest: &[&str]) -> Outcome {
+    match (call.method.as_str(), rest) {
+        ("GET" | "POST" | "DELETE", ["requested_reviewers"]) => people::reviewers(world, call, repo, number),
+        ("GET", ["reviews"]) => reviews::list(world, call, repo, number),
+        ("GET", ["reviews", id]) => reviews::show(world, call, repo, number, id),
+        ("GET", ["reviews", id, "comments"]) => reviews::comments(world, call, repo, number, id),
+        ("GET", ["comments"]) => review_comments::list(world, call, repo, number),
+        ("POST", ["comments"]) => review_comments::create(world, call, repo, number),
+        ("POST", ["comments", id, "replies"]) => review_comments::reply(world, call, repo, number, id),
         _ => unknown_route(world, call),
     }
 }
@@ -196,6 +241,9 @@ fn on_issue(world: &mut World, call: &Call, repo: usize, number: u64, rest: &[&s
         ("PUT", ["labels"]) => labels::replace(world, call, repo, number),
         ("DELETE", ["labels"]) => labels::clear(world, call, repo, number),
         ("DELETE", ["labels", name]) => labels::remove(world, call, repo, number, name),
+        (_, ["reactions", rest @ ..]) => reactions::answer(world, call, repo, TextPlace::Body(number), rest),
+        ("POST" | "DELETE", ["assignees"]) => people::assignees(world, call, repo, number),
+        ("PUT" | "DELETE", ["lock"]) => people::lock(world, call, repo, number),
         ("GET", ["events"]) => events::list(world, call, repo, number),
         ("GET", ["timeline"]) => events::timeline(world, call, repo, number),
         ("GET", ["issue-field-values"]) => fields::list(world, call, repo, number),

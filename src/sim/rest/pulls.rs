@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::body::text;
 use super::issues::one_of;
-use super::shapes::{self, time};
+use super::shapes;
 use crate::sim::bare;
 use crate::sim::call::{Call, Outcome, Reply};
 use crate::sim::world::{HeadRepository, Issue, Pull, Repository, World};
@@ -80,7 +80,8 @@ pub fn head_owner<'a>(repo: &'a Repository, pull: &'a Pull) -> &'a str {
     }
 }
 
-fn whole(world: &World, call: &Call, repo: usize, number: u64) -> Result<serde_json::Value, Reply> {
+/// A pull request with all that lists leave out.
+pub fn whole(world: &World, call: &Call, repo: usize, number: u64) -> Result<serde_json::Value, Reply> {
     let repo = &world.repositories[repo];
     let issue = repo.issues.get(&number).ok_or_else(Reply::not_found)?;
     let pull = issue.pull.as_ref().ok_or_else(Reply::not_found)?;
@@ -147,10 +148,7 @@ pub fn create(world: &mut World, call: &Call, repo: usize) -> Outcome {
             head_sha,
             base_sha,
             draft: body.get("draft").and_then(serde_json::Value::as_bool).unwrap_or(false),
-            merged_at: None,
-            merged_by: None,
-            merge_commit: None,
-            reviews: Vec::new(),
+            ..Pull::default()
         });
     }
     Ok(Reply::created(whole(world, call, repo, number)?))
@@ -215,32 +213,6 @@ pub fn edit(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome
         Some(_) => return Err(Reply::invalid("PullRequest", "state", "invalid", None)),
     }
     Ok(Reply::ok(whole(world, call, repo, number)?))
-}
-
-/// `GET …/pulls/{n}/reviews`.
-pub fn reviews(world: &mut World, call: &Call, repo: usize, number: u64) -> Outcome {
-    call.takes_query(world, &["per_page", "page"])?;
-    let repo = &world.repositories[repo];
-    call.needs(world, repo, "pull_requests", "read")?;
-    let pull = repo.issues.get(&number).and_then(|issue| issue.pull.as_ref()).ok_or_else(Reply::not_found)?;
-    let html = format!("{}/{}/pull/{number}", call.html, repo.full_name());
-    let url = format!("{}/pulls/{number}", shapes::repository_url(call, repo));
-    let shapes = pull.reviews.iter().map(|review| {
-        json!({
-            "id": review.id,
-            "node_id": format!("PRR_{}", review.id),
-            "user": shapes::user_named(call, world, &review.author),
-            "body": review.body,
-            "state": review.state,
-            "html_url": format!("{html}#pullrequestreview-{}", review.id),
-            "pull_request_url": url,
-            "_links": {"html": {"href": html}, "pull_request": {"href": url}},
-            "submitted_at": time(review.at),
-            "commit_id": review.commit,
-            "author_association": shapes::association(repo, &review.author),
-        })
-    });
-    call.page(Some(repo.id), shapes.collect())
 }
 
 /// `PUT …/pulls/{n}/merge`: a commit on the base branch; closes what the body says it closes.

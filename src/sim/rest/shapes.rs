@@ -7,8 +7,8 @@ use crate::domain::percent::percent_encoded;
 use crate::sim::bare;
 use crate::sim::call::Call;
 use crate::sim::world::{
-    Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, Repository, Role, User,
-    World,
+    Comment, Event, FieldContent, FieldValue, HeadRepository, Issue, Label, Pull, REACTIONS, Reaction,
+    Repository, Role, User, World,
 };
 
 /// A time as GitHub writes it.
@@ -50,7 +50,7 @@ pub fn user_named(call: &Call, world: &World, login: &str) -> Value {
 }
 
 /// Who did something; an empty login is an account that is gone, which GitHub gives as `null`.
-fn person(call: &Call, world: &World, login: &str) -> Value {
+pub fn person(call: &Call, world: &World, login: &str) -> Value {
     if login.is_empty() { Value::Null } else { user_named(call, world, login) }
 }
 
@@ -221,7 +221,7 @@ pub fn issue(call: &Call, world: &World, repo: &Repository, issue: &Issue) -> Va
         "closed_at": issue.closed_at.map(time),
         "author_association": association(repo, &issue.author),
         "type": null,
-        "active_lock_reason": null,
+        "active_lock_reason": issue.lock_reason,
         "sub_issues_summary": {
             "total": issue.sub_issues.len(),
             "completed": finished,
@@ -236,7 +236,7 @@ pub fn issue(call: &Call, world: &World, repo: &Repository, issue: &Issue) -> Va
         "issue_field_values": issue.fields.iter().map(field_value).collect::<Vec<_>>(),
         "body": issue.body,
         "closed_by": issue.closed_by.as_ref().map(|login| user_named(call, world, login)),
-        "reactions": reactions(&url),
+        "reactions": reactions(&url, &issue.reactions),
         "timeline_url": format!("{url}/timeline"),
         "performed_via_github_app": null,
         "state_reason": issue.state_reason,
@@ -257,16 +257,19 @@ pub fn issue(call: &Call, world: &World, repo: &Repository, issue: &Issue) -> Va
     shape
 }
 
-fn issue_html(call: &Call, repo: &Repository, issue: &Issue) -> String {
+/// The address of an issue or pull request for people.
+pub fn issue_html(call: &Call, repo: &Repository, issue: &Issue) -> String {
     let kind = if issue.pull.is_some() { "pull" } else { "issues" };
     format!("{}/{}/{kind}/{}", call.html, repo.full_name(), issue.number)
 }
 
-fn reactions(url: &str) -> Value {
-    json!({
-        "url": format!("{url}/reactions"), "total_count": 0, "+1": 0, "-1": 0, "laugh": 0, "hooray": 0,
-        "confused": 0, "heart": 0, "rocket": 0, "eyes": 0,
-    })
+/// The sum of reactions that stands in a text's shape.
+pub fn reactions(url: &str, found: &[Reaction]) -> Value {
+    let mut shape = json!({"url": format!("{url}/reactions"), "total_count": found.len()});
+    for content in REACTIONS {
+        shape[content] = json!(found.iter().filter(|one| one.content == content).count());
+    }
+    shape
 }
 
 /// A comment of an issue.
@@ -283,7 +286,7 @@ pub fn comment(call: &Call, world: &World, repo: &Repository, of: &Issue, commen
         "updated_at": time(comment.updated_at),
         "body": comment.body,
         "author_association": association(repo, &comment.author),
-        "reactions": reactions(&url),
+        "reactions": reactions(&url, &comment.reactions),
         "performed_via_github_app": null,
     })
 }
@@ -350,6 +353,7 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
         "commits": {"href": format!("{url}/commits")},
         "statuses": {"href": format!("{api}/statuses/{}", pull.head_sha)},
     });
+    let reviewers = pull.requested_reviewers.iter().map(|login| user_named(call, world, login));
     let mut shape = json!({
         "url": url,
         "id": of.id,
@@ -371,7 +375,7 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
         "body": of.body,
         "labels": as_issue["labels"],
         "milestone": null,
-        "active_lock_reason": null,
+        "active_lock_reason": of.lock_reason,
         "created_at": time(of.created_at),
         "updated_at": time(of.updated_at),
         "closed_at": of.closed_at.map(time),
@@ -379,7 +383,7 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
         "merge_commit_sha": pull.merge_commit,
         "assignee": as_issue["assignee"],
         "assignees": as_issue["assignees"],
-        "requested_reviewers": [],
+        "requested_reviewers": reviewers.collect::<Vec<_>>(),
         "requested_teams": [],
         "head": head,
         "base": side(&pull.base, &pull.base_sha),
@@ -402,7 +406,7 @@ pub fn pull(call: &Call, world: &World, repo: &Repository, of: &Issue, pull: &Pu
             "mergeable_state": if conflicts { "dirty" } else if pull.draft { "draft" } else { "clean" },
             "merged_by": pull.merged_by.as_ref().map(|login| user_named(call, world, login)),
             "comments": of.comments.len(),
-            "review_comments": 0,
+            "review_comments": pull.threads.iter().map(|thread| thread.comments.len()).sum::<usize>(),
             "maintainer_can_modify": false,
             "commits": ahead,
             "additions": added,

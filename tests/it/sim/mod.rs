@@ -1,6 +1,9 @@
 //! The simulator, met as real clients meet it: octocrab, reqwest and git.
 
+mod checks;
+mod conversation;
 mod graphql;
+mod hooks;
 mod models;
 mod pulls;
 mod rest;

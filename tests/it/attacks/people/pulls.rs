@@ -1,7 +1,7 @@
 //! Pull requests that agentd did not open: whatever they look like, nothing is started, labelled or written for them.
 
 use agentd::sim::World as Sim;
-use agentd::sim::world::{Check, HeadRepository, Pull, Review};
+use agentd::sim::world::{Check, Comment, HeadRepository, Pull, Review};
 
 use super::{daemon, issue, label, labels, of, polled, said, told, world};
 use crate::outside::daemons::until;
@@ -85,14 +85,15 @@ fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
     let base = agentd::sim::bare::head(&sim.repositories[0].git_dir, "develop").unwrap();
     issue(sim, number, looks.author);
     let (id, at) = (sim.new_id(), sim.now());
-    let review = Review {
+    let comment = Comment {
         id,
         author: "ada".into(),
-        state: "CHANGES_REQUESTED".into(),
         body: "EVIL".into(),
-        commit: base.clone(),
-        at,
+        created_at: at,
+        updated_at: at,
+        ..Comment::default()
     };
+    let review = Review { comment, state: "CHANGES_REQUESTED".into(), commit: base.clone() };
     let own = of(sim, number);
     own.body = Some((looks.body)(for_issue));
     own.updated_at = at;
@@ -102,11 +103,8 @@ fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
         base: "develop".into(),
         head_sha: base.clone(),
         base_sha: base.clone(),
-        draft: false,
-        merged_at: None,
-        merged_by: None,
-        merge_commit: None,
         reviews: vec![review],
+        ..Pull::default()
     });
     sim.repositories[0].checks.push(Check {
         id,
@@ -116,6 +114,7 @@ fn open(sim: &mut Sim, number: u64, for_issue: u64, looks: &Looks) {
         outcome: Some("failure".into()),
         description: Some("EVIL".into()),
         at,
+        ..Check::default()
     });
 }
 

@@ -4,16 +4,15 @@
 //! So title and body count as they were at that time. A later change counts only if its author may ask for runs too;
 //! then the whole text after it counts. If the earlier text cannot be known any more, the run is refused.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::reference::Asked;
+use super::standing::People;
 use crate::domain::event::{AskedHow, TextChange, TextRevision};
 use crate::domain::issue::Issue;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, Edit, Rename, TextHistory};
+use crate::issue::reference::Asked;
 use crate::record::summary_text::counted;
 use crate::repository::context::RepositoryContext;
 
@@ -38,14 +37,14 @@ pub async fn as_asked(
     };
     let number = issue.key.number().unwrap_or_default();
     let history = github.text_history(&context.repo, number).await?;
-    let mut people = People { github, context, known: BTreeMap::new() };
+    let mut people = People::new(github, context, issue.author.as_deref());
     if !history.whole {
         return Err(unknown(issue, asked, "it was changed too often for its history to be read"));
     }
-    let Some((body, edit)) = body(&history, asked.at, &mut people).await? else {
+    let Some((body, edit)) = body(&history, asked, &mut people).await? else {
         return Err(unknown(issue, asked, "GitHub does not show what the body was then"));
     };
-    let (title, rename) = title(&history, asked.at, &mut people).await?;
+    let (title, rename) = title(&history, asked, &mut people).await?;
     let after = |at: &DateTime<Utc>, counts: Option<DateTime<Utc>>| *at >= asked.at && Some(*at) > counts;
     let since = |change: &Option<TextChange>| change.as_ref().and_then(|change| change.at.parse().ok());
     let (edited, renamed) = (since(&edit), since(&rename));
@@ -77,30 +76,10 @@ pub fn left_out(text: &TextRevision) -> Option<String> {
     })
 }
 
-/// Who may ask for runs.
-struct People<'a> {
-    github: &'a Client,
-    context: &'a RepositoryContext,
-    known: BTreeMap<String, bool>,
-}
-
-impl People<'_> {
-    async fn may_ask(&mut self, login: Option<&String>) -> Result<bool, Refusal> {
-        let Some(login) = login else { return Ok(false) };
-        if let Some(may) = self.known.get(login) {
-            return Ok(*may);
-        }
-        let permission = self.github.permission(&self.context.repo, login).await?;
-        let may = permission >= self.context.config.github.min_permission;
-        self.known.insert(login.clone(), may);
-        Ok(may)
-    }
-}
-
 /// The body that counts, and the edit that it comes from. `None` = it is not known.
 async fn body(
     history: &TextHistory,
-    at: DateTime<Utc>,
+    asked: &Asked,
     people: &mut People<'_>,
 ) -> Result<Option<(String, Option<TextChange>)>, Refusal> {
     let edits = &history.edits;
@@ -108,12 +87,12 @@ async fn body(
         // Edited, and nothing is left of what there was.
         return Ok((!history.edited).then(|| (history.body.clone(), None)));
     }
-    // GitHub's times are whole seconds. An edit in the same second may have come later.
     let opened_with = |edit: &Edit| edit.at <= history.created_at;
-    let stood = edits.iter().rposition(|edit| edit.at < at || opened_with(edit));
+    let stood =
+        edits.iter().rposition(|edit| stood_then(edit.at, edit.by.as_deref(), asked) || opened_with(edit));
     let mut counts = stood;
     for (place, edit) in edits.iter().enumerate().skip(stood.map_or(0, |place| place + 1)).rev() {
-        if people.may_ask(edit.by.as_ref()).await? {
+        if people.trusts(edit.by.as_deref()).await? {
             counts = Some(place);
             break;
         }
@@ -124,20 +103,28 @@ async fn body(
     if place + 1 == edits.len() {
         return Ok(Some((history.body.clone(), change)));
     }
-    Ok(people.github.text_of_edit(&edit.id).await?.map(|text| (text, change)))
+    Ok(people.github().text_of_edit(&edit.id).await?.map(|text| (text, change)))
+}
+
+/// Whether a change stood already when the run was asked for. GitHub's times are whole seconds: a change in the same second
+/// may have come later, except that nobody asks before having finished writing.
+pub fn stood_then(changed: DateTime<Utc>, by: Option<&str>, asked: &Asked) -> bool {
+    let second = asked.at.timestamp();
+    let own = matches!((by, &asked.by), (Some(by), Some(asker)) if by.eq_ignore_ascii_case(asker));
+    changed.timestamp() < second || (own && changed.timestamp() == second)
 }
 
 /// The title that counts and the change that it comes from.
 async fn title(
     history: &TextHistory,
-    at: DateTime<Utc>,
+    asked: &Asked,
     people: &mut People<'_>,
 ) -> Result<(String, Option<TextChange>), Refusal> {
     let change = |rename: &Rename| TextChange { at: shown(rename.at), by: rename.by.clone() };
-    let stood = history.renames.iter().rposition(|rename| rename.at < at);
+    let stood = history.renames.iter().rposition(|rename| stood_then(rename.at, rename.by.as_deref(), asked));
     let later = &history.renames[stood.map_or(0, |place| place + 1)..];
     for rename in later.iter().rev() {
-        if people.may_ask(rename.by.as_ref()).await? {
+        if people.trusts(rename.by.as_deref()).await? {
             return Ok((rename.to.clone(), Some(change(rename))));
         }
     }

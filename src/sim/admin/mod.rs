@@ -5,16 +5,25 @@ use std::sync::Arc;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::Response;
+use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
+
+mod remarks;
 
 use super::call::{decode, parse_query};
 use super::rest::{pulls, shapes};
-use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, IssueFile, ReplyFile, ReviewFile};
+use super::scenario_file::{CheckFile, CommitFile, FaultFile, FieldFile, HookFile, IssueFile, ReplyFile};
 use super::shared::{Shared, plain_response};
-use super::world::{FieldContent, Issue, Role, World};
+use super::world::{FieldContent, Issue, Role, TextPlace, World};
 use super::{SimError, bare, seed};
 
 type Answer = Result<Value, (u16, String)>;
+
+const NO_ROUTE: (u16, &str) = (404, "no such admin route; GET /_sim lists them");
+
+fn no_route() -> Answer {
+    Err((NO_ROUTE.0, NO_ROUTE.1.to_owned()))
+}
 
 /// Answers one request below `/_sim`.
 pub async fn answer(shared: &Arc<Shared>, request: Request) -> Response<Body> {
@@ -34,7 +43,7 @@ pub async fn answer(shared: &Arc<Shared>, request: Request) -> Response<Body> {
                 Err(error) => return Err((400, format!("the body is not JSON: {error}"))),
             }
         };
-        dispatch(&mut shared.world(), &method, &path, &query, &body)
+        at_its_time(&mut shared.world(), &method, &path, &query, &body)
     })
     .await;
     let (status, body) = match done {
@@ -45,6 +54,39 @@ pub async fn answer(shared: &Arc<Shared>, request: Request) -> Response<Body> {
     let mut text = format!("{body:#}").into_bytes();
     text.push(b'\n');
     plain_response(status, "application/json", text)
+}
+
+/// Does a request from within the program; `path` is without `/_sim` and without a query.
+pub fn change(world: &mut World, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+    let path: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+    at_its_time(world, method, &path, &[], body).map_err(|(_, message)| message)
+}
+
+/// A change happens now, or at the time that its `at` says.
+fn at_its_time(
+    world: &mut World,
+    method: &str,
+    path: &[String],
+    query: &[(String, String)],
+    body: &Value,
+) -> Answer {
+    if let Some(at) = body["at"].as_str() {
+        let at = DateTime::parse_from_rfc3339(at).map_err(|error| (422, format!("`at`: {error}")))?;
+        world.pretended = Some(at.with_timezone(&Utc));
+    }
+    let answer = dispatch(world, method, path, query, body);
+    world.pretended = None;
+    answer
+}
+
+/// Refuses what a route does not know.
+fn known(body: &Value, known: &[&str]) -> Result<(), (u16, String)> {
+    for name in body.as_object().into_iter().flat_map(|body| body.keys()) {
+        if !known.contains(&name.as_str()) {
+            return Err((422, format!("unknown key `{name}` (known: {})", known.join(", "))));
+        }
+    }
+    Ok(())
 }
 
 fn dispatch(
@@ -100,12 +142,12 @@ fn dispatch(
                 .ok_or_else(|| (404, format!("there is no repository {owner}/{name}")))?;
             in_repository(world, method, repo, rest, body)
         }
-        _ => Err((404, "no such admin route; GET /_sim lists them".to_owned())),
+        _ => no_route(),
     }
 }
 
 /// The routes, as `GET /_sim` lists them.
-const ROUTES: [&str; 26] = [
+const ROUTES: &[&str] = &[
     "GET /_sim/state",
     "GET /_sim/violations",
     "DELETE /_sim/violations",
@@ -118,20 +160,28 @@ const ROUTES: [&str; 26] = [
     "DELETE /_sim/faults",
     "POST /_sim/limits {per_hour?, used?, writes_per_minute?}",
     "POST /_sim/repos/O/R/issues {issue}",
-    "PATCH /_sim/repos/O/R/issues/N {title?, body?, state?, locked?, moved_to?, deleted?, blocked_by?, sub_issues?, actor?}",
+    "PATCH /_sim/repos/O/R/issues/N {title?, body?, state?, locked?, lock_reason?, moved_to?, deleted?, blocked_by?, sub_issues?, draft?, base?, history?, actor?}",
     "PUT /_sim/repos/O/R/issues/N/labels/NAME {actor?}",
     "DELETE /_sim/repos/O/R/issues/N/labels/NAME {actor?}",
-    "POST /_sim/repos/O/R/issues/N/comments {body, actor?}",
+    "POST /_sim/repos/O/R/issues/N/comments {body, size?, count?, actor?}",
+    "POST /_sim/repos/O/R/issues/N/reactions {content, actor?}",
+    "PATCH /_sim/repos/O/R/comments/ID {body?, size?, minimized?, history?, actor?}",
+    "DELETE /_sim/repos/O/R/comments/ID",
+    "POST /_sim/repos/O/R/comments/ID/reactions {content, actor?}",
+    "POST /_sim/repos/O/R/comments/ID/replies {body, size?, actor?}",
+    "PUT, DELETE /_sim/repos/O/R/comments/ID/resolved {actor?}",
+    "POST /_sim/repos/O/R/attachments {base64, type?}",
     "PUT /_sim/repos/O/R/issues/N/fields/NAME {value}",
     "PUT /_sim/repos/O/R/issues/N/projects/TITLE/fields/NAME {value, number?}",
     "PUT /_sim/repos/O/R/collaborators/LOGIN {role}",
     "PUT /_sim/repos/O/R/protected [patterns]",
-    "POST /_sim/repos/O/R/commits {branch, from?, message?, files, executable?, remove?}",
+    "POST /_sim/repos/O/R/commits {branch, from?, onto?, message?, files, executable?, remove?}",
     "DELETE /_sim/repos/O/R/branches/NAME",
     "GET /_sim/repos/O/R/files/REF/PATH",
     "POST /_sim/repos/O/R/pulls/N/merge {actor?, merge_method?}",
-    "POST /_sim/repos/O/R/pulls/N/reviews {author, state, body?}",
-    "POST /_sim/repos/O/R/checks {on, name, kind?, outcome?, description?}",
+    "POST /_sim/repos/O/R/pulls/N/reviews {author, state, body?, comments?: [{path, line?, start_line?, side?, body}]}",
+    "POST /_sim/repos/O/R/hooks {url, secret, events?}",
+    "POST /_sim/repos/O/R/checks {on, name, kind?, outcome?, description?, required?, summary?, text?, annotations?, details_url?, job?}",
 ];
 
 fn parse<T: serde::de::DeserializeOwned>(body: &Value) -> Result<T, (u16, String)> {
@@ -221,17 +271,19 @@ fn in_repository(world: &mut World, method: &str, repo: usize, rest: &[&str], bo
         }
         ("POST", ["pulls", number, "reviews"]) => {
             let number = number.parse().map_err(|_| (404, "no such pull request".to_owned()))?;
-            let review: ReviewFile = parse(body)?;
-            world.user(&review.author);
-            let made = world.add_review(repo, number, &review.author, &review.state, &review.body);
-            if made { Ok(json!({"ok": true})) } else { Err((404, "no such pull request".to_owned())) }
+            remarks::review(world, (repo, number), body)
+        }
+        (_, ["comments", id, rest @ ..]) => remarks::on_text(world, method, repo, (id, rest), body, &actor),
+        ("POST", ["attachments"]) => remarks::attach(world, repo, body),
+        ("POST", ["hooks"]) => {
+            seed::hook(world, repo, &parse::<HookFile>(body)?);
+            Ok(json!({"ok": true}))
         }
         ("POST", ["checks"]) => {
             let check: CheckFile = parse(body)?;
-            seed::check(world, repo, &check);
-            Ok(json!({"ok": true}))
+            Ok(json!({"id": seed::check(world, repo, &check)}))
         }
-        _ => Err((404, "no such admin route; GET /_sim lists them".to_owned())),
+        _ => no_route(),
     }
 }
 
@@ -256,9 +308,12 @@ fn on_issue(
         ("DELETE", ["labels", name]) => {
             Ok(json!({"changed": world.set_label(repo, number, name, actor, false)}))
         }
-        ("POST", ["comments"]) => {
-            let text = body["body"].as_str().ok_or_else(|| (422, "`body` is missing".to_owned()))?;
-            Ok(json!({"id": world.add_comment(repo, number, actor, text)}))
+        ("POST", ["comments"]) => remarks::write(world, repo, number, body, actor),
+        ("POST", ["reactions"]) => {
+            known(body, &["content", "actor", "at"])?;
+            let content = body["content"].as_str().unwrap_or_default();
+            let made = world.react(repo, TextPlace::Body(number), actor, content);
+            Ok(json!({"id": made.map(|(reaction, _)| reaction.id)}))
         }
         ("PUT", ["fields", name]) => {
             world.set_field(repo, number, name, value()?);
@@ -269,18 +324,30 @@ fn on_issue(
             world.set_project_field(repo, number, (title, project), name, value()?);
             Ok(json!({"ok": true}))
         }
-        _ => Err((404, "no such admin route; GET /_sim lists them".to_owned())),
+        _ => no_route(),
     }
 }
 
 fn edit(world: &mut World, repo: usize, number: u64, body: &Value, actor: &str) -> Answer {
-    let known =
-        ["title", "body", "state", "locked", "moved_to", "deleted", "blocked_by", "sub_issues", "actor"];
-    for name in body.as_object().into_iter().flat_map(|body| body.keys()) {
-        if !known.contains(&name.as_str()) {
-            return Err((422, format!("unknown key `{name}` (known: {})", known.join(", "))));
-        }
-    }
+    known(
+        body,
+        &[
+            "title",
+            "body",
+            "state",
+            "locked",
+            "lock_reason",
+            "moved_to",
+            "deleted",
+            "blocked_by",
+            "sub_issues",
+            "draft",
+            "base",
+            "history",
+            "actor",
+            "at",
+        ],
+    )?;
     let numbers = |name: &str| -> Result<Option<Vec<u64>>, (u16, String)> {
         if body[name].is_null() { Ok(None) } else { parse(&body[name]).map(Some) }
     };
@@ -290,6 +357,18 @@ fn edit(world: &mut World, repo: usize, number: u64, body: &Value, actor: &str) 
     if let Some(issue) = world.repositories[repo].issues.get_mut(&number) {
         if let Some(locked) = body["locked"].as_bool() {
             issue.locked = locked;
+            issue.lock_reason = body["lock_reason"].as_str().map(str::to_owned).filter(|_| locked);
+        }
+        if body["history"] == "withheld" {
+            issue.edits.iter_mut().for_each(|edit| edit.body = None);
+        }
+        if let Some(pull) = &mut issue.pull {
+            if let Some(draft) = body["draft"].as_bool() {
+                pull.draft = draft;
+            }
+            if let Some(base) = body["base"].as_str() {
+                base.clone_into(&mut pull.base);
+            }
         }
         if let Some(deleted) = body["deleted"].as_bool() {
             issue.deleted = deleted;

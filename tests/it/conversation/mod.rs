@@ -1,0 +1,7 @@
+//! What agentd hears from people, and how it answers, seen from outside.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts the program as a person would, with an environment of its own"
+)]
+
+mod issue_budget;
