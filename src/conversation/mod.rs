@@ -1,4 +1,5 @@
 //! What people write about an issue and its pull request: whose words count, what a run is told of them, what is answered.
 
+pub mod checks;
 pub mod standing;
 pub mod issue_text;

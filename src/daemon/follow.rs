@@ -254,9 +254,9 @@ impl Daemon {
                 fence("review", &incoming(&review.body, LONGEST_INCOMING))
             ));
         }
-        for check in state.failed_checks() {
+        for check in state.checks().filter(|check| check.failure().is_some()) {
             found.named.push(format!("check {} failed at {}", check.name, pull.head_sha));
-            let text = format!("{}\n{}", check.name, check.summary);
+            let text = format!("{}\n{}\n{}", check.name, check.title, check.summary);
             found.told.push_str(&format!(
                 "A check of the pull request failed:\n{}\n\n",
                 fence("check", &incoming(&text, LONGEST_INCOMING))

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::account::Association;
+use super::checks::{runs_of, statuses_of};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
-use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire, ReviewWire};
+use super::rest_wire::{PullWire, ReviewWire};
+use crate::domain::head_check::HeadCheck;
 use crate::domain::name::RepoName;
 
 /// A review that asks for changes.
@@ -23,22 +25,13 @@ pub struct Review {
     pub body: String,
 }
 
-/// A check run or commit status that ended badly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedCheck {
-    /// Its name.
-    pub name: String,
-    /// What it says of itself.
-    pub summary: String,
-}
-
 /// The state of a pull request, kept with the tags that make reading an unchanged one free.
 #[derive(Debug, Clone, Default)]
 pub struct PullState {
     head: String,
     reviews: Tagged<BTreeMap<String, Review>>,
-    checks: Tagged<Vec<FailedCheck>>,
-    statuses: Tagged<Vec<FailedCheck>>,
+    checks: Tagged<Vec<HeadCheck>>,
+    statuses: Tagged<Vec<HeadCheck>>,
     mergeable: Tagged<Option<bool>>,
 }
 
@@ -56,8 +49,8 @@ impl PullState {
         self.reviews.value.values()
     }
 
-    /// Check runs, then commit statuses, of the head that ended badly.
-    pub fn failed_checks(&self) -> impl Iterator<Item = &FailedCheck> {
+    /// Check runs, then commit statuses, of the head.
+    pub fn checks(&self) -> impl Iterator<Item = &HeadCheck> {
         self.checks.value.iter().chain(&self.statuses.value)
     }
 
@@ -168,23 +161,13 @@ fn reviews(last: &mut BTreeMap<String, Review>, reply: &Reply) -> Result<(), Err
     Ok(())
 }
 
-fn checks(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
-    for run in reply.json::<CheckRunsWire>()?.check_runs {
-        if matches!(run.conclusion.as_deref(), Some("failure" | "timed_out")) {
-            let said = run.output.map(|output| format!("{}\n{}", output.title, output.summary));
-            let summary = said.unwrap_or_default().trim().to_owned();
-            failed.push(FailedCheck { name: run.name, summary });
-        }
-    }
+fn checks(found: &mut Vec<HeadCheck>, reply: &Reply) -> Result<(), Error> {
+    found.extend(runs_of(reply.json()?));
     Ok(())
 }
 
-fn statuses(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {
-    for status in reply.json::<CombinedStatusWire>()?.statuses {
-        if matches!(status.state.as_str(), "failure" | "error") {
-            failed.push(FailedCheck { name: status.context, summary: status.description });
-        }
-    }
+fn statuses(found: &mut Vec<HeadCheck>, reply: &Reply) -> Result<(), Error> {
+    found.extend(statuses_of(reply.json()?));
     Ok(())
 }
 
