@@ -238,6 +238,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
         metadata: serde_json::Map::new(),
         resume: None,
         follow_up: None,
+        new_remarks: Vec::new(),
         catches_up: false,
         dry_run: false,
     };

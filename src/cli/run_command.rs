@@ -330,6 +330,7 @@ fn request(args: &RunArgs) -> Result<RunRequest, CommandError> {
         metadata,
         resume: None,
         follow_up: None,
+        new_remarks: Vec::new(),
         catches_up: false,
         dry_run: args.dry_run,
     })

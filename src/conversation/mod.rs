@@ -2,4 +2,5 @@
 
 pub mod checks;
 pub mod standing;
+pub mod inbox;
 pub mod issue_text;

@@ -14,6 +14,7 @@ use super::mapping::InstanceId;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
+use super::remark::RemarkId;
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::seal::SignedSeal;
@@ -251,6 +252,29 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
+    /// Somebody wrote something about the issue while the run works.
+    RemarkHeard {
+        /// Which remark.
+        id: RemarkId,
+    },
+    /// The model is told what somebody wrote while the run works.
+    RemarkTold {
+        /// Which remark.
+        id: RemarkId,
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn that begins with it; of an agent program, the launch before it.
+        turn: u32,
+        /// As it is told: cleaned, fenced and redacted.
+        text: String,
+    },
+    /// A remark that was heard is not told.
+    RemarkDropped {
+        /// Which.
+        id: RemarkId,
+        /// Why.
+        why: String,
+    },
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -366,6 +390,9 @@ impl Event {
             Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::RemarkHeard { .. } => &[],
+            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkDropped { .. } => &[],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],

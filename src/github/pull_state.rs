@@ -1,35 +1,18 @@
-//! Reviews, checks and state of a pull request. Reading an unchanged one again costs nothing.
+//! Checks and state of a pull request. Reading an unchanged one again costs nothing.
 
-use std::collections::BTreeMap;
-
-use super::account::Association;
 use super::checks::{runs_of, statuses_of};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
-use super::rest_wire::{PullWire, ReviewWire};
+use super::rest_wire::PullWire;
 use crate::domain::head_check::HeadCheck;
 use crate::domain::name::RepoName;
-
-/// A review that asks for changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
-    /// Database id.
-    pub id: u64,
-    /// Login.
-    pub author: String,
-    /// How the author stands to the repository.
-    pub association: Association,
-    /// Markdown.
-    pub body: String,
-}
 
 /// The state of a pull request, kept with the tags that make reading an unchanged one free.
 #[derive(Debug, Clone, Default)]
 pub struct PullState {
     head: String,
-    reviews: Tagged<BTreeMap<String, Review>>,
     checks: Tagged<Vec<HeadCheck>>,
     statuses: Tagged<Vec<HeadCheck>>,
     mergeable: Tagged<Option<bool>>,
@@ -44,11 +27,6 @@ struct Tagged<T> {
 }
 
 impl PullState {
-    /// Reviews that ask for changes and that their author has not withdrawn.
-    pub fn change_requests(&self) -> impl Iterator<Item = &Review> {
-        self.reviews.value.values()
-    }
-
     /// Check runs, then commit statuses, of the head.
     pub fn checks(&self) -> impl Iterator<Item = &HeadCheck> {
         self.checks.value.iter().chain(&self.statuses.value)
@@ -71,11 +49,8 @@ impl Client {
         let (number, head) = (pull.number, &pull.head_sha);
         let mut changed = known.head != *head;
         if changed {
-            *known = PullState { head: head.clone(), reviews: known.reviews.clone(), ..PullState::default() };
+            *known = PullState { head: head.clone(), ..PullState::default() };
         }
-        let doing = format!("reading the reviews of pull request {number} of {repo}");
-        let path = format!("/repos/{repo}/pulls/{number}/reviews?per_page=100");
-        changed |= self.again(&mut known.reviews, &path, &doing, "pull requests: read", reviews).await?;
         let doing = format!("reading the checks of {head} of {repo}");
         let path = format!("/repos/{repo}/commits/{head}/check-runs?per_page=100");
         changed |= optional(
@@ -142,23 +117,6 @@ fn optional<T: Default>(read: Result<bool, Error>, held: &mut Tagged<T>) -> Resu
         }
         other => other,
     }
-}
-
-fn reviews(last: &mut BTreeMap<String, Review>, reply: &Reply) -> Result<(), Error> {
-    for wire in reply.json::<Vec<ReviewWire>>()? {
-        let Some(author) = wire.user.map(|user| user.login) else { continue };
-        let association = Association::parse(&wire.author_association);
-        match wire.state.as_str() {
-            "CHANGES_REQUESTED" => {
-                last.insert(author.clone(), Review { id: wire.id, author, association, body: wire.body });
-            }
-            "APPROVED" | "DISMISSED" => {
-                last.remove(&author);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn checks(found: &mut Vec<HeadCheck>, reply: &Reply) -> Result<(), Error> {

@@ -118,7 +118,7 @@ impl Client {
 
 impl ActorWire {
     /// The login as the rest of the API has it: GraphQL leaves an App's suffix out, and a person may be called the same.
-    fn login(self) -> String {
+    pub(super) fn login(self) -> String {
         match self.kind.as_str() {
             "Bot" if !self.login.ends_with("[bot]") => format!("{}[bot]", self.login),
             _ => self.login,

@@ -8,6 +8,7 @@ use crate::config::config_file::Publish;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::remark::Remark;
 use crate::domain::report::ReportFormat;
 use crate::domain::run::{Principal, RunId};
 use crate::domain::run_output::Objective;
@@ -43,6 +44,8 @@ pub struct RunRequest {
     pub resume: Option<RunId>,
     /// What is wrong with the pull request of an earlier run, fenced. This run repairs it.
     pub follow_up: Option<String>,
+    /// What people wrote that this run is about, as it was read just before the start.
+    pub new_remarks: Vec<Remark>,
     /// Whether the origin branch is merged into the branch, because they conflict.
     pub catches_up: bool,
     /// Whether only the plan is wanted. Then nothing changes anywhere, so the remote is asked and nothing is fetched.

@@ -130,6 +130,7 @@ fn request(facts: &RunFacts, output: &RunOutput, asked: Asked, dir: &RunDir) -> 
         metadata: output.metadata.clone(),
         resume: Some(dir.run_id),
         follow_up: None,
+        new_remarks: Vec::new(),
         catches_up: false,
         dry_run: false,
     }

@@ -81,6 +81,7 @@ pub(super) fn replay(
         metadata: started.metadata.clone(),
         resume: None,
         follow_up: None,
+        new_remarks: Vec::new(),
         catches_up: false,
         dry_run: false,
     };
