@@ -307,7 +307,7 @@ impl Daemon {
 
     /// Nobody is told any more what was said of a pull request that is over.
     async fn drop_waiting(&mut self, issue: &IssueRef) {
-        let dropped = self.inbox(issue).update(|inbox| inbox.drop_all("the pull request is over")).await;
+        let dropped = self.inbox(issue).update(|inbox| inbox.leave_all_out("the pull request is over")).await;
         if let Err(error) = dropped {
             tracing::warn!(%issue, %error, "what was said of a pull request that is over is left behind");
         }

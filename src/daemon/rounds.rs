@@ -188,7 +188,9 @@ impl Daemon {
             .update(move |inbox| {
                 for (id, present) in &now {
                     match present {
-                        None => drop(inbox.drop(*id, "deleted or hidden")),
+                        None => {
+                            inbox.leave_out(*id, "deleted or hidden");
+                        }
                         Some((remark, standing)) => inbox.refresh(remark.clone(), *standing),
                     }
                 }

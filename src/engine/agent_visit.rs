@@ -208,7 +208,7 @@ impl AgentVisit<'_> {
 
     /// Launches the program until its report fits, at most `max_retries` times.
     async fn ask(&mut self, asked: String) -> Result<ModelReport, Abort> {
-        let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
+        let mut most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
         // A visit that continues the one before has these words already (D4).
         let before = Some(self.work.history).filter(|history| !history.is_empty() && self.agent.resumes);
         let before = before.and_then(|_| self.conversations().get(&self.work.step.id).cloned());
@@ -230,6 +230,7 @@ impl AgentVisit<'_> {
                     let Some(words) = super::said::take(since, &self.record, self.launches).await? else {
                         return Ok(report);
                     };
+                    most += 1;
                     let again = format!("{words}\n\n{}", self.closing_words());
                     let resume = said.conversation.filter(|_| self.agent.resumes);
                     let anew = format!("{asked}\n\n{again}");

@@ -196,7 +196,12 @@ impl Listener {
                 let why = "deleted or hidden".to_owned();
                 self.note(Event::RemarkDropped { id: *id, why });
             }
-            self.cell.update(move |inbox| gone.iter().for_each(|id| drop(inbox.drop(*id, "deleted or hidden")))).await?;
+            let leave_out = move |inbox: &mut Inbox| {
+                for id in &gone {
+                    inbox.leave_out(*id, "deleted or hidden");
+                }
+            };
+            self.cell.update(leave_out).await?;
         }
         Ok(waiting)
     }

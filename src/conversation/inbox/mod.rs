@@ -246,7 +246,7 @@ impl Inbox {
     }
 
     /// This one is never told. False = it was not waiting.
-    pub fn drop(&mut self, id: RemarkId, why: &str) -> bool {
+    pub fn leave_out(&mut self, id: RemarkId, why: &str) -> bool {
         let Some(heard) = self.remarks.get_mut(&id).filter(|heard| heard.fate == Fate::Waiting) else {
             return false;
         };
@@ -257,10 +257,10 @@ impl Inbox {
     }
 
     /// Nothing that waits is told any more.
-    pub fn drop_all(&mut self, why: &str) {
+    pub fn leave_all_out(&mut self, why: &str) {
         let waiting: Vec<RemarkId> = self.waiting().iter().map(|heard| heard.remark.id).collect();
         for id in waiting {
-            self.drop(id, why);
+            self.leave_out(id, why);
         }
     }
 
