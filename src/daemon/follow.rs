@@ -56,12 +56,17 @@ impl Findings {
         for remark in remarks.iter().filter(|remark| !remark.text.trim().is_empty()) {
             let login = remark.login.as_deref().unwrap_or("somebody");
             let words = match remark.state {
-                Some(ReviewState::ChangesRequested) => "A review of the pull request asks for changes".to_owned(),
+                Some(ReviewState::ChangesRequested) => {
+                    "A review of the pull request asks for changes".to_owned()
+                }
                 Some(ReviewState::Approved) => "An approving review of the pull request says".to_owned(),
                 _ => format!("{login} wrote"),
             };
             let source = format!("{} {} of {login}", remark.kind, remark.id);
-            told.push_str(&format!("{words}:\n{}\n\n", fence(&source, &incoming(&remark.text, LONGEST_INCOMING))));
+            told.push_str(&format!(
+                "{words}:\n{}\n\n",
+                fence(&source, &incoming(&remark.text, LONGEST_INCOMING))
+            ));
         }
         told + &self.told
     }
@@ -318,7 +323,8 @@ impl Daemon {
 
     /// Starts a run for what is wrong, or asks a person. True = a run is to be started.
     async fn answer_pull(&mut self, issue: &IssueRef, pull: &Pull) -> Result<bool, Error> {
-        let findings = self.findings(pull, issue);
+        let weighed = self.weigh_checks(issue, pull).await?;
+        let findings = self.findings(pull, issue, &weighed.starting);
         let fingerprint = findings.fingerprint();
         let (client, labels, most) =
             (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
@@ -328,8 +334,14 @@ impl Daemon {
         let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone());
         let followed = followed.unwrap_or_default();
         let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(false) };
-        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+        if let Some((code, text)) = weighed.halt {
             looked.answered = true;
+            self.halt(issue, code, text);
+            return Ok(false);
+        }
+        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+            // What still runs is waited for.
+            looked.answered = !weighed.waits;
             return Ok(false);
         }
         let fresh =
@@ -368,19 +380,13 @@ impl Daemon {
         Ok(true)
     }
 
-    /// What is wrong with a pull request, as it was looked at last.
-    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef) -> Findings {
+    /// What is wrong with a pull request, as it was looked at last; `checks` = the failed ones that want a run.
+    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef, checks: &[String]) -> Findings {
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
         let Some(state) = looked.map(|looked| looked.state.clone()) else { return Findings::default() };
         let mut found = Findings::default();
-        for check in state.checks().filter(|check| check.failure().is_some()) {
-            found.named.push(format!("check {} failed at {}", check.name, pull.head_sha));
-            let text = format!("{}\n{}\n{}", check.name, check.title, check.summary);
-            found.told.push_str(&format!(
-                "A check of the pull request failed:\n{}\n\n",
-                fence("check", &incoming(&text, LONGEST_INCOMING))
-            ));
-        }
+        // The run reads them itself.
+        found.named.extend(checks.iter().map(|name| format!("check {name} failed at {}", pull.head_sha)));
         if state.mergeable() == Some(false) {
             found.named.push(format!("{} conflicts with {}", pull.head_sha, pull.base));
             found.told.push_str(&format!(

@@ -75,8 +75,6 @@ pub struct ReadCheck {
     pub annotations: Vec<Annotation>,
     /// Its log.
     pub log: Log,
-    /// Whether it was the runner, and not the work.
-    pub runner_lost: bool,
 }
 
 /// The log of a check.
@@ -115,6 +113,19 @@ impl CheckReader<'_> {
         Ok(found)
     }
 
+    /// Whether the runner failed a check's job, and not the work.
+    pub async fn lost_its_runner(&self, check: &HeadCheck) -> Result<bool, Unread> {
+        let annotations = match check.run.filter(|_| check.annotations > 0) {
+            Some(run) => self.github.annotations(self.repo, run, self.table.max_annotations).await?,
+            None => Vec::new(),
+        };
+        if annotations.iter().any(is_loss) {
+            return Ok(true);
+        }
+        let Some(id) = check.job else { return Ok(false) };
+        Ok(self.github.job(self.repo, id.job).await?.is_some_and(|job| !job.had_runner))
+    }
+
     async fn one(&self, check: HeadCheck, number: usize, budget: usize) -> Result<ReadCheck, Unread> {
         let annotations = match check.run.filter(|_| check.annotations > 0) {
             Some(run) => self.github.annotations(self.repo, run, self.table.max_annotations).await?,
@@ -128,13 +139,8 @@ impl CheckReader<'_> {
             Some(id) => self.log(id.job, job.as_ref(), number, budget).await?,
             None => Log::Missing("it is no job of GitHub Actions"),
         };
-        let lost = |one: &Annotation| {
-            let message = one.message.to_lowercase();
-            LOST.iter().any(|words| message.contains(words))
-        };
-        let runner_lost = annotations.iter().any(lost) || job.as_ref().is_some_and(|job| !job.had_runner);
         let failed_step = job.and_then(|job| job.failed_step).map(|step| step.name);
-        Ok(ReadCheck { check, failed_step, annotations, log, runner_lost })
+        Ok(ReadCheck { check, failed_step, annotations, log })
     }
 
     /// Reads a log. A connection that breaks is tried once more; what was read until then is not told.
@@ -165,6 +171,12 @@ impl CheckReader<'_> {
         }
         Ok(Log::Missing("the connection breaks while it is read"))
     }
+}
+
+/// Whether GitHub says there that the runner was lost.
+fn is_loss(one: &Annotation) -> bool {
+    let message = one.message.to_lowercase();
+    LOST.iter().any(|words| message.contains(words))
 }
 
 /// Pulls a log through its reading. `None` = the connection broke.
