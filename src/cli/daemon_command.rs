@@ -399,6 +399,7 @@ async fn parts_of(
         open_again: None,
         labels: config.github.labels.clone(),
         min_permission: config.github.min_permission,
+        conversation: config.conversation.clone(),
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,

@@ -245,6 +245,15 @@ impl Transcript {
                 self.cap = Some(budgets.max_cost);
                 self.said(format!("  ! {by} raised the budgets: {}", budgets.all_shown()))
             }
+            Event::RemarkTold { id, text: Some(text), .. } => {
+                let mut told = format!("  > {id} is told");
+                if self.detail == Detail::Dialogue {
+                    for line in text.lines() {
+                        told.push_str(&format!("\n    {line}"));
+                    }
+                }
+                self.said(told)
+            }
             Event::FlowEnded { .. } => {
                 self.step = None;
                 Vec::new()

@@ -35,11 +35,22 @@ impl<'a> People<'a> {
     /// Nobody is known yet. `issue_author` opened the issue.
     pub fn new(github: &'a Client, context: &'a RepositoryContext, issue_author: Option<&str>) -> Self {
         let config = &context.config;
+        let least = config.conversation.trusted_from(config.github.min_permission);
+        Self::under(github, &context.repo, (&config.conversation, least), issue_author)
+    }
+
+    /// The same for a repository whose rules are known, and the least permission of trusted people.
+    pub fn under(
+        github: &'a Client,
+        repo: &'a RepoName,
+        (rules, least): (&'a ConversationTable, ActorPermission),
+        issue_author: Option<&str>,
+    ) -> Self {
         Self {
             github,
-            repo: &context.repo,
-            rules: &config.conversation,
-            least: config.conversation.trusted_from(config.github.min_permission),
+            repo,
+            rules,
+            least,
             issue_author: issue_author.map(str::to_ascii_lowercase),
             known: BTreeMap::new(),
         }

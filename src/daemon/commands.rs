@@ -1,305 +1,251 @@
-//! Comment commands: `/agentd run`, `retry`, `extend`, `stop`, `approve`, from people who may trigger.
+//! What is made of what was heard: how its authors stand, what permitted people command, and a sign that it was heard.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use chrono::{DateTime, TimeDelta, Utc};
+use std::collections::BTreeSet;
 
 use super::admission::Admission;
 use super::main_loop::Daemon;
-use super::poll::Watch;
-use super::pulls::issue_of;
 use super::snapshot::IssueRef;
-use super::state_format::{AskedBy, CommentsRead};
+use super::state_format::AskedBy;
+use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
+use crate::conversation::inbox::{InboxCell, Inboxes};
+use crate::conversation::standing::People;
+use crate::domain::command::{Command, Extension, KNOWN};
 use crate::domain::event::AskedHow;
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
+use crate::domain::remark::{RemarkId, Standing};
 use crate::domain::stop::StopDetail;
-use crate::github::{Actor, Association, Client, Comment, Error, ErrorKind, Fetched};
+use crate::github::Error;
 use crate::issue::approval::{self, NewApproval};
 use crate::record::rendering;
+use crate::store::port::StoreError;
 
-/// The commands, for people who wrote another one.
-const KNOWN: &str = "`/agentd run` or `/agentd retry` starts a run on the issue's branch, `/agentd extend` gives the present \
-                     one as much again of each budget or starts another one, `/agentd stop` asks the present one for its \
-                     last report, `/agentd approve HASH` lets a call run that waits for an approval";
-
-/// What a person wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Command {
-    /// A run: the first, or another one on the same branch after a failure.
-    Run,
-    /// More budget: for the run that works, else for one more on the same branch.
-    Extend,
-    /// The end of the run, with one last report; of a queued issue its label off.
-    Stop,
-    /// A word that is none.
-    Unknown,
-    /// A grant for the proposal with this hash, or with these first digits. It executes nothing (P-037).
-    Approve(String),
-}
-
-/// The command of a comment: its first line, `/agentd WORD …`. Anything else is conversation.
-fn command(body: &str) -> Option<Command> {
-    let mut words = body.trim_start().lines().next()?.split_whitespace();
-    if !words.next()?.eq_ignore_ascii_case("/agentd") {
-        return None;
-    }
-    let word = words.next()?.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_ascii_lowercase();
-    match word.as_str() {
-        "run" | "retry" => Some(Command::Run),
-        "extend" => Some(Command::Extend),
-        "stop" => Some(Command::Stop),
-        "approve" => Some(Command::Approve(proposal(words.next().unwrap_or_default()))),
-        _ => Some(Command::Unknown),
-    }
-}
-
-/// The hash in a word, as people copy it: in code quotes, with a full stop.
-fn proposal(word: &str) -> String {
-    word.chars().filter(char::is_ascii_hexdigit).collect()
-}
-
-/// How many strangers are looked up in a tick. Others wait for the next tick.
+/// How many strangers are looked up in a tick, a repository. Others wait for the next tick.
 const STRANGERS: usize = 3;
-/// Comments that wait for their author to be asked about, at most.
-const PUT_OFF: usize = 500;
-/// An issue is told at most this often that somebody may not command.
-const REFUSED_AGAIN: TimeDelta = TimeDelta::hours(1);
 
-/// Whom a tick has asked about.
-#[derive(Debug, Default)]
-struct Asked {
-    known: BTreeMap<(RepoName, String), ActorPermission>,
-    strangers: BTreeMap<RepoName, usize>,
-    refused: BTreeSet<RepoName>,
-}
-
-impl Asked {
-    /// The permission of somebody; `None` = enough strangers were looked up in this tick.
-    async fn permission(
-        &mut self,
-        client: &Client,
-        repo: &RepoName,
-        comment: &Comment,
-        login: &str,
-    ) -> Result<Option<ActorPermission>, Error> {
-        let key = (repo.clone(), login.to_ascii_lowercase());
-        if let Some(may) = self.known.get(&key) {
-            return Ok(Some(*may));
-        }
-        if comment.association == Association::Stranger {
-            let strangers = self.strangers.entry(repo.clone()).or_default();
-            if *strangers >= STRANGERS {
-                return Ok(None);
-            }
-            *strangers += 1;
-        }
-        let may = client.permission(repo, login).await?;
-        self.known.insert(key, may);
-        Ok(Some(may))
-    }
-}
-
-/// Commands of known members of the repository come first; otherwise the order of writing counts.
-fn by_trust(mut received: Vec<(RepoName, Comment)>) -> Vec<(RepoName, Comment)> {
-    received.sort_by_key(|(_, comment)| comment.association);
-    received
-}
-
-impl Watch {
-    /// Keeps a command until its author can be looked up. If there are too many, the latest is ignored.
-    fn put_off(&mut self, comment: Comment) {
-        if self.received.len() < PUT_OFF {
-            self.received.push(comment);
-        }
-    }
-
-    /// Whether an issue may be told now that somebody may not; notes that it is.
-    fn may_refuse(&mut self, number: u64, now: DateTime<Utc>) -> bool {
-        // A clock that was set back must not make it mute.
-        let holds = |at: &DateTime<Utc>| *at <= now && now - *at < REFUSED_AGAIN;
-        self.refused.retain(|_, at| holds(at));
-        if self.refused.contains_key(&number) {
-            return false;
-        }
-        self.refused.insert(number, now);
-        true
-    }
-
-    /// Reads what was written since the last tick; an unchanged list costs nothing.
-    pub(super) async fn read_comments(&mut self, client: &Client, now: DateTime<Utc>) {
-        if self.without_comments || !self.is_fresh() {
-            return;
-        }
-        match self.comments_since(client, now).await {
-            // What commands nothing costs nothing.
-            Ok(new) => self.received.extend(new.into_iter().filter(|one| command(&one.body).is_some())),
-            Err(error) => {
-                self.without_comments = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone);
-                tracing::debug!(repo = %self.watched.name, %error, "the comments could not be read");
-            }
-        }
-    }
-
-    async fn comments_since(&mut self, client: &Client, now: DateTime<Utc>) -> Result<Vec<Comment>, Error> {
-        let repo = &self.watched.name;
-        let read = match self.state.comments.clone() {
-            Some(read) => read,
-            None => {
-                // By GitHub's own ids and times: this machine's clock may be another.
-                let newest = client.newest_comment(repo).await?;
-                let since = newest.as_ref().and_then(|one| one.updated_at);
-                CommentsRead {
-                    since: since.unwrap_or(now - TimeDelta::days(1)),
-                    last_id: newest.map_or(0, |one| one.id),
-                    etag: None,
-                }
-            }
-        };
-        let (comments, etag) = match client.recent_comments(repo, read.since, read.etag.as_deref()).await? {
-            Fetched::Unchanged => return Ok(Vec::new()),
-            Fetched::Fresh(comments, etag) => (comments, etag),
-        };
-        let newest = comments.iter().filter_map(|one| one.updated_at).max().unwrap_or(read.since);
-        let since = newest.max(read.since);
-        self.state.comments = Some(CommentsRead {
-            since,
-            last_id: comments.iter().map(|one| one.id).max().unwrap_or(0).max(read.last_id),
-            // The tag belongs to the address, and the address holds `since`.
-            etag: etag.filter(|_| since == read.since),
-        });
-        Ok(comments.into_iter().filter(|one| one.id > read.last_id).collect())
-    }
+/// How an author stands.
+#[derive(Debug, Clone, Copy)]
+struct Judged {
+    standing: Standing,
+    permission: Option<ActorPermission>,
 }
 
 impl Daemon {
-    /// Does what permitted people want.
-    pub(super) async fn heed_comments(&mut self) {
-        let received: Vec<(RepoName, Comment)> = self
-            .watches
-            .iter_mut()
-            .flat_map(|watch| {
-                let repo = watch.watched.name.clone();
-                std::mem::take(&mut watch.received).into_iter().map(move |comment| (repo.clone(), comment))
-            })
-            .collect();
-        if received.is_empty() {
-            return;
-        }
-        // Noted before it is done: a command is followed at most once.
+    /// The inbox of an issue.
+    pub(super) fn inbox(&self, issue: &IssueRef) -> InboxCell {
+        Inboxes::new(&self.deps.state, &issue.repo).of(issue.number)
+    }
+
+    /// Makes what is to be made of everything that was heard.
+    pub(super) async fn attend(&mut self, looked: &BTreeSet<RepoName>) {
+        // How far was read is noted before anything is done.
         self.save();
-        let mut asked = Asked::default();
-        for (repo, comment) in by_trust(received) {
-            if !self.heed(&repo, &comment, &mut asked).await
-                && let Some(watch) = self.watch_of(&repo)
-            {
-                watch.put_off(comment);
+        let mut due = Vec::new();
+        for watch in self.watches.iter().filter(|watch| looked.contains(&watch.watched.name)) {
+            let repo = &watch.watched.name;
+            due.extend(watch.state.attend.iter().map(|number| IssueRef { repo: repo.clone(), number: *number }));
+        }
+        let mut strangers = std::collections::BTreeMap::<RepoName, usize>::new();
+        for issue in due {
+            let strangers = strangers.entry(issue.repo.clone()).or_default();
+            match self.attend_to(&issue, strangers).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    if let Some(watch) = self.watch_of(&issue.repo) {
+                        watch.state.attend.remove(&issue.number);
+                    }
+                }
+                Err(error) => tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again"),
             }
         }
     }
 
-    /// Follows a command, refuses it, or ignores it. False = its author must be looked up in a later tick.
-    async fn heed(&mut self, repo: &RepoName, comment: &Comment, asked: &mut Asked) -> bool {
-        let Some(command) = command(&comment.body) else { return true };
-        let (Some(author), Some(number)) = (&comment.author, comment.number) else { return true };
-        if author.bot {
-            return true;
-        }
-        let client = self.quick_client();
-        let may = match asked.permission(&client, repo, comment, &author.login).await {
-            Ok(Some(may)) => may,
-            Ok(None) => return false,
-            Err(error) => {
-                tracing::warn!(%repo, number, %error, "a command is not followed: what its author may do could not be read");
-                return true;
-            }
+    /// One inbox. False = nothing is left to be made of it.
+    async fn attend_to(&mut self, issue: &IssueRef, strangers: &mut usize) -> Result<bool, StoreError> {
+        let cell = self.inbox(issue);
+        let works = self.supervisor.get(issue).is_some();
+        let inbox = match self.freed.insert(issue.clone()) && !works {
+            // A run of an earlier daemon that was started with some of it is no more.
+            true => cell.update(|inbox| inbox.give_back(false)).await?.0,
+            false => cell.read().await?,
         };
-        if may < self.deps.min_permission {
-            if !asked.refused.contains(repo) && self.refuse(repo, comment, &author.login, may).await {
-                asked.refused.insert(repo.clone());
-            }
-            return true;
+        let mut left = self.judge(issue, &cell, &inbox, strangers).await?;
+        let inbox = cell.read().await?;
+        let pending = |heard: &&Heard| heard.fate == Fate::Command && !heard.acknowledged && heard.standing.is_some();
+        let mut commands: Vec<Heard> = inbox.remarks.values().filter(pending).cloned().collect();
+        commands.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
+        for heard in commands {
+            self.heed(issue, &cell, heard).await?;
         }
-        let Some(issue) = self.issue_behind(repo, number, comment.on_pull).await else {
-            tracing::info!(%repo, number, by = author.login, "a command on a pull request that is not agentd's is passed over");
-            return true;
-        };
-        self.follow(command, (issue, number), comment, author).await;
-        true
+        self.show_heard(issue, &cell, &inbox).await?;
+        left |= self.rules().due(&inbox).is_some();
+        Ok(left)
     }
 
-    /// Tells people without permission that they have none: at most once an hour for an issue and once a tick for a
-    /// repository, so that strangers cannot make agentd write. Under pull requests it says nothing. True = it was said.
-    async fn refuse(
+    /// Finds out how authors stand. True = some of them are looked up in a later tick.
+    async fn judge(
         &mut self,
-        repo: &RepoName,
-        comment: &Comment,
-        login: &str,
-        may: ActorPermission,
-    ) -> bool {
-        let (needs, now) = (self.deps.min_permission, self.deps.clock.now());
-        let Some(number) = comment.number.filter(|_| comment.on_pull == Some(false)) else { return false };
-        if !self.watch_of(repo).is_some_and(|watch| watch.may_refuse(number, now)) {
-            tracing::debug!(%repo, number, by = login, "a command of somebody who may not is passed over");
-            return false;
+        issue: &IssueRef,
+        cell: &InboxCell,
+        inbox: &Inbox,
+        strangers: &mut usize,
+    ) -> Result<bool, StoreError> {
+        let open = |heard: &&Heard| match heard.fate {
+            Fate::Waiting => true,
+            Fate::Command => !heard.acknowledged,
+            Fate::Told | Fate::Dropped => false,
+        };
+        let mut unknown: Vec<&Heard> =
+            inbox.remarks.values().filter(open).filter(|heard| heard.standing.is_none()).collect();
+        // Members of the repository come first; otherwise the order of writing counts.
+        unknown.sort_by_key(|heard| (!heard.member, heard.remark.created, heard.remark.id));
+        let client = self.quick_client();
+        let rules = (&self.deps.conversation, self.deps.conversation.trusted_from(self.deps.min_permission));
+        let mut people = People::under(&client, &issue.repo, rules, None);
+        let mut known = Vec::new();
+        for heard in &unknown {
+            if !heard.member {
+                if *strangers >= STRANGERS {
+                    continue;
+                }
+                *strangers += 1;
+            }
+            let judged = people.account(heard.remark.login.as_deref(), heard.remark.bot).await;
+            known.push((heard.remark.id, judged.standing));
         }
-        let text = format!(
-            "{login} has the permission \"{}\", and commands take \"{}\".",
-            may.as_str(),
-            needs.as_str()
-        );
-        self.answer(&IssueRef { repo: repo.clone(), number }, number, &text).await;
-        true
+        let left = known.len() < unknown.len();
+        let trusted = known.iter().any(|(_, standing)| *standing == Standing::Trusted);
+        if trusted && let Some(watch) = self.watch_of(&issue.repo) {
+            // A person has seen what came of it: bots and checks have their follow-up runs again.
+            if let Some(followed) =
+                watch.state.issues.get_mut(&issue.number).and_then(|memory| memory.followed.as_mut())
+            {
+                (followed.rounds, followed.bots, followed.halted) = (0, 0, None);
+            }
+        }
+        if !known.is_empty() {
+            let stand = move |inbox: &mut Inbox| {
+                for (id, standing) in &known {
+                    if let Some(heard) = inbox.remarks.get_mut(id) {
+                        heard.stands(*standing);
+                    }
+                }
+            };
+            cell.update(stand).await?;
+        }
+        Ok(left)
+    }
+
+    /// Puts a sign on what trusted people wrote, once.
+    async fn show_heard(&self, issue: &IssueRef, cell: &InboxCell, inbox: &Inbox) -> Result<(), StoreError> {
+        let unseen = |heard: &&Heard| {
+            heard.fate == Fate::Waiting && heard.standing == Some(Standing::Trusted) && !heard.acknowledged
+        };
+        let client = self.quick_client();
+        let mut shown = BTreeSet::new();
+        for heard in inbox.remarks.values().filter(unseen) {
+            let id = heard.remark.id;
+            match client.show_heard(&issue.repo, id).await {
+                Err(error) if error.is_transient() => {}
+                Err(error) => {
+                    tracing::debug!(%issue, %id, %error, "no sign can be put on a remark");
+                    shown.insert(id);
+                }
+                Ok(()) => drop(shown.insert(id)),
+            }
+        }
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let note = move |inbox: &mut Inbox| {
+            let seen = inbox.remarks.values_mut().filter(|heard| shown.contains(&heard.remark.id));
+            seen.for_each(|heard| heard.acknowledged = true);
+        };
+        cell.update(note).await.map(drop)
+    }
+
+    /// Follows a command or refuses it, at most once: that it is done is on disk before.
+    async fn heed(&mut self, issue: &IssueRef, cell: &InboxCell, heard: Heard) -> Result<(), StoreError> {
+        let Heard { remark, author_id, standing, .. } = heard;
+        let (Some(command), Some(login)) = (Command::of(&remark.text), remark.login.clone()) else { return Ok(()) };
+        let (id, now) = (remark.id, self.deps.clock.now());
+        let (client, needs) = (self.quick_client(), self.deps.min_permission);
+        let permission = match client.permission(&issue.repo, &login).await {
+            Ok(permission) => Some(permission),
+            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) => {
+                tracing::warn!(%issue, %error, "what the author of a command may do could not be read");
+                None
+            }
+        };
+        let judged = Judged { standing: standing.unwrap_or(Standing::Outsider), permission };
+        let may = judged.may(&command, needs);
+        let (_, refuses) = cell
+            .update(move |inbox| {
+                if let Some(heard) = inbox.remarks.get_mut(&id) {
+                    heard.acknowledged = true;
+                }
+                !may && standing != Some(Standing::Bot) && inbox.may_refuse(now)
+            })
+            .await?;
+        if may {
+            let by = AskedBy { login, id: author_id, at: Some(remark.created), how: AskedHow::Comment };
+            self.follow(command, issue, (id, remark.number), by).await;
+        } else if refuses {
+            let has = judged.permission.unwrap_or(ActorPermission::None).as_str();
+            let text = format!("{login} has the permission \"{has}\", and commands take \"{}\".", needs.as_str());
+            self.answer(issue, remark.number, &text).await;
+        } else {
+            tracing::debug!(%issue, by = login, "a command of somebody who may not is passed over");
+        }
+        Ok(())
     }
 
     async fn follow(
         &mut self,
         command: Command,
-        (issue, number): (IssueRef, u64),
-        comment: &Comment,
-        author: &Actor,
+        issue: &IssueRef,
+        (id, on): (RemarkId, u64),
+        by: AskedBy,
     ) {
-        tracing::info!(%issue, ?command, by = author.login, "a command in a comment");
-        let by = AskedBy {
-            login: author.login.clone(),
-            id: author.id,
-            at: comment.created_at,
-            how: AskedHow::Comment,
+        tracing::info!(%issue, ?command, by = by.login, "a command in a comment");
+        let text = match command {
+            Command::Run => self.run_for(issue, by).await,
+            Command::Extend(Extension::Again) => match self.extend(issue, &by.login) {
+                Some(text) => text,
+                None => self.run_for(issue, by).await,
+            },
+            Command::Extend(Extension::By(_)) => "A run is given as much again of each budget by `/agentd extend`.".to_owned(),
+            Command::Extend(Extension::Unreadable(said)) => format!(
+                "`{}` is no amount of US dollars, and nothing was changed. Write digits, with at most two behind a point: \
+                 `/agentd extend 5`.",
+                said.replace('`', "'")
+            ),
+            Command::Stop => self.stop_for(issue, &by.login).await,
+            Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
+            Command::Reject(_) | Command::Answer(_) => "Nothing waits for an answer on this issue.".to_owned(),
+            Command::Say(text) => self.say_for(issue, id, text).await,
+            Command::Take | Command::GiveBack(_) => "Nothing works on this issue.".to_owned(),
+            Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),
         };
-        match command {
-            Command::Run => {
-                let text = self.run_for(&issue, by).await;
-                self.answer(&issue, number, &text).await;
-            }
-            Command::Extend => {
-                let text = match self.extend(&issue, &by.login) {
-                    Some(text) => text,
-                    None => self.run_for(&issue, by).await,
-                };
-                self.answer(&issue, number, &text).await;
-            }
-            Command::Stop => self.stop_for(&issue, number, &by.login).await,
-            Command::Unknown => {
-                self.answer(&issue, number, &format!("That is no command. {KNOWN}.")).await;
-            }
-            Command::Approve(proposal) => {
-                let text = self.approve_for(&issue, proposal, by).await;
-                self.answer(&issue, number, &text).await;
-            }
-        }
+        self.answer(issue, on, &text).await;
     }
 
-    /// The issue that a comment is about. For a pull request that agentd opened it is the issue of that pull request.
-    /// `None` = another pull request, where commands do not count.
-    async fn issue_behind(&self, repo: &RepoName, number: u64, on_pull: Option<bool>) -> Option<IssueRef> {
-        let issue = |number: u64| IssueRef { repo: repo.clone(), number };
-        if on_pull == Some(false) {
-            return Some(issue(number));
+    /// Keeps what somebody says to the run; gives where it stands.
+    async fn say_for(&mut self, issue: &IssueRef, id: RemarkId, text: String) -> String {
+        if text.is_empty() {
+            return "There is nothing to tell: write `/agentd say TEXT`.".to_owned();
         }
-        match self.quick_client().pull(repo, number).await {
-            Ok(pull) => issue_of(&pull).map(issue),
-            Err(_) => on_pull.is_none().then(|| issue(number)),
+        let said = move |inbox: &mut Inbox| inbox.say(id, &text);
+        if let Err(error) = self.inbox(issue).update(said).await {
+            tracing::error!(%issue, %error, "what was said cannot be kept");
+            return "It could not be kept; say it again.".to_owned();
+        }
+        match self.deps.progress.run_of(issue) {
+            Some(run) => format!("Queued for run {run}."),
+            None if self.supervisor.get(issue).is_some() => "Queued for the run that has just begun.".to_owned(),
+            None => "It waits for the next run.".to_owned(),
         }
     }
 
@@ -368,18 +314,17 @@ impl Daemon {
         }
     }
 
-    async fn stop_for(&mut self, issue: &IssueRef, asked_on: u64, by: &str) {
+    async fn stop_for(&mut self, issue: &IssueRef, by: &str) -> String {
         if let Some(live) = self.supervisor.get(issue) {
             live.control.stop(StopDetail::UserStop);
-            let text = format!("{by} asked the run to stop; it gives one last report and ends.");
-            return self.answer(issue, asked_on, &text).await;
+            return format!("{by} asked the run to stop; it gives one last report and ends.");
         }
         let trigger = self.deps.labels.trigger.clone();
         let queued = self.deps.labels.queued.clone();
         let client = self.quick_client();
         let waits = self.watch_of(&issue.repo).is_some_and(|watch| watch.candidate(issue.number).is_some());
         if !waits {
-            return self.answer(issue, asked_on, "Nothing runs and nothing waits for this issue.").await;
+            return "Nothing runs and nothing waits for this issue.".to_owned();
         }
         for label in [&trigger, &queued] {
             if let Err(error) = client.remove_label(&issue.repo, issue.number, label).await {
@@ -389,9 +334,7 @@ impl Daemon {
         if let Some(watch) = self.watch_of(&issue.repo) {
             watch.drop_candidate(issue.number);
         }
-        let text =
-            format!("{by} took it out of the queue; nothing will run until the label is put on again.");
-        self.answer(issue, asked_on, &text).await;
+        format!("{by} took it out of the queue; nothing will run until the label is put on again.")
     }
 
     /// One comment of this kind an issue, edited in place (D84).
@@ -403,25 +346,16 @@ impl Daemon {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_first_line_that_says_so_is_a_command() {
-        assert_eq!(command("/agentd run"), Some(Command::Run));
-        assert_eq!(command("  /AgentD Retry please\nthank you"), Some(Command::Run));
-        assert_eq!(command("/agentd retry, please"), Some(Command::Run));
-        assert_eq!(command("/agentd extend!"), Some(Command::Extend));
-        assert_eq!(command("/agentd stop"), Some(Command::Stop));
-        assert_eq!(command("/agentd approve abc"), Some(Command::Approve("abc".into())));
-        assert_eq!(command("/agentd approve `0a1b2c3d`."), Some(Command::Approve("0a1b2c3d".into())));
-        assert_eq!(command("/agentd approve"), Some(Command::Approve(String::new())));
-        assert_eq!(command("/agentd dance"), Some(Command::Unknown));
-        for talk in
-            ["", "run", "> /agentd run", "say /agentd run", "/agentd", "text\n/agentd run", "/agentdrun"]
-        {
-            assert_eq!(command(talk), None, "{talk}");
+impl Judged {
+    /// Whether a command of somebody who stands so is followed. What starts or allows something takes the permission
+    /// that starting a run takes, whoever else is trusted.
+    fn may(self, command: &Command, needs: ActorPermission) -> bool {
+        let permitted = self.permission.is_some_and(|permission| permission >= needs);
+        match command {
+            Command::Run | Command::Extend(_) | Command::Approve(_) => {
+                permitted && self.standing == Standing::Trusted
+            }
+            _ => self.standing == Standing::Trusted,
         }
     }
 }

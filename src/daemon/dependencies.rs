@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::run_progress::Progress;
 use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, Approved, CleanUp, Start, UnfinishedRun};
+use crate::config::conversation_file::ConversationTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::name::RepoName;
@@ -59,6 +60,8 @@ pub struct Dependencies {
     pub labels: LabelsTable,
     /// Who may trigger.
     pub min_permission: ActorPermission,
+    /// Whose words count, and what starts follow-up runs.
+    pub conversation: ConversationTable,
     /// Slots.
     pub limits: Limits,
     /// Time from one poll to the next.

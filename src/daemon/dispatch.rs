@@ -198,7 +198,7 @@ async fn run_one(
         metadata: serde_json::Map::new(),
         resume: None,
         follow_up: asked.follow_up.clone(),
-        new_remarks: Vec::new(),
+        new_remarks: asked.remarks.clone(),
         catches_up: asked.catches_up,
         dry_run: false,
     };

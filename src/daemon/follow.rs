@@ -1,16 +1,19 @@
-//! After the pull request: failed checks, a review that asks for changes, or a conflict start a bounded follow-up run on the
-//! same branch. What was answered once starts nothing again; after the cap a person is asked (I28, I29). Merged or closed,
-//! the labels say so and the worktree may go.
+//! After the pull request: failed checks or a conflict start a bounded follow-up run on the same branch. What was answered
+//! once starts nothing again; after the cap a person is asked (I28, I29). Merged or closed, the labels say so and the
+//! worktree may go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
+use tokio::time::Instant;
 
 use super::main_loop::{Daemon, POLLED_AT_ONCE};
-use super::poll::Watch;
-use super::pulls::{Looked, Wanted, issue_of};
+use super::poll::{MINUTE, Watch};
+use super::pulls::{Cause, Looked, Wanted, issue_of};
+use super::rounds::base_changed;
 use super::snapshot::IssueRef;
 use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
@@ -19,63 +22,102 @@ use crate::domain::name::RepoName;
 use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
-/// How often reviews and checks of a pull request are read. It is every second poll if that is more often.
+/// How often checks of a pull request are read. It is every second poll if that is more often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// So many pull requests are looked at as often as that. With more of them each one has its turn, so that their number does
+/// not multiply the requests.
+const FEW: usize = 5;
+/// Looks at single pull requests in a minute, where there are more.
+const LOOKS_A_MINUTE: u32 = 4;
+/// How often the pages of a long list after the first are read where the first does not change.
+const WHOLE_LIST: Duration = Duration::from_secs(600);
+
+/// How people are told that there were enough runs.
+pub(super) const NEEDS_WORK: &str = "still needs work after";
 
 /// What is wrong with a pull request, in words that name it, and the text for the next run.
 #[derive(Debug, Default)]
-struct Findings {
+pub(super) struct Findings {
     named: Vec<String>,
-    told: String,
-    conflicts: bool,
+    pub(super) told: String,
+    pub(super) conflicts: bool,
+}
+
+impl Findings {
+    /// Of what is wrong; empty = nothing is.
+    pub(super) fn fingerprint(&self) -> String {
+        if self.named.is_empty() { String::new() } else { sha256_hex(self.named.join("\n").as_bytes()) }
+    }
 }
 
 impl Watch {
-    /// Reads the list, and the state of those whose issues have no run; `look` = whether follow-up runs are wanted.
-    pub(super) async fn read_pulls(
+    /// Reads the list of open pull requests.
+    pub(super) async fn read_pulls(&mut self, client: &Client) {
+        if self.pulls.off || !self.is_fresh() {
+            return;
+        }
+        let whole = self.pulls.whole_at.is_none_or(|at| at.elapsed() >= WHOLE_LIST);
+        self.requests += 1;
+        match client.list_pulls(&self.watched.name, &mut self.pulls.listed, whole).await {
+            Ok(changed) => {
+                if changed || whole {
+                    self.pulls.whole_at = Some(Instant::now());
+                }
+                if changed {
+                    self.changed();
+                    self.take_pulls();
+                }
+            }
+            Err(error) => self.no_pulls(&error),
+        }
+    }
+
+    /// Looks at single pull requests: at those that are listed no longer, and, if follow-up runs are wanted, at those whose
+    /// issues have no run.
+    pub(super) async fn look_at_pulls(
         &mut self,
         client: &Client,
         busy: &BTreeSet<u64>,
-        look: bool,
-        interval: Duration,
+        looks: &Looks,
         now: DateTime<Utc>,
     ) {
         if self.pulls.off || !self.is_fresh() {
             return;
         }
-        let pause = LONGEST_PAUSE.min(interval * 2);
         let read = async {
-            self.list_pulls(client).await?;
-            self.find_over(client, busy, pause, now).await?;
-            if look { self.look_at_pulls(client, busy, pause, now).await } else { Ok(()) }
+            self.find_over(client, busy, looks.pause, now).await?;
+            if looks.wanted { self.look_at_open(client, busy, looks, now).await } else { Ok(()) }
         };
-        let read: Result<(), Error> = read.await;
-        if let Err(error) = read {
-            self.pulls.off = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. });
-            tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
+        if let Err(error) = read.await {
+            self.no_pulls(&error);
         }
     }
 
-    async fn list_pulls(&mut self, client: &Client) -> Result<(), Error> {
-        let listed = client.open_pulls(&self.watched.name, self.pulls.etag.as_deref()).await?;
-        let Fetched::Fresh(open, etag) = listed else { return Ok(()) };
+    fn no_pulls(&mut self, error: &Error) {
+        self.pulls.off = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden { .. });
+        tracing::debug!(repo = %self.watched.name, %error, "the pull requests could not be read");
+    }
+
+    fn take_pulls(&mut self) {
         let mut own: BTreeMap<u64, Pull> = BTreeMap::new();
-        for pull in open {
-            let Some(issue) = issue_of(&pull) else { continue };
+        for pull in self.pulls.listed.all() {
+            let Some(issue) = issue_of(pull) else { continue };
             // People may open others from the branch. The known one counts, else the newest.
             let known = self.state.issues.get(&issue).and_then(|memory| memory.pull);
             let rank = |pull: &Pull| (known == Some(pull.number), pull.number);
-            if own.get(&issue).is_none_or(|other| rank(other) < rank(&pull)) {
-                own.insert(issue, pull);
+            if own.get(&issue).is_none_or(|other| rank(other) < rank(pull)) {
+                own.insert(issue, pull.clone());
             }
         }
         for (issue, pull) in &own {
-            self.state.issues.entry(*issue).or_default().pull = Some(pull.number);
+            let memory = self.state.issues.entry(*issue).or_default();
+            if memory.pull != Some(pull.number) || memory.base.is_none() {
+                memory.base = Some(pull.base.clone());
+            }
+            memory.pull = Some(pull.number);
         }
         self.pulls.open = own.into_values().collect();
         self.pulls.looked.retain(|number, _| self.pulls.open.iter().any(|pull| pull.number == *number));
-        self.pulls.etag = etag;
-        Ok(())
     }
 
     /// What is no longer among the open ones was merged or closed, or the list is too long for it.
@@ -111,21 +153,27 @@ impl Watch {
         Ok(())
     }
 
-    async fn look_at_pulls(
+    async fn look_at_open(
         &mut self,
         client: &Client,
         busy: &BTreeSet<u64>,
-        pause: Duration,
+        looks: &Looks,
         now: DateTime<Utc>,
     ) -> Result<(), Error> {
-        for pull in self.pulls.open.clone() {
-            let free = issue_of(&pull).is_some_and(|issue| {
-                let pending =
-                    self.state.issues.get(&issue).is_some_and(|memory| memory.pending_outcome.is_some());
-                !busy.contains(&issue) && !pending && self.candidate(issue).is_none()
-            });
-            if !free || !self.pulls.is_due(pull.number, pause, now) {
-                continue;
+        let mut due: Vec<Pull> = Vec::new();
+        for (issue, pull) in self.pulls.followed() {
+            let memory = self.state.issues.get(&issue);
+            let pending = memory.is_some_and(|memory| memory.pending_outcome.is_some());
+            let free = !busy.contains(&issue) && !pending && self.candidate(issue).is_none();
+            if free && self.pulls.is_due(pull.number, looks.pause, now) {
+                due.push(pull.clone());
+            }
+        }
+        // The one that was looked at longest ago is first.
+        due.sort_by_key(|pull| self.pulls.looked.get(&pull.number).map(|looked| looked.at));
+        for pull in due {
+            if !looks.take() {
+                break;
             }
             let looked = self.pulls.looked.entry(pull.number).or_insert_with(|| Looked::nothing(now));
             looked.at = now;
@@ -138,20 +186,34 @@ impl Watch {
     }
 }
 
+/// How often single pull requests are looked at.
+pub(super) struct Looks {
+    /// Whether follow-up runs are wanted.
+    wanted: bool,
+    /// How long each one is left alone.
+    pause: Duration,
+    /// How many are left for this tick.
+    left: AtomicU32,
+}
+
+impl Looks {
+    /// One is looked at. False = enough were.
+    fn take(&self) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
 impl Daemon {
     /// Looks at the open pull requests of finished issues. True = something is to be started.
     pub(super) async fn follow_pulls(&mut self, now: DateTime<Utc>, looked: &BTreeSet<RepoName>) -> bool {
         let client = self.quick_client();
-        let (interval, look) = (self.deps.poll_interval, self.deps.max_follow_ups > 0);
-        let mut busy: BTreeMap<RepoName, BTreeSet<u64>> = BTreeMap::new();
-        for issue in self.supervisor.issues() {
-            busy.entry(issue.repo).or_default().insert(issue.number);
-        }
+        let looks = self.looks();
+        let busy = self.busy();
         let nobody = BTreeSet::new();
         let reads =
             self.watches.iter_mut().filter(|watch| looked.contains(&watch.watched.name)).map(|watch| {
                 let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
-                watch.read_pulls(&client, busy, look, interval, now)
+                watch.look_at_pulls(&client, busy, &looks, now)
             });
         futures::stream::iter(reads).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         let repos: Vec<RepoName> = self.watches.iter().map(|watch| watch.watched.name.clone()).collect();
@@ -161,7 +223,9 @@ impl Daemon {
             let over = std::mem::take(&mut watch.pulls.over);
             let unanswered = watch.pulls.unanswered();
             for (number, merged) in over {
-                self.is_over(&IssueRef { repo: repo.clone(), number }, merged);
+                let issue = IssueRef { repo: repo.clone(), number };
+                self.drop_waiting(&issue).await;
+                self.is_over(&issue, merged);
             }
             for (number, pull) in unanswered {
                 let issue = IssueRef { repo: repo.clone(), number };
@@ -175,6 +239,33 @@ impl Daemon {
         starts
     }
 
+    /// How many single pull requests this tick may look at.
+    fn looks(&mut self) -> Looks {
+        let open: usize = self.watches.iter().map(|watch| watch.pulls.open.len()).sum();
+        let pause = LONGEST_PAUSE.min(self.deps.poll_interval * 2);
+        let wanted = self.deps.max_follow_ups > 0;
+        if open <= FEW {
+            return Looks { wanted, pause, left: AtomicU32::new(u32::MAX) };
+        }
+        let each = MINUTE / LOOKS_A_MINUTE;
+        let since = self.looked_at_pulls.get_or_insert_with(|| Instant::now() - each).elapsed();
+        let left = (since.as_millis() / each.as_millis()).min(LOOKS_A_MINUTE.into());
+        let left = u32::try_from(left).unwrap_or(0);
+        if left > 0 {
+            self.looked_at_pulls = Some(Instant::now());
+        }
+        Looks { wanted, pause, left: AtomicU32::new(left) }
+    }
+
+    /// The issues whose runs work, by repository.
+    pub(super) fn busy(&self) -> BTreeMap<RepoName, BTreeSet<u64>> {
+        let mut busy: BTreeMap<RepoName, BTreeSet<u64>> = BTreeMap::new();
+        for issue in self.supervisor.issues() {
+            busy.entry(issue.repo).or_default().insert(issue.number);
+        }
+        busy
+    }
+
     /// Merged means done. Closed without a merge means that somebody decided against the work, and a sweep does not
     /// begin it again.
     fn is_over(&mut self, issue: &IssueRef, merged: bool) {
@@ -182,6 +273,8 @@ impl Daemon {
         let asked_again = watch.candidate(issue.number).is_some();
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.pull = None;
+        memory.base = None;
+        memory.reviews_read = None;
         memory.followed = None;
         if !asked_again {
             memory.parked = None;
@@ -195,13 +288,26 @@ impl Daemon {
         self.over.notify_one();
     }
 
+    /// Nobody is told any more what was said of a pull request that is over.
+    async fn drop_waiting(&mut self, issue: &IssueRef) {
+        let dropped = self.inbox(issue).update(|inbox| inbox.leave_all_out("the pull request is over")).await;
+        if let Err(error) = dropped {
+            tracing::warn!(%issue, %error, "what was said of a pull request that is over is left behind");
+        }
+        if let Some(watch) = self.watch_of(&issue.repo) {
+            watch.state.attend.remove(&issue.number);
+        }
+    }
+
     /// Starts a run for what is wrong, or asks a person. True = a run is to be started.
     async fn answer_pull(&mut self, issue: &IssueRef, pull: &Pull) -> Result<bool, Error> {
-        let findings = self.findings(issue, pull).await?;
-        let fingerprint = sha256_hex(findings.named.join("\n").as_bytes());
+        let findings = self.findings(pull, issue);
+        let fingerprint = findings.fingerprint();
         let (client, labels, most) =
             (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
+        let most_of_all = self.deps.conversation.max_rounds;
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
+        let base = watch.state.issues.get(&issue.number).and_then(|memory| memory.base.clone());
         let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone());
         let followed = followed.unwrap_or_default();
         let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(false) };
@@ -220,11 +326,17 @@ impl Daemon {
                 }
             };
         looked.answered = true;
-        if followed.rounds >= most {
+        if base.as_ref().is_some_and(|base| *base != pull.base) {
+            let text = base_changed(pull, base.as_deref().unwrap_or_default());
+            self.halt(issue, "base_changed", text);
+            return Ok(false);
+        }
+        if followed.rounds >= most || followed.all >= most_of_all {
+            let runs = if followed.all >= most_of_all { most_of_all } else { most };
             let memory = watch.state.issues.entry(issue.number).or_default();
             memory.followed = Some(Followed { fingerprint, ..followed });
             let text = format!(
-                "The pull request {} still needs work after {most} follow-up runs: {}.",
+                "The pull request {} {NEEDS_WORK} {runs} follow-up runs: {}.",
                 pull.url,
                 findings.named.join("; ")
             );
@@ -234,26 +346,16 @@ impl Daemon {
         tracing::info!(%issue, pull = pull.number, findings = findings.named.join("; "), "a follow-up run");
         watch.recover(fresh);
         let Findings { told, conflicts, .. } = findings;
-        watch.pulls.wanted.insert(issue.number, Wanted { told, fingerprint, conflicts });
+        let wanted = Wanted { told, fingerprint, conflicts, cause: Cause::Checks, remarks: Vec::new() };
+        watch.pulls.wanted.insert(issue.number, wanted);
         Ok(true)
     }
 
-    async fn findings(&mut self, issue: &IssueRef, pull: &Pull) -> Result<Findings, Error> {
-        let (client, needs) = (self.quick_client(), self.deps.min_permission);
+    /// What is wrong with a pull request, as it was looked at last.
+    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef) -> Findings {
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
-        let Some(state) = looked.map(|looked| looked.state.clone()) else { return Ok(Findings::default()) };
+        let Some(state) = looked.map(|looked| looked.state.clone()) else { return Findings::default() };
         let mut found = Findings::default();
-        for review in state.change_requests() {
-            // Only what somebody wants who may trigger.
-            if client.permission(&issue.repo, &review.author).await? < needs {
-                continue;
-            }
-            found.named.push(format!("review {} asks for changes", review.id));
-            found.told.push_str(&format!(
-                "A review of the pull request asks for changes:\n{}\n\n",
-                fence("review", &incoming(&review.body, LONGEST_INCOMING))
-            ));
-        }
         for check in state.failed_checks() {
             found.named.push(format!("check {} failed at {}", check.name, pull.head_sha));
             let text = format!("{}\n{}", check.name, check.summary);
@@ -272,6 +374,6 @@ impl Daemon {
             ));
             found.conflicts = true;
         }
-        Ok(found)
+        found
     }
 }

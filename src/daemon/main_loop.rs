@@ -14,15 +14,18 @@ use super::dependencies::Dependencies;
 use super::hints::{Hinted, Hints};
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
-use super::poll::{Frame, Watch, quiet};
+use super::listen::Ears;
+use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
 use super::snapshot::{IssueRef, Running, Selection, Snapshot};
 use super::start_rules::Reason;
-use super::state_format::{AskedBy, BackOff, DaemonState, Followed};
+use super::state_format::{AskedBy, BackOff, DaemonState};
 use super::status_format::Status;
 use super::supervise::{RunHandle, StartRequest, Supervisor, UnfinishedRun};
 use super::troubles::Troubles;
+use crate::conversation::inbox::Inboxes;
+use crate::conversation::inbox::inbox_format::Inbox;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
@@ -86,6 +89,13 @@ pub struct Daemon {
     pub(super) troubles: Troubles,
     /// How long until what could not be opened is tried again.
     pub(super) opening: Option<BackOff>,
+    /// The name of agentd's account, for mentions; empty = not known.
+    pub(super) name: String,
+    /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
+    pub(super) freed: BTreeSet<IssueRef>,
+    /// When single pull requests were last looked at, where there are many.
+    pub(super) looked_at_pulls: Option<Instant>,
+    began: Instant,
     published: watch::Sender<Option<Arc<Status>>>,
     pub(super) saved: DaemonState,
     pub(super) hints: Arc<Hints>,
@@ -164,6 +174,10 @@ impl Daemon {
             reload_error: None,
             troubles: Troubles::default(),
             opening: None,
+            name: String::new(),
+            freed: BTreeSet::new(),
+            looked_at_pulls: None,
+            began: Instant::now(),
             published: watch::channel(None).0,
             saved,
             hints: Arc::default(),
@@ -269,7 +283,13 @@ impl Daemon {
 
     /// Reconcile, poll, sweep, dispatch (S33). A repository whose poll fails starts nothing and stops nothing (S29).
     async fn tick(&mut self) {
-        self.look(|_| true).await;
+        let requests = self.watches.iter().filter(|watch| watch.is_idle()).map(|watch| watch.requests).sum();
+        let (pause, new) = (idle_pause(requests), is_new(self.watches.len(), self.began.elapsed()));
+        let busy = self.busy();
+        self.look(|watch| {
+            new || !watch.is_idle() || busy.contains_key(&watch.watched.name) || watch.has_rested(pause)
+        })
+        .await;
     }
 
     async fn look(&mut self, at: impl Fn(&Watch) -> bool) {
@@ -282,23 +302,42 @@ impl Daemon {
         let looked: BTreeSet<RepoName> =
             self.watches.iter().filter(|watch| at(watch)).map(|watch| watch.watched.name.clone()).collect();
         let at = |watch: &Watch| looked.contains(&watch.watched.name);
+        self.learn_name(&client).await;
+        let (busy, nobody) = (self.busy(), BTreeSet::new());
+        let (state, table) = (&self.deps.state, &self.deps.conversation);
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             if std::mem::take(&mut watch.hinted) {
                 watch.looked_at = Some(Instant::now());
             }
             watch.poll(&client, &trigger, interval, now).await;
-            watch.read_comments(&client, now).await;
+            watch.read_pulls(&client).await;
+            let inboxes = Inboxes::new(state, &watch.watched.name);
+            let busy = busy.get(&watch.watched.name).unwrap_or(&nobody);
+            watch.hear(Ears { client: &client, table, inboxes: &inboxes, busy, now }).await;
+            watch.seen_at = Some(Instant::now());
         });
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
-        self.heed_comments().await;
+        self.attend(&looked).await;
         self.heed_approvals().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone(&looked).await;
         self.dispatch().await;
         // After what was asked for: nobody waits for these.
-        if self.follow_pulls(now, &looked).await {
+        let follows = self.follow_pulls(now, &looked).await;
+        if self.start_rounds(&looked).await || follows {
             self.dispatch().await;
+        }
+    }
+
+    /// Who agentd is, for mentions.
+    async fn learn_name(&mut self, client: &Client) {
+        if !self.name.is_empty() || !self.deps.conversation.mention.trim().is_empty() {
+            return;
+        }
+        match client.viewer().await {
+            Ok(viewer) => self.name.clone_from(&viewer.actor.login),
+            Err(error) => tracing::debug!(%error, "GitHub does not say who agentd is"),
         }
     }
 
@@ -486,24 +525,46 @@ impl Daemon {
         });
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
-            let memory = watch.state.issues.entry(issue.number).or_default();
-            let rounds = memory.followed.take().unwrap_or_default().rounds + 1;
-            memory.followed = Some(Followed { fingerprint: wanted.fingerprint.clone(), rounds });
+            let followed = watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
+            followed.count(wanted.cause);
+            followed.fingerprint.clone_from(&wanted.fingerprint);
         }
         let unlabelled = selection != Selection::Trigger && !fresh.has_label(&trigger);
         let swept = unlabelled && selection == Selection::Sweep;
         let source = if swept { ObjectiveSource::Sweep } else { ObjectiveSource::Issue };
         let control = RunHandle::below(&self.deps.shutdown);
+        // What waits is this run's, whatever starts it.
+        let cell = self.inbox(issue);
+        if let Err(error) = cell.update(Inbox::take).await {
+            tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
+            return true;
+        }
+        self.freed.insert(issue.clone());
+        let (catches_up, follow_up, remarks) = match wanted {
+            None => (false, None, Vec::new()),
+            Some(wanted) => (wanted.conflicts, Some(wanted.told), wanted.remarks),
+        };
         let run = (self.deps.start)(StartRequest {
             principal: admission.principal(source),
             permission: admission.permission,
             asked: admission.asked.clone(),
             issue: fresh,
-            catches_up: wanted.as_ref().is_some_and(|wanted| wanted.conflicts),
-            follow_up: wanted.map(|wanted| wanted.told),
+            catches_up,
+            follow_up,
+            remarks,
             source,
             control: control.clone(),
         });
+        let run = async move {
+            let summary = run.await;
+            // Nothing was told by a run that there is not.
+            if summary.run_id.is_none()
+                && let Err(error) = cell.update(|inbox| inbox.give_back(false)).await
+            {
+                tracing::error!(%error, "what was heard could not be given back");
+            }
+            summary
+        };
         tracing::info!(%issue, source = ?source, "starting a run");
         self.supervisor.spawn(issue.clone(), control, self.deps.clock.now(), unlabelled, run);
         true

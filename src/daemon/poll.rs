@@ -16,7 +16,7 @@ use super::state_format::{AskedBy, RepositoryState};
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::policy::ActorPermission;
-use crate::github::{Actor, Client, Comment, Dependency, Error, ErrorKind, IssueSnapshot};
+use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot, Written};
 use crate::sys::files;
 
 /// Longest pause between polls of a repository whose polls fail.
@@ -38,27 +38,36 @@ pub(super) struct Watch {
     pub health: Health,
     /// Issues whose run was killed while it wrote its labels: to be ended, whatever labels are on.
     pub recovering: Vec<IssueSnapshot>,
-    /// GitHub does not list the repository's comments: it is not asked again.
-    pub without_comments: bool,
-    /// Comments that were read and not looked_at yet.
-    pub received: Vec<Comment>,
-    /// When an issue was last told that somebody may not command.
-    pub refused: BTreeMap<u64, DateTime<Utc>>,
+    /// Lists of what people write that GitHub does not give: they are not asked for again.
+    pub without: Vec<Written>,
     /// Open pull requests of agentd's.
     pub pulls: Pulls,
     /// A delivery says that something happened, and it was not looked at since.
     pub hinted: bool,
     /// When it was last looked at because of a delivery.
     pub looked_at: Option<Instant>,
+    /// Requests for lists that the last look made.
+    pub requests: u32,
+    /// When it was last looked at, whyever.
+    pub seen_at: Option<Instant>,
+    /// When one of its lists was last seen to change, after the first look.
+    pub changed_at: Option<Instant>,
     known: BTreeMap<u64, Known>,
 }
 
-/// Looks in a minute that deliveries cause, at all repositories together. One reads three lists (issues, comments, pull
-/// requests), so that deliveries cost at most 40 requests a minute while nothing is new, however many there are.
-const LOOKS_A_MINUTE: u32 = 13;
+/// Looks in a minute that deliveries cause, at all repositories together. One reads four lists (issues, comments, comments of
+/// reviews, pull requests), so that deliveries cost at most 40 requests a minute while nothing is new, however many there are.
+const LOOKS_A_MINUTE: u32 = 10;
+/// Requests in a minute that looks at repositories cost where nothing changes, at all of them together: with more of them each
+/// one is looked at less often. A delivery makes one be looked at all the same.
+const IDLE_A_MINUTE: u32 = 45;
+/// So long after a change a repository is looked at in each poll.
+const LIVELY: Duration = Duration::from_secs(300);
+/// So few repositories are looked at in each poll in the first minute.
+const FEW: usize = 5;
 /// However few repositories deliveries name, one is looked at because of them once in so long.
 const LEAST_QUIET: Duration = Duration::from_secs(10);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// How long a repository is left alone after a look, where deliveries name so many: in each minute all of them together have
 /// their looks.
@@ -69,6 +78,16 @@ pub(super) fn quiet(named: usize) -> Duration {
         looks => MINUTE / looks,
     };
     quiet.max(LEAST_QUIET)
+}
+
+/// How long each idle repository is left alone, where one look at all of them makes so many requests.
+pub(super) fn idle_pause(requests: u32) -> Duration {
+    MINUTE * requests / IDLE_A_MINUTE
+}
+
+/// Whether all repositories are looked at in each poll: a daemon of a few that has just begun.
+pub(super) fn is_new(repositories: usize, began: Duration) -> bool {
+    repositories <= FEW && began < MINUTE
 }
 
 /// When what is delivered `now` is looked_at; `last` = when a delivery was last.
@@ -115,12 +134,13 @@ impl Watch {
             left: Vec::new(),
             health: Health::default(),
             recovering: Vec::new(),
-            without_comments: false,
-            received: Vec::new(),
-            refused: BTreeMap::new(),
+            without: Vec::new(),
             pulls: Pulls::default(),
             hinted: false,
             looked_at: None,
+            requests: 0,
+            seen_at: None,
+            changed_at: None,
             known: BTreeMap::new(),
         }
     }
@@ -133,6 +153,25 @@ impl Watch {
     /// Whether deliveries name it, or did a short while ago.
     pub fn is_named(&self) -> bool {
         self.hinted || self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < MINUTE)
+    }
+
+    /// Something is not as it was at the last look.
+    pub fn changed(&mut self) {
+        if self.seen_at.is_some() {
+            self.changed_at = Some(Instant::now());
+        }
+    }
+
+    /// Whether nothing has happened there for a while, and nothing is to be made of what was heard.
+    pub fn is_idle(&self) -> bool {
+        self.state.attend.is_empty()
+            && self.seen_at.is_some()
+            && self.changed_at.is_none_or(|at| at.elapsed() >= LIVELY)
+    }
+
+    /// Whether the pause after the last look is over.
+    pub fn has_rested(&self, pause: Duration) -> bool {
+        self.seen_at.is_none_or(|at| at.elapsed() >= pause)
     }
 
     /// Polls once, unless failures or a limit make it too early. True = the list is fresh.
@@ -152,9 +191,11 @@ impl Watch {
         }
         // Before the first poll: what an earlier daemon saw last.
         let earlier = self.health.polled_at.is_none().then(|| self.state.pages.issues().cloned().collect());
+        self.requests = 1;
         match client.list_labelled(&self.watched.name, trigger, &mut self.state.pages).await {
             Ok(listing) => {
                 if listing.changed {
+                    self.changed();
                     tracing::debug!(repo = %self.watched.name, issues = listing.issues.len(), "the list changed");
                 }
                 let before = std::mem::replace(&mut self.listing, listing.issues);
@@ -442,14 +483,14 @@ mod tests {
 
     #[test]
     fn deliveries_cost_forty_requests_a_minute_however_many_repositories_they_name() {
-        for repositories in [1, 2, 3, 5, 10, 13, 20, 50] {
+        for repositories in [1, 2, 3, 5, 10, 20, 50] {
             let first = repositories.min(120);
             // Each repository is looked at once at once; beside that, the bound holds.
             let most = first.max(usize::try_from(LOOKS_A_MINUTE).unwrap());
             let looks = busiest(repositories);
             assert!(looks <= most, "{repositories}: {looks}");
         }
-        assert!(busiest(10) * 3 <= 40);
+        assert!(busiest(10) * 4 <= 40);
         assert_eq!(quiet(1), LEAST_QUIET, "one repository is looked at again soon");
     }
 }

@@ -4,18 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::time::Instant;
 
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::branch_of;
-use crate::github::{Pull, PullState};
+use crate::domain::remark::Remark;
+use crate::github::{OpenPulls, Pull, PullState};
 use crate::record::rendering::marker;
 
 /// What is known of a repository's open pull requests.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    /// Tag of the list as last read.
-    pub etag: Option<String>,
-    /// The open ones, as last listed.
+    /// The list as last read.
+    pub listed: OpenPulls,
+    /// When all of its pages were read last.
+    pub whole_at: Option<Instant>,
+    /// The open ones of issues, as last listed.
     pub open: Vec<Pull>,
     /// By number.
     pub looked: BTreeMap<u64, Looked>,
@@ -32,10 +36,25 @@ pub(super) struct Pulls {
 pub(super) struct Wanted {
     /// What it is told.
     pub told: String,
-    /// Of what it answers.
+    /// Of the checks and conflicts that it answers; empty = there are none.
     pub fingerprint: String,
     /// Whether the branch conflicts with the origin branch.
     pub conflicts: bool,
+    /// What starts it.
+    pub cause: Cause,
+    /// What people wrote that it is about.
+    pub remarks: Vec<Remark>,
+}
+
+/// What starts a follow-up run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// What a person wrote.
+    Person,
+    /// What a listed bot wrote.
+    Bot,
+    /// Failed checks, or a conflict with the base branch.
+    Checks,
 }
 
 /// A pull request at its last look.
@@ -66,6 +85,11 @@ fn issue_of_branch(head: &str) -> Option<u64> {
 }
 
 impl Pulls {
+    /// The open ones with their issues.
+    pub fn followed(&self) -> impl Iterator<Item = (u64, &Pull)> {
+        self.open.iter().filter_map(|pull| Some((issue_of(pull)?, pull)))
+    }
+
     /// The pull requests that were looked at and not answered, with their issues.
     pub fn unanswered(&self) -> Vec<(u64, Pull)> {
         let waits = |pull: &&Pull| self.looked.get(&pull.number).is_some_and(|looked| !looked.answered);

@@ -50,8 +50,12 @@ impl Daemon {
     fn look_anew(&mut self, issue: &IssueRef) {
         tracing::info!(%issue, "a follow-up run was cut off; its pull request is looked at anew");
         let Some(watch) = self.watch_of(&issue.repo) else { return };
+        watch.state.attend.insert(issue.number);
         if let Some(followed) = &mut watch.state.issues.entry(issue.number).or_default().followed {
+            // Whatever had started it: nobody is the worse for one more.
             followed.rounds = followed.rounds.saturating_sub(1);
+            followed.bots = followed.bots.saturating_sub(1);
+            followed.all = followed.all.saturating_sub(1);
             followed.fingerprint.clear();
         }
         let text =

@@ -61,6 +61,12 @@ impl Progress {
         self.runs().get(issue).is_some_and(|run| run.doing == Effect::Labels.as_str() || run.doing == ENDED)
     }
 
+    /// The run of an issue, once it has a journal.
+    pub(super) fn run_of(&self, issue: &IssueRef) -> Option<String> {
+        let runs = self.runs();
+        runs.get(issue).map(|run| run.run_id.clone()).filter(|run| !run.is_empty())
+    }
+
     /// How far the run of an issue is; `None` = it has no journal yet.
     pub fn of(&self, issue: &IssueRef) -> Option<RunProgress> {
         self.runs().get(issue).cloned()
@@ -169,6 +175,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Warned(warning) => warning.text.clone(),
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
+        Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {
             format!("verify {}: {}", command.argv.join(" "), command.outcome())

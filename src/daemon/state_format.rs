@@ -1,10 +1,11 @@
 //! What the daemon keeps over a restart: pauses, labels still to be written, sweeps, and the pages of unchanged lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::pulls::Cause;
 use crate::domain::event::AskedHow;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
@@ -44,6 +45,12 @@ pub struct RepositoryState {
     /// How far the repository's comments were read; absent = never, so that old commands are not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comments: Option<CommentsRead>,
+    /// The same for the comments of reviews.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review_comments: Option<CommentsRead>,
+    /// Issues whose inbox has something that is still to be made of it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub attend: BTreeSet<u64>,
     /// By issue number; issues without anything to remember are not in it.
     #[serde(default)]
     pub issues: BTreeMap<u64, IssueMemory>,
@@ -70,6 +77,12 @@ pub struct IssueMemory {
     /// Its pull request, as long as it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<u64>,
+    /// When its pull request had last changed when its reviews were read last, as GitHub writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviews_read: Option<String>,
+    /// The base branch that its pull request had when it was first seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// What follow-up runs of its pull request answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
@@ -83,7 +96,7 @@ pub struct IssueMemory {
 pub struct CommentsRead {
     /// Asked for from this time on.
     pub since: DateTime<Utc>,
-    /// The newest comment that was looked at; ids grow.
+    /// The newest one when the list was first looked at; ids grow, and what is older is not heard.
     pub last_id: u64,
     /// Tag of the list as last read with this `since`.
     #[serde(default)]
@@ -93,10 +106,19 @@ pub struct CommentsRead {
 /// Follow-up runs of one pull request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
-    /// Of what was answered last: the same again starts nothing.
+    /// Of the checks and conflicts that were answered last: the same again starts nothing.
     pub fingerprint: String,
-    /// Runs so far.
+    /// Runs for checks and conflicts since a trusted person last wrote.
     pub rounds: u32,
+    /// Runs that bots started since a trusted person last wrote.
+    #[serde(default)]
+    pub bots: u32,
+    /// All runs of its pull request.
+    #[serde(default)]
+    pub all: u32,
+    /// Why a person was asked to go on instead of a further run; it is said once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted: Option<String>,
 }
 
 /// Who asked for a run.
@@ -176,4 +198,23 @@ pub struct Parked {
     /// Where a call waits for an approval: who asked for the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<AskedBy>,
+}
+
+impl Parked {
+    /// Whether the issue is a person's until that person says so: no run starts for what others write meanwhile.
+    pub fn waits_for_person(&self) -> bool {
+        ["question_pending", "plan_pending", "taken"].contains(&self.code.as_str())
+    }
+}
+
+impl Followed {
+    /// One more run, started by this.
+    pub(super) fn count(&mut self, cause: Cause) {
+        self.all += 1;
+        match cause {
+            Cause::Checks => self.rounds += 1,
+            Cause::Bot => self.bots += 1,
+            Cause::Person => {}
+        }
+    }
 }

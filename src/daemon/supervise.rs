@@ -11,6 +11,7 @@ use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::policy::ActorPermission;
+use crate::domain::remark::Remark;
 use crate::domain::run::Principal;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::github::IssueSnapshot;
@@ -54,6 +55,8 @@ pub struct StartRequest {
     pub issue: IssueSnapshot,
     /// What became of its pull request, fenced; `None` = it is no follow-up.
     pub follow_up: Option<String>,
+    /// What people wrote that it is about.
+    pub remarks: Vec<Remark>,
     /// Whether its branch conflicts with the origin branch and takes it in.
     pub catches_up: bool,
     /// What asks for it.

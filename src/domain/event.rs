@@ -62,15 +62,6 @@ pub enum Event {
     },
     /// What the run is told is read and will not change; nothing was asked of a model before.
     BriefingFrozen(Box<BriefingFrozen>),
-    /// A model gets what somebody wrote.
-    RemarkTold {
-        /// The remark.
-        id: RemarkId,
-        /// 1-based visit.
-        visit: u32,
-        /// 1-based turn.
-        turn: u32,
-    },
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -264,6 +255,30 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
+    /// Somebody wrote something about the issue while the run works.
+    RemarkHeard {
+        /// Which remark.
+        id: RemarkId,
+    },
+    /// A model is told what somebody wrote: in the briefing, or while the run works.
+    RemarkTold {
+        /// Which remark.
+        id: RemarkId,
+        /// 1-based visit.
+        visit: u32,
+        /// 1-based turn that begins with it; of an agent program, the launch before it.
+        turn: u32,
+        /// As it is told while the run works: cleaned, fenced and redacted. Absent = it stands in the briefing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+    },
+    /// A remark that was heard is not told.
+    RemarkDropped {
+        /// Which.
+        id: RemarkId,
+        /// Why.
+        why: String,
+    },
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -344,7 +359,6 @@ impl Event {
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
             Self::BriefingFrozen(..) => &[Record],
-            Self::RemarkTold { .. } => &[],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
@@ -381,6 +395,9 @@ impl Event {
             Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::RemarkHeard { .. } => &[],
+            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkDropped { .. } => &[],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],

@@ -47,6 +47,9 @@ const SLACK: Duration = Duration::from_secs(10);
 /// The timer of a program without a limit of its own: a hundred years.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// Launches of a visit after which nothing that people say starts another one.
+const MOST_LAUNCHES: u32 = 10;
+
 /// Class of the failure of a launch whose work the policy refuses.
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
 
@@ -214,7 +217,7 @@ impl AgentVisit<'_> {
 
     /// Launches the program until its report fits, at most `max_retries` times.
     async fn ask(&mut self, asked: String) -> Result<ModelReport, Abort> {
-        let most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
+        let mut most = if self.agent.asks_again { self.plan.settings.max_retries } else { 1 };
         // A visit that continues the one before has these words already (D4).
         let before = Some(self.work.history).filter(|history| !history.is_empty() && self.agent.resumes);
         let before = before.and_then(|_| self.conversations().get(&self.work.step.id).cloned());
@@ -227,10 +230,24 @@ impl AgentVisit<'_> {
             let said = self.launch(task).await?;
             let problem = match self.read(&said) {
                 Ok(report) => {
-                    if let Some(conversation) = said.conversation {
+                    if let Some(conversation) = said.conversation.clone() {
                         self.conversations().insert(self.work.step.id.clone(), conversation);
                     }
-                    return Ok(report);
+                    // What people said meanwhile is its next prompt; at its last launch it waits for another run.
+                    let more = self.launches < MOST_LAUNCHES && self.world.asked_to_stop().is_none();
+                    let since = self.world.0.said.as_ref().filter(|_| more);
+                    let Some(words) = super::said::take(since, &self.record, self.launches).await? else {
+                        return Ok(report);
+                    };
+                    most += 1;
+                    let again = format!("{words}\n\n{}", self.closing_words());
+                    let resume = said.conversation.filter(|_| self.agent.resumes);
+                    let anew = format!("{asked}\n\n{again}");
+                    task = match resume {
+                        Some(resume) => AgentTask { anew: Some(anew), ..self.task(again, Some(resume)) },
+                        None => self.task(anew, None),
+                    };
+                    continue;
                 }
                 Err(problem) => problem,
             };

@@ -26,6 +26,7 @@ pub mod arguments;
 pub mod loop_guard;
 pub mod task_status;
 pub mod report;
+pub mod said;
 mod slack_blocks;
 pub mod tool_output;
 pub mod nearest_rules;

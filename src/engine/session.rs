@@ -27,6 +27,7 @@ use super::policy::Policy;
 use super::queue::Queues;
 use super::redaction_program::RedactionProgram;
 pub use super::reply_validation::SessionMode;
+use super::said::SaidSince;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
 use super::stop::StopSignal;
@@ -120,6 +121,8 @@ pub struct SessionWorld {
     pub clock: RunClock,
     /// The process's tool queues.
     pub queues: Arc<Queues>,
+    /// What people say to the run while it works. `None` = nobody can.
+    pub said: Option<SaidSince>,
     /// The tools' argument schemas, compiled.
     pub schemas: ArgumentSchemas,
     /// The tools as they are offered.
@@ -445,6 +448,7 @@ impl<'a> Session<'a> {
                 self.force(reason, self.turn)?;
             }
             self.take_tool_changes().await?;
+            self.take_said().await?;
             match Box::pin(self.run_turn()).await? {
                 TurnEnd::Reported(report) => return Ok(*report),
                 TurnEnd::Next | TurnEnd::StopAsked => {}

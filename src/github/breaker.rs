@@ -74,6 +74,8 @@ struct State {
     in_a_row: u32,
     counted: u64,
     unchanged: u64,
+    /// GitHub's clock as an answer said it, and when that came.
+    clock: Option<(DateTime<Utc>, Instant)>,
 }
 
 #[derive(Debug)]
@@ -137,6 +139,7 @@ impl Breaker {
             || (status == 403 && (retry_after.is_some() || remaining == Some(0) || said))
             || (status == 200 && said);
         let mut state = self.lock();
+        state.clock = date.map(|date| (date, now)).or(state.clock);
         if status == 304 {
             state.unchanged += 1;
         } else if !limited {
@@ -163,6 +166,12 @@ impl Breaker {
         let reset = date.and_then(|date| date.checked_add_signed(TimeDelta::from_std(wait).ok()?));
         state.secondary = Some(Gate { until: now + wait, reset });
         true
+    }
+
+    /// What GitHub's clock says at `now`; `None` = no answer has said it yet.
+    pub fn clock(&self, now: Instant) -> Option<DateTime<Utc>> {
+        let (said, at) = self.lock().clock?;
+        said.checked_add_signed(TimeDelta::from_std(now.saturating_duration_since(at)).ok()?)
     }
 
     /// For `status`.

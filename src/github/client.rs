@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, IF_NONE_MATCH, LOCATION};
@@ -19,6 +20,7 @@ use super::clipped_body::{self, BodyError};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::memory::Memory;
+use super::pace::Pace;
 use super::request::{Ask, Reply};
 use crate::config::Credentials;
 use crate::config::settings::Github;
@@ -88,6 +90,7 @@ struct Shared {
     retry_delay: Duration,
     write_gap: Duration,
     last_write: Mutex<Option<Instant>>,
+    pace: Pace,
     memory: Memory,
     /// Places of this machine that no text names.
     concealed: std::sync::Mutex<HostPaths>,
@@ -132,6 +135,7 @@ impl Client {
             retry_delay: settings.retry_delay,
             write_gap: settings.write_gap,
             last_write: Mutex::new(None),
+            pace: Pace::default(),
             memory: Memory::default(),
             concealed: std::sync::Mutex::default(),
         };
@@ -161,6 +165,11 @@ impl Client {
     /// Budgets, limits that hold, and what was asked so far.
     pub fn limits(&self) -> Snapshot {
         self.shared.breaker.snapshot(Instant::now())
+    }
+
+    /// What GitHub's clock says now, in whole seconds and a bit; `None` = no answer has said it yet.
+    pub fn now(&self) -> Option<DateTime<Utc>> {
+        self.shared.breaker.clock(Instant::now())
     }
 
     /// What git needs for a remote on this GitHub (D28); with an App, a token that lives for some minutes at least.
@@ -226,6 +235,7 @@ impl Client {
         let (mut failures, mut redirects, mut renewed) = (0, 0, false);
         loop {
             self.wait_for_limits(&ask, give_up).await?;
+            tokio::time::sleep(self.shared.pace.turn(Instant::now())).await;
             let token = match &app {
                 Some(jwt) => jwt.clone(),
                 None => self.token().await?,

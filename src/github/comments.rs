@@ -5,12 +5,10 @@ use http::Method;
 use serde_json::json;
 
 use super::Change;
-use super::account::{Actor, Association};
+use super::account::Actor;
 use super::client::Client;
 use super::error::Error;
-use super::issues::Fetched;
 use super::memory::OwnComments;
-use super::request::Ask;
 use super::rest_wire::CommentWire;
 use crate::domain::name::RepoName;
 
@@ -19,8 +17,6 @@ const NEEDS: &str = "issues: write";
 const MARKED: &str = "<!-- agentd:";
 /// Issues whose own comments are remembered at most.
 const MOST_ISSUES: usize = 1_000;
-/// Pages of comments that are read at once at most.
-const MOST_PAGES: usize = 10;
 
 /// A comment of an issue or pull request.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,12 +29,8 @@ pub struct Comment {
     pub body: String,
     /// Web address.
     pub url: Option<String>,
-    /// Whether it is of a pull request; `None` = its address does not say.
-    pub on_pull: Option<bool>,
     /// Who wrote it; `None` = the account is gone.
     pub author: Option<Actor>,
-    /// How the author stands to the repository.
-    pub association: Association,
     /// When it was written.
     pub created_at: Option<DateTime<Utc>>,
     /// When it was last edited.
@@ -51,8 +43,6 @@ impl From<CommentWire> for Comment {
         Self {
             id: wire.id,
             number: wire.issue_url.as_deref().and_then(|url| url.rsplit('/').next()?.parse().ok()),
-            on_pull: wire.html_url.as_deref().and_then(on_pull),
-            association: Association::parse(&wire.author_association),
             body: wire.body,
             url: wire.html_url,
             author: wire.user.map(Actor::from),
@@ -64,7 +54,7 @@ impl From<CommentWire> for Comment {
 }
 
 /// Whether a comment's web address (`…/issues/7#issuecomment-1`, `…/pull/8#issuecomment-2`) is a pull request's.
-fn on_pull(url: &str) -> Option<bool> {
+pub(super) fn on_pull(url: &str) -> Option<bool> {
     let (path, _) = url.split_once('#')?;
     match path.rsplit('/').nth(1)? {
         "pull" => Some(true),
@@ -86,50 +76,6 @@ impl Client {
         let path = format!("/repos/{repo}/issues/{number}/comments?per_page=100{since}");
         let wires: Vec<CommentWire> = self.pages(&path, &doing, "issues: read").await?;
         Ok(wires.into_iter().map(Comment::from).collect())
-    }
-
-    /// The newest comment of the whole repository.
-    pub async fn newest_comment(&self, repo: &RepoName) -> Result<Option<Comment>, Error> {
-        let doing = format!("reading the newest comment of {repo}");
-        let path = format!("/repos/{repo}/issues/comments?sort=created&direction=desc&per_page=1");
-        let wires: Vec<CommentWire> = self.get(&path, &doing, "issues: read").await?;
-        Ok(wires.into_iter().next().map(Comment::from))
-    }
-
-    /// Comments of the whole repository that changed at or after `since`, the oldest change first, unless the list is as it
-    /// was at `etag`; at most one page: what is left comes with the next `since`.
-    pub async fn recent_comments(
-        &self,
-        repo: &RepoName,
-        since: DateTime<Utc>,
-        etag: Option<&str>,
-    ) -> Result<Fetched<Vec<Comment>>, Error> {
-        let doing = format!("reading the latest comments of {repo}");
-        let from = since;
-        let since = since.format("%Y-%m-%dT%H:%M:%SZ");
-        let path =
-            format!("/repos/{repo}/issues/comments?sort=updated&direction=asc&since={since}&per_page=100");
-        let mut url = self.url(&path);
-        let reply = self.send(Ask::get(url.clone(), &doing, "issues: read").etag(etag)).await?;
-        if reply.unchanged() {
-            return Ok(Fetched::Unchanged);
-        }
-        let mut comments: Vec<Comment> =
-            reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from).collect();
-        let (mut tag, mut next) = (reply.etag(), self.next_page(&reply, &url)?);
-        // If a full page has a single second, this `since` never shows more. It stays as it is.
-        for _ in 1..MOST_PAGES {
-            let stuck = comments.iter().all(|one| one.updated_at.is_none_or(|at| at <= from));
-            if stuck && comments.len() >= 100 {
-                tag = None;
-            }
-            let Some(following) = next.filter(|_| stuck) else { break };
-            url = following;
-            let reply = self.send(Ask::get(url.clone(), &doing, "issues: read")).await?;
-            comments.extend(reply.json::<Vec<CommentWire>>()?.into_iter().map(Comment::from));
-            next = self.next_page(&reply, &url)?;
-        }
-        Ok(Fetched::Fresh(comments, tag))
     }
 
     /// agentd's own comment whose text begins with `marker` (an HTML comment); the oldest if there are several. A

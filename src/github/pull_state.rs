@@ -1,27 +1,11 @@
-//! Reviews, checks and state of a pull request. Reading an unchanged one again costs nothing.
+//! Checks and state of a pull request. Reading an unchanged one again costs nothing.
 
-use std::collections::BTreeMap;
-
-use super::account::Association;
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
-use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire, ReviewWire};
+use super::rest_wire::{CheckRunsWire, CombinedStatusWire, PullWire};
 use crate::domain::name::RepoName;
-
-/// A review that asks for changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
-    /// Database id.
-    pub id: u64,
-    /// Login.
-    pub author: String,
-    /// How the author stands to the repository.
-    pub association: Association,
-    /// Markdown.
-    pub body: String,
-}
 
 /// A check run or commit status that ended badly.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +20,6 @@ pub struct FailedCheck {
 #[derive(Debug, Clone, Default)]
 pub struct PullState {
     head: String,
-    reviews: Tagged<BTreeMap<String, Review>>,
     checks: Tagged<Vec<FailedCheck>>,
     statuses: Tagged<Vec<FailedCheck>>,
     mergeable: Tagged<Option<bool>>,
@@ -51,11 +34,6 @@ struct Tagged<T> {
 }
 
 impl PullState {
-    /// Reviews that ask for changes and that their author has not withdrawn.
-    pub fn change_requests(&self) -> impl Iterator<Item = &Review> {
-        self.reviews.value.values()
-    }
-
     /// Check runs, then commit statuses, of the head that ended badly.
     pub fn failed_checks(&self) -> impl Iterator<Item = &FailedCheck> {
         self.checks.value.iter().chain(&self.statuses.value)
@@ -78,11 +56,8 @@ impl Client {
         let (number, head) = (pull.number, &pull.head_sha);
         let mut changed = known.head != *head;
         if changed {
-            *known = PullState { head: head.clone(), reviews: known.reviews.clone(), ..PullState::default() };
+            *known = PullState { head: head.clone(), ..PullState::default() };
         }
-        let doing = format!("reading the reviews of pull request {number} of {repo}");
-        let path = format!("/repos/{repo}/pulls/{number}/reviews?per_page=100");
-        changed |= self.again(&mut known.reviews, &path, &doing, "pull requests: read", reviews).await?;
         let doing = format!("reading the checks of {head} of {repo}");
         let path = format!("/repos/{repo}/commits/{head}/check-runs?per_page=100");
         changed |= optional(
@@ -149,23 +124,6 @@ fn optional<T: Default>(read: Result<bool, Error>, held: &mut Tagged<T>) -> Resu
         }
         other => other,
     }
-}
-
-fn reviews(last: &mut BTreeMap<String, Review>, reply: &Reply) -> Result<(), Error> {
-    for wire in reply.json::<Vec<ReviewWire>>()? {
-        let Some(author) = wire.user.map(|user| user.login) else { continue };
-        let association = Association::parse(&wire.author_association);
-        match wire.state.as_str() {
-            "CHANGES_REQUESTED" => {
-                last.insert(author.clone(), Review { id: wire.id, author, association, body: wire.body });
-            }
-            "APPROVED" | "DISMISSED" => {
-                last.remove(&author);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn checks(failed: &mut Vec<FailedCheck>, reply: &Reply) -> Result<(), Error> {

@@ -9,13 +9,14 @@ use super::client::Client;
 use super::comments::same_text;
 use super::error::{Error, ErrorKind};
 use super::graphql::Query;
-use super::issues::Fetched;
 use super::request::Ask;
 use super::rest_wire::{PullWire, SideWire};
 use crate::domain::name::{BranchName, CommitId, RepoName};
 use crate::domain::percent::percent_encoded;
 
 const NEEDS: &str = "pull requests: write";
+/// Pages of a hundred open pull requests that are listed at most.
+const MOST_PAGES: usize = 20;
 
 /// A pull request.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Pull {
     pub body: String,
     /// Whether it is open.
     pub open: bool,
+    /// When it was last changed, as GitHub writes it.
+    pub updated_at: Option<String>,
     /// Whether it was merged.
     pub merged: bool,
     /// Whether it is a draft.
@@ -48,6 +51,32 @@ pub struct Pull {
     pub mergeable: Option<bool>,
     /// Who opened it.
     pub author: Option<Actor>,
+}
+
+/// The open pull requests of a repository as last listed, page by page, so that unchanged pages cost nothing.
+#[derive(Debug, Clone, Default)]
+pub struct OpenPulls {
+    pages: Vec<PullPage>,
+}
+
+#[derive(Debug, Clone)]
+struct PullPage {
+    url: String,
+    etag: Option<String>,
+    next: Option<String>,
+    pulls: Vec<Pull>,
+}
+
+impl OpenPulls {
+    /// All of them; one that moved from page to page meanwhile may stand there twice.
+    pub fn all(&self) -> impl Iterator<Item = &Pull> {
+        self.pages.iter().flat_map(|page| &page.pulls)
+    }
+
+    /// Whether there are more than one page has.
+    pub fn has_more(&self) -> bool {
+        self.pages.len() > 1
+    }
 }
 
 /// A pull request as it should be.
@@ -77,6 +106,7 @@ fn pull(repo: &RepoName, wire: PullWire) -> Pull {
         title: wire.title,
         body: wire.body,
         open: wire.state == "open",
+        updated_at: wire.updated_at,
         merged: wire.merged_at.is_some(),
         draft: wire.draft,
         head,
@@ -123,17 +153,39 @@ impl Client {
         Ok(open.pop())
     }
 
-    /// Open pull requests, the latest change first, unless the list is as it was at `etag`; at most a hundred.
-    pub async fn open_pulls(&self, repo: &RepoName, etag: Option<&str>) -> Result<Fetched<Vec<Pull>>, Error> {
+    /// Brings a list of the open pull requests up to date, the latest change first; `whole` = also the pages after the first,
+    /// where a change of the first does not ask for them. True = something differs. Where a page cannot be read, the list
+    /// stays as it was.
+    pub async fn list_pulls(&self, repo: &RepoName, known: &mut OpenPulls, whole: bool) -> Result<bool, Error> {
         let doing = format!("listing the open pull requests of {repo}");
-        let url =
+        let mut url =
             self.url(&format!("/repos/{repo}/pulls?state=open&sort=updated&direction=desc&per_page=100"));
-        let reply = self.send(Ask::get(url, &doing, "pull requests: read").etag(etag)).await?;
-        if reply.unchanged() {
-            return Ok(Fetched::Unchanged);
+        let (mut pages, mut changed) = (Vec::new(), false);
+        loop {
+            let before = known.pages.get(pages.len()).filter(|page: &&PullPage| page.url == url);
+            let tag = before.and_then(|page| page.etag.as_deref());
+            let reply = self.send(Ask::get(url.clone(), &doing, "pull requests: read").etag(tag)).await?;
+            let page = match before.filter(|_| reply.unchanged()) {
+                Some(before) => before.clone(),
+                None => {
+                    changed = true;
+                    let pulls = reply.json::<Vec<PullWire>>()?.into_iter().map(|wire| pull(repo, wire));
+                    PullPage { pulls: pulls.collect(), etag: reply.etag(), next: self.next_page(&reply, &url)?, url }
+                }
+            };
+            let next = page.next.clone();
+            pages.push(page);
+            // What was pushed from a page to the next changed both.
+            match next {
+                Some(next) if (changed || whole) && pages.len() < MOST_PAGES => url = next,
+                _ => break,
+            }
         }
-        let pulls = reply.json::<Vec<PullWire>>()?.into_iter().map(|wire| pull(repo, wire)).collect();
-        Ok(Fetched::Fresh(pulls, reply.etag()))
+        match changed || whole {
+            true => known.pages = pages,
+            false => known.pages.splice(..pages.len(), pages).for_each(drop),
+        }
+        Ok(changed)
     }
 
     /// The heads of the branch's merged pull requests, however they were merged. Squashed ones are in no history.

@@ -136,6 +136,7 @@ pub(super) struct AppWire {
 #[derive(Debug, Deserialize)]
 pub(super) struct CommentWire {
     pub id: u64,
+    pub node_id: Option<String>,
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     pub html_url: Option<String>,
@@ -191,6 +192,7 @@ pub(super) struct PullWire {
     #[serde(default, deserialize_with = "nullable")]
     pub body: String,
     pub merged_at: Option<DateTime<Utc>>,
+    pub updated_at: Option<String>,
     pub mergeable: Option<bool>,
     pub head: Option<SideWire>,
     pub base: Option<SideWire>,
@@ -205,18 +207,6 @@ pub(super) struct SideWire {
     pub sha: String,
     /// `null` where it was in a fork that is deleted.
     pub repo: Option<RepositoryWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ReviewWire {
-    pub id: u64,
-    pub user: Option<UserWire>,
-    #[serde(default, deserialize_with = "nullable")]
-    pub author_association: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub body: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub state: String,
 }
 
 #[derive(Debug, Deserialize)]

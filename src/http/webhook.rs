@@ -22,12 +22,15 @@ const LARGEST_KEPT: usize = 256 * 1024;
 /// Longest id of a delivery; GitHub's have 36 characters.
 const LONGEST_ID: usize = 128;
 /// Events after which looking is worth it.
-const WORTH_A_LOOK: [&str; 9] = [
+const WORTH_A_LOOK: [&str; 12] = [
     "issues",
     "issue_comment",
     "label",
     "pull_request",
     "pull_request_review",
+    "pull_request_review_comment",
+    "pull_request_review_thread",
+    "workflow_run",
     "check_run",
     "check_suite",
     "status",

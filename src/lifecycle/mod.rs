@@ -8,6 +8,7 @@ pub mod extender;
 pub mod run_observer;
 pub mod stop_request;
 pub mod run;
+mod said;
 pub mod budget_extension;
 pub mod stage;
 pub mod worktree;

@@ -19,7 +19,7 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
-use super::{budget_extension, instance, judge, plan, publish, seal, steps, stop_request, verify, worktree};
+use super::{budget_extension, instance, judge, plan, publish, said, seal, steps, stop_request, verify, worktree};
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::refusal::Refusal;
@@ -63,11 +63,13 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         for warning in leased.warnings.iter().chain(&leased.plan.warnings) {
             run.journal.note(warning.clone());
         }
+        said::open(&run).await;
         let output = tokio::select! {
             output = stages(&run) => output.unwrap_or_else(|error| run.output_lost(&error)),
             never = stop_request::listen(lease.journal.dir(), observer.stop()) => match never {},
             never = budget_extension::listen(&run) => match never {},
         };
+        said::close(&run).await;
         stop_request::forget(lease.journal.dir()).await;
         let written_back = run.journal.facts().outcome(Effect::Labels).is_some();
         Finished { output, refusal: None, written_back }
@@ -107,7 +109,11 @@ async fn work<'a>(run: &'a Run<'a>) -> Result<Worked<'a>, JournalError> {
     };
     publish::running_label(run).await;
     match instance::start(prepared).await? {
-        Stage::Next(instance) => steps::run(instance).await,
+        Stage::Next(instance) => {
+            let worked = steps::run(instance).await;
+            said::note_changes(run).await;
+            worked
+        }
         Stage::Over(worked) => Ok(*worked),
     }
 }

@@ -24,6 +24,7 @@ use crate::domain::policy::{EnvelopeStatus, Risk};
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::Item;
 use crate::engine::model::{Model, ModelError, ModelErrorClass, ModelReply, ModelRequest};
+use crate::engine::said::Said;
 use crate::engine::stop::StopHandle;
 use crate::engine::tool::{BoundParameter, CallLimits, Permit, Tool, ToolCalled, ToolError, ToolOutput};
 use crate::store::run_dir::RunDir;
@@ -61,6 +62,8 @@ pub struct RecordedRun {
     offered: Option<OfferedTools>,
     changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
+    /// What people said while it worked: visit, turn, remark.
+    said: Vec<(u32, u32, Said)>,
     briefing: Option<Briefing>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
@@ -153,6 +156,7 @@ impl RecordedRun {
             offered: offered(dir)?,
             changed: changed(dir, facts)?,
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
+            said: said(facts),
             briefing: briefing(dir)?,
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
@@ -160,6 +164,12 @@ impl RecordedRun {
             tools_run: AtomicU64::new(0),
             models_asked: AtomicU64::new(0),
         })
+    }
+
+    /// What people said at a turn of a visit.
+    pub fn said(&self, visit: u32, turn: u32) -> Vec<Said> {
+        let there = self.said.iter().filter(|(at, then, _)| (*at, *then) == (visit, turn));
+        there.map(|(_, _, said)| said.clone()).collect()
     }
 
     /// What the record lacked, in words; only a strict replay ends by it.
@@ -291,6 +301,16 @@ impl RecordedRun {
         }
         Some(Ok(reply))
     }
+}
+
+fn said(facts: &RunFacts) -> Vec<(u32, u32, Said)> {
+    let said = facts.other.iter().filter_map(|(_, event)| match event {
+        Event::RemarkTold { id, visit, turn, text: Some(text) } => {
+            Some((*visit, *turn, Said { id: *id, text: text.clone() }))
+        }
+        _ => None,
+    });
+    said.collect()
 }
 
 /// What no replay comes to by itself.

@@ -70,7 +70,7 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
         .filter_map(|text| RemarkId::parse(&text.id))
         .collect();
     for id in told {
-        run.journal.record(Event::RemarkTold { id, visit, turn: 1 })?;
+        run.journal.record(Event::RemarkTold { id, visit, turn: 1, text: None })?;
     }
     Ok(())
 }

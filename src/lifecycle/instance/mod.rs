@@ -19,6 +19,7 @@ use super::budget_extension;
 use super::lease::recovery::Predecessor;
 use super::plan::Plan;
 use super::run::Run;
+use super::said;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
 use crate::config::source_format::Source;
@@ -128,6 +129,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(resources::queues(&run.context.config)),
+        said: said::since(run),
         schemas: ArgumentSchemas::default(),
         tool_catalogs: ToolCatalogs::default(),
         backoff: backoff(run),

@@ -100,6 +100,8 @@ async fn init_service_writes_a_unit_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i28_a_review_that_asks_for_changes_starts_one_follow_up_run_and_the_same_review_none() {
     let world = World::new(2).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n[conversation]\nquiet_period = \"0s\"\n"));
     world.sim.add_label("demo/shop", 7, "agentd", "ada");
     let daemon = Running::start(&world, &[]);
     until("done", || world.labels() == ["agentd:done"]).await;

@@ -1,0 +1,82 @@
+//! The inbox of an issue as it is kept.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::domain::remark::{Remark, RemarkId, Standing};
+
+/// Version of the file.
+pub const SCHEMA: &str = "agentd.inbox.v1";
+
+/// `repos/OWNER/NAME/inbox/N.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inbox {
+    /// [`SCHEMA`].
+    pub schema_version: String,
+    /// By id.
+    #[serde(default)]
+    pub remarks: BTreeMap<RemarkId, Heard>,
+    /// When somebody without permission was last answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_at: Option<DateTime<Utc>>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { schema_version: SCHEMA.to_owned(), remarks: BTreeMap::new(), refused_at: None }
+    }
+}
+
+/// What becomes of a remark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It is to be told.
+    Waiting,
+    /// A model got it.
+    Told,
+    /// It was a command. It is followed once, whatever becomes of it.
+    Command,
+    /// It is never told.
+    Dropped,
+}
+
+/// A remark that was heard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heard {
+    /// As it was heard last. What is finished has no text any more.
+    pub remark: Remark,
+    /// Database id of its author; 0 = not said.
+    #[serde(default)]
+    pub author_id: u64,
+    /// Whether GitHub says that its author belongs to the repository. It decides nothing but whom to look up first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub member: bool,
+    /// Tells its versions apart.
+    pub version: String,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// When, by this machine's clock.
+    pub heard_at: DateTime<Utc>,
+    /// How its author stands; absent = that was not asked yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
+    /// Whether its author was shown that it was heard, as far as that can be; of a command: whether it was followed or
+    /// refused.
+    #[serde(default)]
+    pub acknowledged: bool,
+    /// Whether a run was started with it that has not ended yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
+    /// Whether it was said by a command or on this machine: an edit does not change it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub said: bool,
+    /// Whether it was changed after it was told, and no run knows that yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed: bool,
+    /// Why it was dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}

@@ -1,0 +1,241 @@
+//! Hearing: what people wrote since the last look is in the inboxes on disk before the next look begins later.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::poll::Watch;
+use super::pulls::issue_of;
+use super::state_format::{CommentsRead, RepositoryState};
+use crate::config::conversation_file::ConversationTable;
+use crate::conversation::inbox::inbox_format::Inbox;
+use crate::conversation::inbox::{Author, Inboxes, News};
+use crate::conversation::standing::OWN_MARKER;
+use crate::domain::command::Command;
+use crate::domain::remark::RemarkKind;
+use crate::github::{Association, Client, Error, ErrorKind, Fetched, From, Listed, Written};
+use crate::store::port::StoreError;
+
+/// What was written last is read twice: GitHub's lists may show it late.
+const READ_TWICE: TimeDelta = TimeDelta::seconds(60);
+/// Pages of a list that one look reads at most. What is left comes with the next look.
+const MOST_PAGES: usize = 10;
+/// Pull requests whose reviews one look reads at most. The others come with the next looks.
+const MOST_REVIEWED: usize = 5;
+
+/// Why something could not be heard.
+#[derive(Debug, thiserror::Error)]
+enum NotHeard {
+    /// GitHub.
+    #[error(transparent)]
+    GitHub(#[from] Error),
+    /// The disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What hearing depends on beside the repository.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ears<'a> {
+    pub client: &'a Client,
+    pub table: &'a ConversationTable,
+    pub inboxes: &'a Inboxes,
+    /// Issues of this repository whose runs work.
+    pub busy: &'a BTreeSet<u64>,
+    pub now: DateTime<Utc>,
+}
+
+impl Watch {
+    /// Reads what was written since the last look. A list that cannot be read moves no cursor; an unchanged one costs nothing.
+    pub(super) async fn hear(&mut self, ears: Ears<'_>) {
+        if !self.is_fresh() {
+            return;
+        }
+        for list in [Written::Comments, Written::ReviewComments] {
+            if self.without.contains(&list) {
+                continue;
+            }
+            if let Err(error) = self.hear_list(ears, list).await {
+                if let NotHeard::GitHub(error) = &error
+                    && matches!(error.kind, ErrorKind::NotFound | ErrorKind::Gone)
+                {
+                    self.without.push(list);
+                }
+                tracing::debug!(repo = %self.watched.name, ?list, %error, "what people wrote could not be read");
+            }
+        }
+        if let Err(error) = self.hear_reviews(ears).await {
+            tracing::debug!(repo = %self.watched.name, %error, "the reviews could not be read");
+        }
+    }
+
+    async fn hear_list(&mut self, ears: Ears<'_>, list: Written) -> Result<(), NotHeard> {
+        let repo = self.watched.name.clone();
+        let read = match cursor(&mut self.state, list).clone() {
+            Some(read) => read,
+            None => {
+                // By GitHub's own ids and times: this machine's clock may be another.
+                let newest = ears.client.newest_written(&repo, list).await?;
+                self.requests += 1;
+                let read = CommentsRead {
+                    since: newest.as_ref().map_or(ears.now - TimeDelta::days(1), |one| one.updated),
+                    last_id: newest.map_or(0, |one| one.remark.id.number()),
+                    etag: None,
+                };
+                *cursor(&mut self.state, list) = Some(read.clone());
+                read
+            }
+        };
+        let mut from = From::Since(read.since, read.etag.as_deref());
+        let (mut next, mut newest, mut news, mut pages) = (String::new(), read.since, false, 0);
+        let etag = loop {
+            self.requests += 1;
+            let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else { return Ok(()) };
+            self.changed();
+            pages += 1;
+            newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
+            news |= self.keep(ears, page.remarks, read.last_id).await?;
+            match page.next {
+                Some(after) if pages < MOST_PAGES => next = after,
+                // The rest of a list that is too long comes with the next look.
+                Some(_) => break None,
+                None if pages == 1 => break etag,
+                None => break None,
+            }
+            from = From::Next(&next);
+        };
+        let whole = next.is_empty() || pages < MOST_PAGES;
+        // Once more, until it brings nothing new.
+        let since = if whole && news { newest - READ_TWICE } else { newest };
+        let read = CommentsRead {
+            since,
+            // The tag belongs to the address, and the address holds `since`.
+            etag: etag.filter(|_| since == read.since),
+            ..read
+        };
+        *cursor(&mut self.state, list) = Some(read);
+        Ok(())
+    }
+
+    /// The reviews of pull requests that changed since these were read last: no list of a repository has them.
+    async fn hear_reviews(&mut self, ears: Ears<'_>) -> Result<(), NotHeard> {
+        let repo = self.watched.name.clone();
+        let changed: Vec<(u64, u64, Option<String>)> = self
+            .pulls
+            .open
+            .iter()
+            .filter_map(|pull| Some((issue_of(pull)?, pull)))
+            .filter(|(issue, pull)| {
+                let read = self.state.issues.get(issue).and_then(|memory| memory.reviews_read.as_ref());
+                read.is_none() || read != pull.updated_at.as_ref()
+            })
+            .map(|(issue, pull)| (issue, pull.number, pull.updated_at.clone()))
+            .take(MOST_REVIEWED)
+            .collect();
+        for (issue, pull, updated_at) in changed {
+            let reviews = ears.client.reviews_sent(&repo, pull).await?;
+            self.keep(ears, reviews, 0).await?;
+            self.state.issues.entry(issue).or_default().reviews_read = updated_at;
+        }
+        Ok(())
+    }
+
+    /// Puts remarks into the inboxes of their issues. True = there was something new.
+    async fn keep(&mut self, ears: Ears<'_>, remarks: Vec<Listed>, from: u64) -> Result<bool, NotHeard> {
+        let mut by_issue: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
+        for listed in remarks {
+            let old = listed.remark.id.number() <= from;
+            // An edit makes no command.
+            let command = !old && listed.remark.edited.is_none() && Command::of(&listed.remark.text).is_some();
+            let Some(issue) = self.issue_of_remark(ears.client, &listed, command).await? else { continue };
+            if (command || self.is_business(issue, ears.busy)) && !never_counts(ears, &listed).await? {
+                by_issue.entry(issue).or_default().push(Found { listed, command, old });
+            }
+        }
+        let (mut news, now) = (false, ears.now);
+        for (issue, found) in by_issue {
+            let hear = move |inbox: &mut Inbox| {
+                // What was written before anybody listened is heard only where it is known already.
+                let heeded = |inbox: &Inbox, one: &Found| !one.old || inbox.remarks.contains_key(&one.listed.remark.id);
+                let mut news = false;
+                for one in &found {
+                    if heeded(inbox, one) {
+                        let author = Author { id: one.listed.author_id, member: one.listed.association == Association::Known };
+                        news |= inbox.hear(one.listed.remark.clone(), author, one.command, now) != News::Known;
+                    }
+                }
+                news
+            };
+            let (inbox, new) = ears.inboxes.of(issue).update(hear).await?;
+            news |= new;
+            // What a killed daemon heard and did nothing about waits there as well.
+            if !inbox.remarks.is_empty() {
+                self.state.attend.insert(issue);
+            }
+        }
+        Ok(news)
+    }
+
+    /// The issue that a remark is about: for a pull request that agentd opened, the issue of that. Only for a command one
+    /// that is not known is asked for.
+    async fn issue_of_remark(
+        &self,
+        client: &Client,
+        one: &Listed,
+        command: bool,
+    ) -> Result<Option<u64>, Error> {
+        let number = one.remark.number;
+        let followed = self.state.issues.iter().find(|(_, memory)| memory.pull == Some(number));
+        if let Some((issue, _)) = followed {
+            return Ok(Some(*issue));
+        }
+        if one.on_pull == Some(false) && one.remark.kind == RemarkKind::IssueComment {
+            return Ok(Some(number));
+        }
+        if !command {
+            return Ok(None);
+        }
+        match client.pull(&self.watched.name, number).await {
+            Ok(pull) => Ok(issue_of(&pull)),
+            Err(error) if error.is_absent() => Ok(one.on_pull.is_none().then_some(number)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether agentd has something to do with an issue.
+    fn is_business(&self, issue: u64, busy: &BTreeSet<u64>) -> bool {
+        let memory = self.state.issues.get(&issue);
+        busy.contains(&issue)
+            || self.candidate(issue).is_some()
+            || memory.is_some_and(|memory| memory.pull.is_some() || memory.parked.is_some())
+    }
+}
+
+/// A remark of a list, for the inbox of its issue.
+#[derive(Clone)]
+struct Found {
+    listed: Listed,
+    command: bool,
+    /// Written before anybody listened.
+    old: bool,
+}
+
+/// Whether agentd wrote it itself, or a bot that is not listed, or an account that is gone.
+async fn never_counts(ears: Ears<'_>, one: &Listed) -> Result<bool, Error> {
+    let remark = &one.remark;
+    let Some(login) = &remark.login else { return Ok(true) };
+    if remark.text.trim_start().starts_with(OWN_MARKER) {
+        let own = &ears.client.viewer().await?.actor.login;
+        if own.is_empty() || own.eq_ignore_ascii_case(login) {
+            return Ok(true);
+        }
+    }
+    Ok(remark.bot && !ears.table.tells_bot(login))
+}
+
+fn cursor(state: &mut RepositoryState, list: Written) -> &mut Option<CommentsRead> {
+    match list {
+        Written::Comments => &mut state.comments,
+        Written::ReviewComments => &mut state.review_comments,
+    }
+}

@@ -1,0 +1,223 @@
+//! Follow-up runs that people and listed bots ask for: when what waits is due, it is read once more and told to one run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::follow::NEEDS_WORK;
+use super::main_loop::Daemon;
+use super::pulls::{Cause, Wanted};
+use super::snapshot::IssueRef;
+use super::state_format::AskedBy;
+use crate::conversation::inbox::inbox_format::{Heard, Inbox};
+use crate::conversation::inbox::rounds::{Due, Rules, Starter};
+use crate::conversation::standing::People;
+use crate::domain::event::AskedHow;
+use crate::domain::issue_state::IssueState;
+use crate::domain::name::RepoName;
+use crate::domain::remark::{Remark, RemarkId, Standing};
+use crate::github::{Error, Present, Pull};
+use crate::store::port::StoreError;
+
+/// Why a follow-up run could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotPrepared {
+    /// GitHub.
+    #[error(transparent)]
+    GitHub(#[from] Error),
+    /// The disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Daemon {
+    /// When what waits starts a follow-up run.
+    pub(super) fn rules(&self) -> Rules<'_> {
+        let name = match self.deps.conversation.mention.trim() {
+            "" => &self.name,
+            name => name,
+        };
+        Rules { table: &self.deps.conversation, name }
+    }
+
+    /// Starts the follow-up runs whose time has come. True = something is to be started.
+    pub(super) async fn start_rounds(&mut self, looked: &BTreeSet<RepoName>) -> bool {
+        let now = self.deps.client.now().unwrap_or_else(|| self.deps.clock.now());
+        let mut starts = false;
+        for (issue, pull) in self.open_pulls(looked) {
+            match self.start_round(&issue, &pull, now).await {
+                Ok(started) => starts |= started,
+                Err(error) => tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again"),
+            }
+        }
+        self.empty_outbox().await;
+        starts
+    }
+
+    /// The open pull requests for which something waits and whose issues are free.
+    fn open_pulls(&self, looked: &BTreeSet<RepoName>) -> Vec<(IssueRef, Pull)> {
+        let mut found = Vec::new();
+        for watch in self.watches.iter().filter(|watch| looked.contains(&watch.watched.name) && watch.is_fresh()) {
+            for (number, pull) in watch.pulls.followed() {
+                let issue = IssueRef { repo: watch.watched.name.clone(), number };
+                let memory = watch.state.issues.get(&number);
+                let settled = memory.is_none_or(|memory| memory.pending_outcome.is_none());
+                let waits = memory.and_then(|memory| memory.parked.as_ref()).is_some_and(|parked| parked.waits_for_person());
+                let free = settled
+                    && !waits
+                    && watch.candidate(number).is_none()
+                    && self.supervisor.get(&issue).is_none();
+                if free && watch.state.attend.contains(&number) {
+                    found.push((issue, pull.clone()));
+                }
+            }
+        }
+        found
+    }
+
+    async fn start_round(
+        &mut self,
+        issue: &IssueRef,
+        pull: &Pull,
+        now: chrono::DateTime<chrono::Utc>,
+    ) -> Result<bool, NotPrepared> {
+        // Turned off altogether.
+        if self.deps.max_follow_ups == 0 {
+            return Ok(false);
+        }
+        let cell = self.inbox(issue);
+        let Some(due) = self.rules().due(&cell.read().await?) else { return Ok(false) };
+        if now < due.at || self.is_halted(issue, pull, due.by) {
+            return Ok(false);
+        }
+        let inbox = self.read_again(issue).await?;
+        // Whoever's words are left.
+        let Some(Due { by, asked, .. }) = self.rules().due(&inbox) else { return Ok(false) };
+        let client = self.quick_client();
+        let fresh = client.issue(&issue.repo, issue.number).await?;
+        if !fresh.issue.open {
+            return Ok(false);
+        }
+        let findings = self.findings(pull, issue);
+        let remarks: Vec<Remark> = inbox.to_be_told().into_iter().map(|heard| heard.remark.clone()).collect();
+        tracing::info!(%issue, pull = pull.number, remarks = remarks.len(), "a follow-up run for what people wrote");
+        let cause = if by == Starter::Bot { Cause::Bot } else { Cause::Person };
+        let needs = self.deps.min_permission;
+        let admitted = by == Starter::Person
+            && client.permission(&issue.repo, asked.remark.login.as_deref().unwrap_or_default()).await? >= needs;
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
+        if admitted {
+            watch.state.issues.entry(issue.number).or_default().asked_by = Some(AskedBy {
+                login: asked.remark.login.unwrap_or_default(),
+                id: asked.author_id,
+                at: Some(asked.remark.created),
+                how: AskedHow::Comment,
+            });
+        }
+        watch.recover(fresh);
+        let wanted = Wanted {
+            fingerprint: findings.fingerprint(),
+            // What people wrote stands in the briefing.
+            told: findings.told,
+            conflicts: findings.conflicts,
+            cause,
+            remarks,
+        };
+        watch.pulls.wanted.insert(issue.number, wanted);
+        Ok(true)
+    }
+
+    /// Whether a person has to go on first: there were enough runs, or the pull request goes elsewhere now. It is said once.
+    fn is_halted(&mut self, issue: &IssueRef, pull: &Pull, by: Starter) -> bool {
+        let table = &self.deps.conversation;
+        let (most, most_bots) = (table.max_rounds, table.max_bot_rounds);
+        let Some(watch) = self.watch_of(&issue.repo) else { return true };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        let base = memory.base.clone();
+        let followed = memory.followed.clone().unwrap_or_default();
+        let why = if base.as_ref().is_some_and(|base| *base != pull.base) {
+            Some(("base_changed", base_changed(pull, base.as_deref().unwrap_or_default())))
+        } else if followed.all >= most {
+            Some(("follow_up_cap", format!("The pull request {} {NEEDS_WORK} {most} follow-up runs.", pull.url)))
+        } else if by == Starter::Bot && followed.bots >= most_bots {
+            let text = format!("A bot goes on writing to the pull request {}. A person has to say something first.", pull.url);
+            Some(("bot_cap", text))
+        } else {
+            None
+        };
+        let Some((code, text)) = why else { return false };
+        self.halt(issue, code, text);
+        true
+    }
+
+    /// Asks a person to go on, once for each reason.
+    pub(super) fn halt(&mut self, issue: &IssueRef, code: &'static str, text: String) {
+        let Some(watch) = self.watch_of(&issue.repo) else { return };
+        let memory = watch.state.issues.entry(issue.number).or_default();
+        let followed = memory.followed.get_or_insert_default();
+        if followed.halted.as_deref() == Some(code) {
+            return;
+        }
+        followed.halted = Some(code.to_owned());
+        self.plan_outcome(issue, IssueState::Attention, code, Some(text));
+    }
+
+    /// Reads what waits once more: as it is now, or not at all if it is gone or hidden.
+    async fn read_again(&self, issue: &IssueRef) -> Result<Inbox, NotPrepared> {
+        let (client, cell) = (self.quick_client(), self.inbox(issue));
+        let inbox = cell.read().await?;
+        let waiting: Vec<&Heard> = inbox.to_be_told().into_iter().filter(|heard| !heard.said).collect();
+        let ids: Vec<String> = waiting.iter().filter_map(|heard| heard.remark.node_id.clone()).collect();
+        if ids.is_empty() {
+            return Ok(inbox);
+        }
+        let found = client.remarks_now(&ids).await?;
+        let rules = (&self.deps.conversation, self.deps.conversation.trusted_from(self.deps.min_permission));
+        let mut people = People::under(&client, &issue.repo, rules, None);
+        let mut now: BTreeMap<RemarkId, Option<(Remark, Standing)>> = BTreeMap::new();
+        for heard in waiting {
+            let Some(node) = &heard.remark.node_id else { continue };
+            let present = found.get(node).filter(|present| !present.minimized);
+            now.insert(heard.remark.id, match present {
+                None => None,
+                Some(present) => {
+                    let remark = as_it_is(&heard.remark, present);
+                    let standing = people.remark(&remark).await.standing;
+                    Some((remark, standing))
+                }
+            });
+        }
+        let (inbox, ()) = cell
+            .update(move |inbox| {
+                for (id, present) in &now {
+                    match present {
+                        None => {
+                            inbox.leave_out(*id, "deleted or hidden");
+                        }
+                        Some((remark, standing)) => inbox.refresh(remark.clone(), *standing),
+                    }
+                }
+            })
+            .await?;
+        Ok(inbox)
+    }
+}
+
+/// A remark with the text and the editor that it has now.
+fn as_it_is(remark: &Remark, present: &Present) -> Remark {
+    Remark {
+        text: present.text.clone(),
+        edited: present.edited,
+        editor: present.editor.clone(),
+        edited_by_bot: present.edited_by_bot,
+        state: present.state.or(remark.state),
+        ..remark.clone()
+    }
+}
+
+/// What people are told where the pull request goes to another branch now.
+pub(super) fn base_changed(pull: &Pull, base: &str) -> String {
+    format!(
+        "The pull request {} goes to `{}` now, and was made for `{base}`. No further run starts on it by itself. Change the \
+         base branch back, or put the label on again for a run that starts from the configured origin branch.",
+        pull.url, pull.base
+    )
+}

@@ -1,0 +1,237 @@
+//! What people say about an issue while its run works: from the inbox to the model, each remark once, whatever is killed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use tokio::sync::Mutex;
+
+use super::run::Run;
+use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
+use crate::conversation::inbox::{InboxCell, Inboxes};
+use crate::domain::event::Event;
+use crate::domain::facts::RunFacts;
+use crate::domain::issue::ObjectiveSource;
+use crate::domain::redaction::Redactor;
+use crate::domain::remark::{RemarkId, ReviewState};
+use crate::domain::stop::StopDetail;
+use crate::domain::untrusted::{fence, incoming};
+use crate::engine::said::{Said, SaidSince};
+use crate::engine::session_trace::WITHHELD;
+use crate::github::Client;
+use crate::record::run_journal::RunJournal;
+
+/// What is told of a remark beside its text, in characters, roughly.
+const FRAME: usize = 400;
+
+/// The inbox of a run's issue; `None` = the issue is in no tracker, or the run is a replay.
+fn inbox(run: &Run<'_>) -> Option<InboxCell> {
+    let number = run.tracked_issue().filter(|_| run.context.replay.is_none())?;
+    Some(Inboxes::new(&run.context.state, &run.context.repo).of(number))
+}
+
+/// What was told already, by this run or by one that it continues, counts as told; what waits is told by a run that a person
+/// starts, with the rest of the issue.
+pub async fn open(run: &Run<'_>) {
+    let Some(cell) = inbox(run) else { return };
+    let told = told(&run.facts_with_predecessors().await);
+    let by_hand = run.plan.request.source == ObjectiveSource::Cli;
+    let note = move |inbox: &mut Inbox| {
+        inbox.tell(&told);
+        if by_hand {
+            inbox.take();
+        }
+    };
+    if let Err(error) = cell.update(note).await {
+        run.journal.warn("inbox_unreadable", format!("What was said of the issue cannot be read: {error}."));
+    }
+}
+
+/// Gives what is said from now on to the sessions of the run.
+pub fn since(run: &Run<'_>) -> Option<SaidSince> {
+    if let Some(recorded) = &run.context.replay {
+        let recorded = Arc::clone(recorded);
+        return Some(Arc::new(move |visit, turn| {
+            let said = recorded.said(visit, turn);
+            async move { said }.boxed()
+        }));
+    }
+    let listener = Arc::new(Listener {
+        cell: inbox(run)?,
+        github: run.context.github.clone(),
+        redactor: Arc::clone(&run.plan.redactor),
+        journal: run.journal.clone(),
+        most: run.context.config.conversation.max_chars_each,
+        given: Mutex::default(),
+    });
+    Some(Arc::new(move |_, _| {
+        let listener = Arc::clone(&listener);
+        async move { listener.take().await }.boxed()
+    }))
+}
+
+/// What was told and changed afterwards is named in the report; nothing is undone.
+pub async fn note_changes(run: &Run<'_>) {
+    let Some(cell) = inbox(run) else { return };
+    let found = cell
+        .update(|inbox| {
+            let mut changed = Vec::new();
+            for heard in inbox.remarks.values_mut().filter(|heard| heard.changed) {
+                heard.changed = false;
+                changed.push((heard.remark.id, heard.remark.login.clone()));
+            }
+            changed
+        })
+        .await;
+    for (id, login) in found.map(|(_, changed)| changed).unwrap_or_default() {
+        let by = login.unwrap_or_else(|| "somebody".to_owned());
+        run.journal.warn("remark_changed", format!("{id} of {by} was changed after it was told; nothing was undone."));
+    }
+}
+
+/// What the run was started with was told, if a model was asked at all and nobody goes on with it.
+pub async fn close(run: &Run<'_>) {
+    let Some(cell) = inbox(run) else { return };
+    let facts = run.journal.facts();
+    let begun = facts.unfinished.is_some() || !facts.visits.is_empty();
+    let goes_on = facts.end.as_ref().is_some_and(|end| end.detail == StopDetail::Shutdown);
+    let told = told(&facts);
+    let note = move |inbox: &mut Inbox| {
+        inbox.tell(&told);
+        inbox.give_back(begun && !goes_on);
+    };
+    if let Err(error) = cell.update(note).await {
+        tracing::error!(%error, "what was told cannot be noted");
+    }
+}
+
+/// The remarks that a run was told while it worked.
+fn told(facts: &RunFacts) -> BTreeMap<RemarkId, Option<String>> {
+    let told = facts.other.iter().filter_map(|(_, event)| match event {
+        Event::RemarkTold { id, .. } => Some((*id, None)),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// Listens for one run.
+struct Listener {
+    cell: InboxCell,
+    github: Option<Client>,
+    redactor: Arc<Redactor>,
+    journal: RunJournal,
+    /// Most characters of one message.
+    most: usize,
+    /// What was given, with its versions. It is on the record when more is asked for.
+    given: Mutex<BTreeMap<RemarkId, Option<String>>>,
+}
+
+impl Listener {
+    /// What came since the last time. What does not fit into one message comes the next time.
+    async fn take(&self) -> Vec<Said> {
+        let mut given = self.given.lock().await;
+        match self.waiting(&given).await {
+            Ok(waiting) => {
+                let mut said = Vec::new();
+                let mut left = self.most;
+                for heard in waiting {
+                    // The first one is told whatever its length.
+                    if !said.is_empty() && left < FRAME + heard.remark.text.chars().count() {
+                        break;
+                    }
+                    let text = self.told(&heard, left.saturating_sub(FRAME).max(FRAME));
+                    left = left.saturating_sub(text.chars().count());
+                    self.note(Event::RemarkHeard { id: heard.remark.id });
+                    given.insert(heard.remark.id, Some(heard.version.clone()));
+                    said.push(Said { id: heard.remark.id, text });
+                }
+                said
+            }
+            Err(error) => {
+                self.journal.warn("inbox_unreadable", format!("What was said of the issue cannot be read: {error}."));
+                Vec::new()
+            }
+        }
+    }
+
+    /// What waits, read once more: what was deleted or hidden is dropped.
+    async fn waiting(
+        &self,
+        given: &BTreeMap<RemarkId, Option<String>>,
+    ) -> Result<Vec<Heard>, crate::store::port::StoreError> {
+        let told = given.clone();
+        let inbox = self.cell.read().await?;
+        let inbox = match inbox.said_meanwhile().iter().any(|heard| is_given(given, heard)) {
+            true => self.cell.update(move |inbox| inbox.tell(&told)).await?.0,
+            false => inbox,
+        };
+        let mut waiting: Vec<Heard> =
+            inbox.said_meanwhile().into_iter().filter(|heard| !is_given(given, heard)).cloned().collect();
+        let ids: Vec<String> =
+            waiting.iter().filter(|heard| !heard.said).filter_map(|heard| heard.remark.node_id.clone()).collect();
+        let found = match (&self.github, ids.is_empty()) {
+            // Where GitHub cannot be asked, what was heard last counts.
+            (Some(github), false) => github.remarks_now(&ids).await.ok(),
+            _ => None,
+        };
+        let mut gone = Vec::new();
+        if let Some(found) = found {
+            waiting.retain_mut(|heard| {
+                let node = heard.remark.node_id.as_ref().filter(|_| !heard.said);
+                let Some(node) = node else { return true };
+                match found.get(node).filter(|present| !present.minimized) {
+                    Some(present) => {
+                        heard.remark.text.clone_from(&present.text);
+                        true
+                    }
+                    None => {
+                        gone.push(heard.remark.id);
+                        false
+                    }
+                }
+            });
+        }
+        if !gone.is_empty() {
+            for id in &gone {
+                let why = "deleted or hidden".to_owned();
+                self.note(Event::RemarkDropped { id: *id, why });
+            }
+            let leave_out = move |inbox: &mut Inbox| {
+                for id in &gone {
+                    inbox.leave_out(*id, "deleted or hidden");
+                }
+            };
+            self.cell.update(leave_out).await?;
+        }
+        Ok(waiting)
+    }
+
+    /// If it cannot be written, the next thing that has to be ends the run.
+    fn note(&self, event: Event) {
+        if let Err(error) = self.journal.record(event) {
+            tracing::error!(%error, "what was heard is not in the journal");
+        }
+    }
+
+    /// A remark as a model is told it.
+    fn told(&self, heard: &Heard, most: usize) -> String {
+        let remark = &heard.remark;
+        let login = remark.login.as_deref().unwrap_or("somebody");
+        let at = remark.created.format("%Y-%m-%d %H:%M:%S UTC");
+        let standing = heard.standing.map_or("outsider", |standing| standing.as_str());
+        let source = format!("{} {} of {login} ({standing}), {at}", remark.kind, remark.id);
+        let about = match (heard.fate == Fate::Waiting && !heard.changed, remark.state) {
+            (false, _) => "Changed after you were told it: ",
+            (_, Some(ReviewState::ChangesRequested)) => "A review that asks for changes: ",
+            (_, Some(ReviewState::Approved)) => "An approving review: ",
+            _ => "",
+        };
+        let text = incoming(&remark.text, most);
+        let told = format!("{about}{}", fence(&source, &text));
+        self.redactor.redact(&told).map_or_else(|_| WITHHELD.to_owned(), std::borrow::Cow::into_owned)
+    }
+}
+
+fn is_given(given: &BTreeMap<RemarkId, Option<String>>, heard: &Heard) -> bool {
+    given.get(&heard.remark.id).is_some_and(|version| version.as_ref() == Some(&heard.version))
+}
