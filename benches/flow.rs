@@ -30,6 +30,7 @@ use agentd::domain::report::ReportFormat;
 use agentd::engine::flow::{FlowRun, Progress};
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{ModelReply, ModelRequest};
+use agentd::engine::task_text::TaskText;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::prompt::template::Values;
@@ -156,7 +157,8 @@ async fn run(
     let plan = FlowPlan {
         loaded: Arc::clone(loaded),
         values,
-        task: "The issue: fix it.".to_owned(),
+        task: TaskText { facts: "The issue: fix it.".to_owned(), ..TaskText::default() },
+        background: Arc::default(),
         format: ReportFormat::Markdown,
         shapes: Shapes::default(),
         settings: world::settings(),

@@ -244,6 +244,7 @@ async fn session(folder: &Path, lines: usize) {
         tools: tools.into(),
         prompt: PromptIdentity::default(),
         turn_timeout: None,
+        background: Arc::default(),
     };
     let outcome = run_session(request, &world).await;
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);

@@ -245,7 +245,7 @@ impl Transcript {
                 self.cap = Some(budgets.max_cost);
                 self.said(format!("  ! {by} raised the budgets: {}", budgets.all_shown()))
             }
-            Event::RemarkTold { id, text, .. } => {
+            Event::RemarkTold { id, text: Some(text), .. } => {
                 let mut told = format!("  > {id} is told");
                 if self.detail == Detail::Dialogue {
                     for line in text.lines() {

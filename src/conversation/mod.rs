@@ -3,4 +3,5 @@
 pub mod checks;
 pub mod standing;
 pub mod inbox;
+pub mod briefing;
 pub mod issue_text;

@@ -11,7 +11,7 @@ use super::snapshot::IssueRef;
 use super::state_format::ChecksMemory;
 use crate::config::checks_file::{ChecksTable, Follow, Rerun};
 use crate::conversation::checks::{CheckReader, Unread};
-use crate::domain::head_check::{CheckOutcome, HeadCheck};
+use crate::domain::head_check::{CheckOutcome, CheckRerun, HeadCheck};
 use crate::domain::issue::IssueKey;
 use crate::domain::outgoing::plain_line;
 use crate::github::{CheckedHead, Client, Error, Pull};
@@ -26,8 +26,8 @@ impl ChecksMemory {
         if self.head == head {
             return self;
         }
-        let Self { mended_head, mended, flaky, .. } = self;
-        Self { head: head.to_owned(), mended_head, mended, flaky, ..Self::default() }
+        let Self { mended_head, mended, reruns, .. } = self;
+        Self { head: head.to_owned(), mended_head, mended, reruns, ..Self::default() }
     }
 }
 
@@ -143,7 +143,9 @@ impl Daemon {
         let again = to_rerun(&reader, &own, table.rerun, memory).await?;
         if !again.is_empty() {
             // Noted before it is done: jobs are run again at most once.
-            memory.rerun.extend(again.values().flatten().cloned());
+            let checks: Vec<String> = again.values().flatten().cloned().collect();
+            memory.rerun.extend(checks.iter().cloned());
+            memory.reruns.push(CheckRerun { checks, head: memory.head.clone(), flaky: Vec::new() });
             self.remember(issue, None, memory.clone());
             let mut runs = false;
             for (run, names) in &again {
@@ -179,21 +181,27 @@ impl Daemon {
         Ok(Weighed { starting: names, ..Weighed::default() })
     }
 
-    /// Notes that a run was started which is told of what has failed at a pull request.
-    pub(super) fn checks_are_told(&mut self, issue: &IssueRef) {
-        let Some(watch) = self.watch_of(&issue.repo) else { return };
-        let Some(pull) = watch.state.issues.get(&issue.number).and_then(|memory| memory.pull) else { return };
+    /// Notes that a run was started which is told of what has failed at a pull request; gives what it is to record.
+    pub(super) fn checks_are_told(&mut self, issue: &IssueRef) -> Vec<CheckRerun> {
+        let Some(watch) = self.watch_of(&issue.repo) else { return Vec::new() };
+        let Some(pull) = watch.state.issues.get(&issue.number).and_then(|memory| memory.pull) else {
+            return Vec::new();
+        };
         let head = watch.pulls.open.iter().find(|open| open.number == pull).map(|open| open.head_sha.clone());
-        let (Some(head), Some(looked)) = (head, watch.pulls.looked_mut(pull)) else { return };
+        let (Some(head), Some(looked)) = (head, watch.pulls.looked_mut(pull)) else {
+            return Vec::new();
+        };
         let failed = looked.state.checks().filter(|check| check.failure().is_some());
         let failed: BTreeSet<String> = failed.map(|check| check.name.clone()).collect();
         let entry = watch.state.issues.entry(issue.number).or_default();
         if failed.is_empty() && entry.checks.is_none() {
-            return;
+            return Vec::new();
         }
         let mut memory = entry.checks.take().unwrap_or_default().at(&head);
         memory.answered.extend(failed);
+        let reruns = std::mem::take(&mut memory.reruns);
         entry.checks = Some(memory);
+        reruns
     }
 }
 
@@ -208,10 +216,12 @@ fn without_failure(
         return Weighed::default();
     }
     memory.failed_at = None;
-    for check in checks.iter().filter(|check| check.outcome == CheckOutcome::Passed) {
-        if memory.rerun.contains(&check.name) && memory.flaky.get(&check.name) != Some(&memory.head) {
-            tracing::info!(%issue, check = check.name, code = "flaky_check", "green at the second try");
-            memory.flaky.insert(check.name.clone(), memory.head.clone());
+    for rerun in memory.reruns.iter_mut().filter(|rerun| rerun.head == memory.head) {
+        for check in checks.iter().filter(|check| check.outcome == CheckOutcome::Passed) {
+            if rerun.checks.contains(&check.name) && !rerun.flaky.contains(&check.name) {
+                tracing::info!(%issue, check = check.name, code = "flaky_check", "green at the second try");
+                rerun.flaky.push(check.name.clone());
+            }
         }
     }
     let asks: Vec<&HeadCheck> =

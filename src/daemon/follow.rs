@@ -19,8 +19,6 @@ use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::remark::{Remark, ReviewState};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
 /// How often checks of a pull request are read. It is every second poll if that is more often.
@@ -40,7 +38,7 @@ pub(super) const NEEDS_WORK: &str = "still needs work after";
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     named: Vec<String>,
-    told: String,
+    pub(super) told: String,
     pub(super) conflicts: bool,
 }
 
@@ -48,27 +46,6 @@ impl Findings {
     /// Of what is wrong; empty = nothing is.
     pub(super) fn fingerprint(&self) -> String {
         if self.named.is_empty() { String::new() } else { sha256_hex(self.named.join("\n").as_bytes()) }
-    }
-
-    /// The text for a run that is about what people wrote, too.
-    pub(super) fn told(&self, remarks: &[Remark]) -> String {
-        let mut told = String::new();
-        for remark in remarks.iter().filter(|remark| !remark.text.trim().is_empty()) {
-            let login = remark.login.as_deref().unwrap_or("somebody");
-            let words = match remark.state {
-                Some(ReviewState::ChangesRequested) => {
-                    "A review of the pull request asks for changes".to_owned()
-                }
-                Some(ReviewState::Approved) => "An approving review of the pull request says".to_owned(),
-                _ => format!("{login} wrote"),
-            };
-            let source = format!("{} {} of {login}", remark.kind, remark.id);
-            told.push_str(&format!(
-                "{words}:\n{}\n\n",
-                fence(&source, &incoming(&remark.text, LONGEST_INCOMING))
-            ));
-        }
-        told + &self.told
     }
 }
 

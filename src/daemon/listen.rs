@@ -135,7 +135,7 @@ impl Watch {
             .take(MOST_REVIEWED)
             .collect();
         for (issue, pull, updated_at) in changed {
-            let reviews = ears.client.reviews(&repo, pull).await?;
+            let reviews = ears.client.reviews_sent(&repo, pull).await?;
             self.keep(ears, reviews, 0).await?;
             self.state.issues.entry(issue).or_default().reviews_read = updated_at;
         }

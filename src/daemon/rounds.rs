@@ -121,8 +121,9 @@ impl Daemon {
         }
         watch.recover(fresh);
         let wanted = Wanted {
-            told: findings.told(&remarks),
             fingerprint: findings.fingerprint(),
+            // What people wrote stands in the briefing.
+            told: findings.told,
             conflicts: findings.conflicts,
             cause,
             remarks,

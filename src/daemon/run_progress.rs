@@ -175,7 +175,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Warned(warning) => warning.text.clone(),
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
-        Event::RemarkTold { id, .. } => format!("{id} is told"),
+        Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {
             format!("verify {}: {}", command.argv.join(" "), command.outcome())

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pulls::Cause;
 use crate::domain::event::AskedHow;
+use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
 use crate::github::{IssueSnapshot, PageCache};
@@ -128,7 +129,7 @@ pub struct Followed {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChecksMemory {
-    /// The commit that all but `mended` and `flaky` is about.
+    /// The commit that all but `mended` and `reruns` is about.
     pub head: String,
     /// When one was first seen to have failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,9 +146,9 @@ pub struct ChecksMemory {
     /// What the last follow-up run was to mend: the checks, with what was wrong.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub mended: BTreeMap<String, String>,
-    /// Checks that failed, and passed when they were run again without a change; the last commit of each.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub flaky: BTreeMap<String, String>,
+    /// Failed jobs that were run again; the next run records them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reruns: Vec<CheckRerun>,
 }
 
 /// Who asked for a run.

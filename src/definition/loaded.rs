@@ -121,6 +121,7 @@ impl Loaded {
             fell_back: false,
             template_sha256: template.sha256.clone(),
             template_blob: template.blob.clone(),
+            variables: template.variable_names(),
         }))
     }
 
@@ -210,6 +211,7 @@ impl Loaded {
             fell_back: false,
             template_sha256: self.system.sha256.clone(),
             template_blob: self.system.blob.clone(),
+            variables: BTreeSet::new(),
         }
     }
 
@@ -245,6 +247,7 @@ impl Loaded {
             fell_back: found.fell_back,
             template_sha256: found.template.sha256.clone(),
             template_blob: found.template.blob.clone(),
+            variables: BTreeSet::new(),
         }))
     }
 

@@ -31,7 +31,7 @@ const fn variable(name: &'static str, when: Supply, meaning: &'static str) -> Ho
 }
 
 /// Every variable that a run supplies.
-pub const HOST_VARIABLES: [HostVariable; 24] = [
+pub const HOST_VARIABLES: [HostVariable; 34] = [
     variable("issue", Supply::Fact, "the issue's number (its word, for an issue from a file)"),
     variable("issue_number", Supply::Fact, "the same, under its older name"),
     variable("issue_title", Supply::Fact, "the issue's title, sanitised"),
@@ -39,6 +39,20 @@ pub const HOST_VARIABLES: [HostVariable; 24] = [
     variable("repository", Supply::Fact, "owner/name"),
     variable("branch", Supply::Fact, "the issue's branch"),
     variable("origin_branch", Supply::Fact, "the branch the work starts from"),
+    variable("issue_body", Supply::Always, "the issue's title and body, fenced"),
+    variable(
+        "issue_links",
+        Supply::Always,
+        "what the issue is linked with, and issues that trusted texts name, fenced",
+    ),
+    variable("issue_remarks", Supply::Always, "the comments of the issue, fenced"),
+    variable("pull_request", Supply::Always, "the comments and reviews of its pull request, fenced"),
+    variable("review_threads", Supply::Always, "the unresolved threads of its pull request, fenced"),
+    variable("failed_checks", Supply::Always, "what failed checks of its pull request say, fenced"),
+    variable("new_remarks", Supply::Always, "the remarks that a follow-up run is about, fenced"),
+    variable("answer", Supply::Always, "the answer to a question that an earlier run asked, fenced"),
+    variable("repository_rules", Supply::Always, "the repository's own rules, fenced"),
+    variable("pull_request_template", Supply::Always, "the form of pull requests of the repository, fenced"),
     variable("agent_name", Supply::Always, "the agent's name"),
     variable("iteration", Supply::Always, "number of the visit in the run, from 1"),
     variable("max_iterations", Supply::Always, "the definition's limit of visits, else budgets.max_steps"),

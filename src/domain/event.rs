@@ -3,11 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
+use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
 use super::fingerprint::Fingerprint;
+use super::head_check::{CheckRead, CheckRerun};
 use super::issue::{Issue, ObjectiveSource};
 use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
@@ -59,6 +61,12 @@ pub enum Event {
         /// The step.
         step_id: String,
     },
+    /// What the run is told is read and will not change; nothing was asked of a model before.
+    BriefingFrozen(Box<BriefingFrozen>),
+    /// A failed check was read, and the run is told of it.
+    CheckRead(Box<CheckRead>),
+    /// Failed jobs were run again before this run was started.
+    CheckRerun(Box<CheckRerun>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -257,7 +265,7 @@ pub enum Event {
         /// Which remark.
         id: RemarkId,
     },
-    /// The model is told what somebody wrote while the run works.
+    /// A model is told what somebody wrote: in the briefing, or while the run works.
     RemarkTold {
         /// Which remark.
         id: RemarkId,
@@ -265,8 +273,9 @@ pub enum Event {
         visit: u32,
         /// 1-based turn that begins with it; of an agent program, the launch before it.
         turn: u32,
-        /// As it is told: cleaned, fenced and redacted.
-        text: String,
+        /// As it is told while the run works: cleaned, fenced and redacted. Absent = it stands in the briefing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
     },
     /// A remark that was heard is not told.
     RemarkDropped {
@@ -354,6 +363,8 @@ impl Event {
             Self::RunStarted(..) => &[Facts, Progress, DaemonProgress],
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
+            Self::BriefingFrozen(..) => &[Record],
+            Self::CheckRead(..) | Self::CheckRerun(..) => &[],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],
@@ -484,7 +495,7 @@ pub struct TextChange {
 }
 
 /// How a run was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AskedHow {
     /// By the label.

@@ -50,6 +50,43 @@ pub enum CheckOutcome {
     Nothing,
 }
 
+/// A failed check as a run was told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRead {
+    /// Its name.
+    pub check: String,
+    /// The commit that it checked.
+    pub head: String,
+    /// GitHub's word for how it failed.
+    pub conclusion: String,
+    /// Whether the base branch wants it before a merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required: Option<bool>,
+    /// Whether it fails on the base branch's tip, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failing_on_base: bool,
+    /// Over what went wrong, without its numbers.
+    pub errors_sha256: String,
+    /// Bytes of its log before the ones that were read; absent = there is no log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_skipped: Option<u64>,
+    /// Why there is no log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_log: Option<String>,
+}
+
+/// Failed jobs that were run again before a model was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRerun {
+    /// The checks.
+    pub checks: Vec<String>,
+    /// The commit that they check.
+    pub head: String,
+    /// Those of them that passed then, without a change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flaky: Vec<String>,
+}
+
 impl CheckOutcome {
     /// A check run's, by its status and conclusion, in any case of letters.
     pub fn of_run(status: &str, conclusion: Option<&str>) -> Self {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::briefing::BriefingRecord;
 use super::fingerprint::Fingerprint;
 use super::policy::PolicyDecision;
 use super::run_output::OutputMapping;
@@ -73,6 +74,9 @@ pub struct RunRecord {
     pub mapping: Option<OutputMapping>,
     /// What each session saw.
     pub steps: Vec<SessionManifest>,
+    /// What the run was told at its start. Absent when it ended before, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub briefing: Option<BriefingRecord>,
     /// What the repository came to.
     pub repo_state: RepoState,
     /// The sandbox of the run's programs. Absent when the run ended before there were any.

@@ -240,6 +240,7 @@ impl<'a> ToolHandler<'a> {
             record: &self.record,
             guard: &mut self.guard,
             outputs: &self.outputs,
+            nearest_rules: None,
             queues: &self.world.queues,
             interrupts: &self.interrupts,
             limits: CallLimits {

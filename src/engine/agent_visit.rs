@@ -53,6 +53,16 @@ const MOST_LAUNCHES: u32 = 10;
 /// Class of the failure of a launch whose work the policy refuses.
 pub const POLICY_DENIED: &str = "ToolCallPolicyDenied";
 
+/// What a program is asked in a visit.
+pub(super) struct AgentPrompts {
+    /// The instructions.
+    pub system: String,
+    /// The step's prompt, resolved.
+    pub prompt: String,
+    /// The prompt with what stands around it.
+    pub task: String,
+}
+
 /// One agent visit under way.
 struct AgentVisit<'a> {
     world: &'a FlowWorld,
@@ -86,10 +96,10 @@ impl FlowWorld {
         work: StepWork<'_>,
         agent: &AgentBackend,
         shape: ReportShape,
-        prompts: (String, String),
+        prompts: AgentPrompts,
         identity: &PromptIdentity,
     ) -> Result<StepResult, NotDone<Failed>> {
-        let (system, prompt) = prompts;
+        let AgentPrompts { system, prompt, task } = prompts;
         let record = self.record_of(plan, work.step, work.visit);
         let outputs = Arc::new(StoredOutputs::new(record.ids().session, Arc::clone(&self.0.journal)));
         let tools = plan.tools.list(record.ids().session, 0).await?;
@@ -111,7 +121,6 @@ impl FlowWorld {
             tools,
             exclusions: Vec::new(),
         };
-        let task = format!("{}\n\n{}", prompt.trim_end(), plan.task);
         let outcome = visit.run(&system, &task, identity).await;
         super::visit::read_outcome(plan, work, prompt, outcome).map_err(NotDone::Ended)
     }

@@ -122,6 +122,12 @@ impl Answer {
         }
     }
 
+    /// The same with something below that agentd says.
+    pub(in crate::engine) fn with_appendix(mut self, appendix: &str) -> Self {
+        self.text = format!("{}\n\n{appendix}", self.text);
+        self
+    }
+
     /// Ran, and its output does not fit, not even by handle.
     pub(in crate::engine) fn context_exceeded() -> Self {
         Self::failed("ContextBudgetExceeded", CONTEXT_EXCEEDED)

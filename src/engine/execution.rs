@@ -16,6 +16,7 @@ use super::context_guard::ContextGuard;
 use super::envelope::{Answer, CONTEXT_EXCEEDED, Refusal};
 use super::gate::{Gate, ReadyCall};
 use super::interrupt::{GRACE, Interrupt, Interrupts};
+use super::nearest_rules::NearestRules;
 use super::queue::Queues;
 use super::redaction_program::RedactionProgram;
 use super::session_trace::{LedgerLine, SessionTrace, WITHHELD};
@@ -43,6 +44,8 @@ pub struct Execution<'a> {
     pub guard: &'a mut ContextGuard,
     /// The session's stored outputs.
     pub outputs: &'a StoredOutputs,
+    /// Rules of folders that the session was not told of yet; `None` = it is told of none.
+    pub nearest_rules: Option<&'a mut NearestRules>,
     /// The process's queues.
     pub queues: &'a Queues,
     /// Stop and budgets.
@@ -196,8 +199,28 @@ impl Execution<'_> {
             }
             None => self.fit(Answer::success(text.clone()), Some(text), &mut costs, call_id).await?,
         };
+        let answer = if error.is_none() { self.with_rules(answer, &seat.ready)? } else { answer };
         self.account(seat, costs, answer.text())?;
         Ok(answer)
+    }
+
+    /// Adds the rules of the folders that a call is about, the first time, where they fit.
+    fn with_rules(&mut self, answer: Answer, ready: &ReadyCall) -> Result<Answer, Abort> {
+        let Some(rules) = &self.nearest_rules else { return Ok(answer) };
+        let Some((places, text)) = rules.of_call(&ready.arguments) else { return Ok(answer) };
+        // A replayed answer may hold them already.
+        let is_there = answer.text().contains(&text);
+        if !is_there && !self.fits(&format!("{}{text}", answer.text()))? {
+            return Ok(answer);
+        }
+        if let Some(rules) = &mut self.nearest_rules {
+            rules.told(places);
+        }
+        if is_there {
+            return Ok(answer);
+        }
+        self.guard.append_tokens(self.guard.estimate().text(&text));
+        Ok(answer.with_appendix(&text))
     }
 
     /// Asks the configured program about a text. A text on which it fails is dropped (P-032).

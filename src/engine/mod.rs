@@ -29,6 +29,7 @@ pub mod report;
 pub mod said;
 mod slack_blocks;
 pub mod tool_output;
+pub mod nearest_rules;
 pub mod gate;
 pub mod execution;
 // The session.
@@ -39,6 +40,7 @@ pub mod pacing;
 pub mod reply_validation;
 pub mod session;
 pub mod single_call;
+pub mod task_text;
 pub mod variables;
 pub mod workplace;
 pub mod agent_output;

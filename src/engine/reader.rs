@@ -1,5 +1,7 @@
 //! A session that may only read. It answers a question about the work and changes nothing.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::not_done::NotDone;
@@ -88,6 +90,7 @@ impl FlowWorld {
             text,
             path: "steps/validation/semantic".to_owned(),
             fell_back: false,
+            variables: template.variable_names(),
             template_sha256: template.sha256,
             template_blob: template.blob,
         };
@@ -159,13 +162,14 @@ impl FlowWorld {
                 include_text: plan.include_prompt_text,
             },
             opening: vec![Message::User {
-                content: format!("{}\n\n{}", asked.prompt.text.trim(), plan.task),
+                content: plan.task.around(&asked.prompt.text, &asked.prompt.variables),
             }],
             aside: None,
             report: shape,
             settings: plan.settings.clone(),
             tools: plan.tools.clone(),
             turn_timeout: None,
+            background: Arc::clone(&plan.background),
         };
         let outcome = run_session(request, &self.session_world(plan, PermissionMode::Plan)).await;
         match outcome.failure {

@@ -45,7 +45,7 @@ pub(super) async fn take(
     for Said { id, text } in said {
         message.push_str("\n\n");
         message.push_str(&text);
-        record.note_with_next(Event::RemarkTold { id, visit, turn, text })?;
+        record.note_with_next(Event::RemarkTold { id, visit, turn, text: Some(text) })?;
     }
     record.message_item(turn, ItemRole::User, &message).await?;
     Ok(Some(message))

@@ -21,6 +21,7 @@ use super::gate::{Gate, UnfitTool};
 use super::interrupt::Interrupts;
 use super::journal::Journal;
 use super::model::Model;
+use super::nearest_rules::{Background, NearestRules};
 use super::pacing::Backoff;
 use super::policy::Policy;
 use super::queue::Queues;
@@ -82,6 +83,8 @@ pub struct SessionRequest {
     pub prompt: PromptIdentity,
     /// The longest time of one attempt together with its tools (chat, S-040). `None` = off.
     pub turn_timeout: Option<Duration>,
+    /// What was stored and noted before the session.
+    pub background: Arc<Background>,
 }
 
 /// Which prompt a session runs with (P-026).
@@ -227,6 +230,8 @@ pub(super) struct Session<'a> {
     pub(super) gate: Gate,
     pub(super) guard: ContextGuard,
     pub(super) outputs: Arc<StoredOutputs>,
+    /// Rules of folders that it was not told of yet.
+    pub(super) nearest_rules: NearestRules,
     /// Offered on open turns, and on the final one.
     pub(super) tools: SessionTools,
     /// What these are made of.
@@ -313,7 +318,8 @@ impl<'a> Session<'a> {
             .tool_catalogs
             .of(&list, report, settings.read_page_lines)
             .map_err(|error| Abort::internal(error.to_string()))?;
-        let outputs = Arc::new(StoredOutputs::new(request.ids.session, Arc::clone(&world.journal)));
+        let outputs = StoredOutputs::new(request.ids.session, Arc::clone(&world.journal));
+        let outputs = Arc::new(outputs.with(&request.background.stored));
         let (reader, page_lines) = (Arc::clone(&offered.reader), settings.read_page_lines);
         let reader: Arc<dyn Tool> =
             Arc::new(ToolOutputReader::offered(reader, Arc::clone(&outputs), page_lines));
@@ -330,6 +336,7 @@ impl<'a> Session<'a> {
         guard.append(&messages);
         Ok(Self {
             interrupts: Interrupts { stop: world.stop.clone(), meter: Arc::clone(&world.meter) },
+            nearest_rules: NearestRules::new(Arc::clone(&request.background.folder_rules)),
             live: (0..settings.targets.len()).collect(),
             ceiling: settings.max_turns,
             request,

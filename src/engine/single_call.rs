@@ -69,6 +69,7 @@ pub async fn call_tool(
         record: &record,
         guard: &mut ContextGuard::default(),
         outputs: &outputs,
+        nearest_rules: None,
         queues: &world.queues,
         interrupts: &interrupts,
         limits,

@@ -64,6 +64,12 @@ impl StoredOutputs {
         Self { session, journal, handles: Mutex::default() }
     }
 
+    /// The same with texts that were stored before the session.
+    pub fn with(self, stored: &[(String, Artifact)]) -> Self {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner).extend(stored.iter().cloned());
+        self
+    }
+
     /// Keeps a redacted text; `tokens` is its estimate.
     pub async fn store(&self, text: String, tokens: u64, reason: StoreReason) -> Result<StoredOutput, Abort> {
         let handle = format!("session-{}/{}", self.session, Uuid::new_v4());

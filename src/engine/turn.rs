@@ -357,6 +357,7 @@ impl Session<'_> {
             record: &self.record,
             guard: &mut self.guard,
             outputs: &self.outputs,
+            nearest_rules: Some(&mut self.nearest_rules),
             queues: &self.world.queues,
             interrupts: &self.interrupts,
             limits: CallLimits { timeout, max_inline_bytes: settings.tool_response_max_bytes },

@@ -9,15 +9,18 @@ use uuid::Uuid;
 
 use super::abort::Abort;
 use super::agent_task::AgentBackend;
+use super::agent_visit::AgentPrompts;
 use super::arguments::Scope;
 use super::gate::HandoffRuling;
 use super::journal::JournalError;
+use super::nearest_rules::Background;
 use super::not_done::NotDone;
 use super::report::{Prepared, ReportShape};
 use super::session::{
     PromptIdentity, SessionMode, SessionOutcome, SessionRequest, SessionWorld, run_session,
 };
 use super::session_trace::{SessionIds, SessionTrace};
+use super::task_text::TaskText;
 use super::tool_list::ToolProvider;
 use super::workplace::Workplace;
 use crate::definition::Loaded;
@@ -47,8 +50,10 @@ pub struct FlowPlan {
     pub loaded: Arc<Loaded>,
     /// Parameters, facts of the issue, and what the completion condition supplies (D68).
     pub values: Values,
-    /// What follows each resolved prompt: the fenced issue and the facts of the day (D67).
-    pub task: String,
+    /// What stands around each resolved prompt: the briefing and the facts of the day (D67).
+    pub task: TaskText,
+    /// What the run has stored and noted for its sessions.
+    pub background: Arc<Background>,
     /// Format of reports of steps without schema (D89).
     pub format: ReportFormat,
     /// Filled as steps are visited.
@@ -230,12 +235,13 @@ impl FlowWorld {
         let shape = shape(plan, work.step, &notes)?;
         let mode = plan.definition().permission_mode(work.step);
         if let Some(agent) = agent {
-            let prompts = (system.text.clone(), resolved.text);
+            let task = plan.task.around(&resolved.text, &resolved.variables);
+            let prompts = AgentPrompts { system: system.text.clone(), prompt: resolved.text, task };
             let world = Self(self.session_world(plan, mode));
             return Box::pin(world.run_agent(plan, work, agent, shape, prompts, &identity)).await;
         }
         let mut opening = work.history.to_vec();
-        opening.push(Message::User { content: format!("{}\n\n{}", resolved.text.trim_end(), plan.task) });
+        opening.push(Message::User { content: plan.task.around(&resolved.text, &resolved.variables) });
         let request = SessionRequest {
             ids: self.ids(plan, work.step, work.visit),
             scope: plan.scope.clone(),
@@ -248,6 +254,7 @@ impl FlowWorld {
             tools: plan.tools.clone(),
             prompt: identity,
             turn_timeout: None,
+            background: Arc::clone(&plan.background),
         };
         let outcome = run_session(request, &self.session_world(plan, mode)).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
 use super::breaker::{Breaker, Snapshot};
+use super::clipped_body::{self, BodyError};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::memory::Memory;
@@ -335,9 +336,9 @@ impl Client {
         let exchange = async {
             let response = crab.send(request).await.map_err(|error| unreachable(chain(&error)))?;
             let (status, headers) = (response.status(), response.headers().clone());
-            let body = crab.body_to_string(response).await.map_err(|error| match error {
-                octocrab::Error::InvalidUtf8 { .. } => broken(&"the body is not UTF-8"),
-                error => unreachable(chain(&error)),
+            let body = clipped_body::read(response.into_body()).await.map_err(|error| match error {
+                BodyError::NotUtf8 => broken(&"the body is not UTF-8"),
+                BodyError::Broken(error) => unreachable(chain(&error)),
             })?;
             Ok(Reply { status, headers, body, doing: doing.clone() })
         };

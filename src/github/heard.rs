@@ -144,7 +144,7 @@ impl Client {
     }
 
     /// Every review of a pull request that was sent, oldest first.
-    pub async fn reviews(&self, repo: &RepoName, pull: u64) -> Result<Vec<Listed>, Error> {
+    pub async fn reviews_sent(&self, repo: &RepoName, pull: u64) -> Result<Vec<Listed>, Error> {
         let doing = format!("reading the reviews of pull request {pull} of {repo}");
         let path = format!("/repos/{repo}/pulls/{pull}/reviews?per_page=100");
         let wires: Vec<ReviewWire> = self.pages(&path, &doing, "pull requests: read").await?;

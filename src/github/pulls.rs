@@ -145,6 +145,14 @@ impl Client {
         Ok(found.pop())
     }
 
+    /// The newest open pull request of a branch of this repository.
+    pub async fn open_pull_of(&self, repo: &RepoName, head: &BranchName) -> Result<Option<Pull>, Error> {
+        let mut open = self.pulls_of(repo, head, "open").await?;
+        open.retain(|pull| pull.open);
+        open.sort_by_key(|pull| pull.number);
+        Ok(open.pop())
+    }
+
     /// Brings a list of the open pull requests up to date, the latest change first; `whole` = also the pages after the first,
     /// where a change of the first does not ask for them. True = something differs. Where a page cannot be read, the list
     /// stays as it was.

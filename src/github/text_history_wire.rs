@@ -46,7 +46,7 @@ pub(super) struct RenameWire {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ActorWire {
+pub(in crate::github) struct ActorWire {
     #[serde(rename = "__typename")]
     pub kind: String,
     pub login: String,

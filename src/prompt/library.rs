@@ -1,6 +1,6 @@
 //! The prompt files of one root, read once and kept in memory, so that a run never reads them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::PromptError;
@@ -61,6 +61,8 @@ pub struct ResolvedPrompt {
     pub template_blob: String,
     /// SHA-256 of the text.
     pub text_sha256: String,
+    /// The variables that the template names, without `uv-`.
+    pub variables: BTreeSet<String>,
 }
 
 impl ResolvedPrompt {
@@ -201,6 +203,7 @@ impl PromptLibrary {
             fell_back: found.fell_back,
             template_sha256: found.template.sha256.clone(),
             template_blob: found.template.blob.clone(),
+            variables: found.template.variable_names(),
         })
     }
 

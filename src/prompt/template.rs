@@ -159,6 +159,11 @@ impl Template {
             .collect()
     }
 
+    /// The same, to be kept.
+    pub fn variable_names(&self) -> BTreeSet<String> {
+        self.uv_variables().into_iter().map(str::to_owned).collect()
+    }
+
     /// Whether it uses the placeholder.
     pub fn uses(&self, what: &Placeholder) -> bool {
         self.slots.iter().any(|slot| slot.what == *what)

@@ -50,6 +50,8 @@ pub struct Links {
     pub trigger_label: String,
     /// Whether merging closes the issue: the closure that the definition allows (D81).
     pub closes_issue: bool,
+    /// The repository's form of pull requests, filled. It stands before agentd's own words.
+    pub frame: Option<String>,
 }
 
 /// `report.md`.
@@ -95,6 +97,9 @@ fn render(
     let values = context! {
         run => Value::from(Serde(run)),
         headline, sentence => said(&sentence),
+        frame => links.frame.as_deref().map(said),
+        rules_changed => run.warnings.iter().filter(|warning| warning.code == "rules_changed")
+            .map(|warning| said(&warning.text)).collect::<Vec<_>>(),
         red => red(run, facts).map(|red| fenced(&red.output)),
         summary => said(run.summary.trim()),
         title => said(&one_line(&run.objective.title)),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::domain::briefing::BriefingRecord;
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
 use crate::domain::ledger_entry::AccountingKind;
@@ -49,6 +50,7 @@ pub fn fold(
         schema_version: RUN_RECORD_SCHEMA.to_owned(),
         mapping: output.mapping.clone(),
         steps: Vec::new(),
+        briefing: None,
         repo_state: RepoState {
             base_commit: output.artifacts.base_commit.clone(),
             head_commit: output.artifacts.head_commit.clone(),
@@ -99,6 +101,13 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
                 record.error_name = Some(failure.error_name.clone());
                 record.error_message = Some(failure.error_message.clone());
             }
+        }
+        Event::BriefingFrozen(frozen) => {
+            record.briefing = Some(BriefingRecord {
+                sha256: frozen.file.sha256.clone(),
+                asked: frozen.asked.clone(),
+                texts: frozen.texts.clone(),
+            });
         }
         Event::ItemRecorded { item, .. } => record.items.push(item.as_ref().clone()),
         Event::PromptSnapshotTaken(snapshot) => record.prompt_snapshots.push(snapshot.as_ref().clone()),

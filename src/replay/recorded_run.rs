@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::offered_tools_format::{OFFERED_TOOLS, OfferedTool, OfferedTools};
 use super::recorded_model::{self, Answer, Given, kept, whole};
+use crate::domain::briefing::{BRIEFING_FILE, Briefing};
 use crate::domain::budget::Budgets;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Event, VerifyCommand};
@@ -63,6 +64,7 @@ pub struct RecordedRun {
     budgets: Option<Budgets>,
     /// What people said while it worked: visit, turn, remark.
     said: Vec<(u32, u32, Said)>,
+    briefing: Option<Briefing>,
     /// How the run was ended from outside: by a person, by its time, or by the death of its process.
     cut_short: Option<Stop>,
     stopper: OnceLock<StopHandle>,
@@ -80,6 +82,19 @@ struct RecordedSession {
 }
 
 type Recorded = Result<ToolOutput, ToolError>;
+
+/// The briefing of a run, if it has one.
+fn briefing(dir: &RunDir) -> Result<Option<Briefing>, String> {
+    let path = dir.path.join(BRIEFING_FILE);
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            let read = serde_json::from_slice(&bytes);
+            read.map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
 
 /// A change of the servers' tools, as the record has it.
 struct RecordedChange {
@@ -106,6 +121,11 @@ pub struct ToolsAt {
 }
 
 impl RecordedRun {
+    /// What the run was told at its start; `None` = it was recorded before there were briefings.
+    pub fn briefing(&self) -> Option<&Briefing> {
+        self.briefing.as_ref()
+    }
+
     /// Reads what a run left. Blocks. An error names the file.
     pub fn read(dir: &RunDir, facts: &RunFacts, mode: ReplayMode) -> Result<Self, String> {
         let checkpoints = facts.checkpoints.iter().cloned().collect();
@@ -137,6 +157,7 @@ impl RecordedRun {
             changed: changed(dir, facts)?,
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             said: said(facts),
+            briefing: briefing(dir)?,
             cut_short: facts.end.clone().filter(|end| from_outside(end.detail)),
             stopper: OnceLock::new(),
             missing: Mutex::new(None),
@@ -284,7 +305,7 @@ impl RecordedRun {
 
 fn said(facts: &RunFacts) -> Vec<(u32, u32, Said)> {
     let said = facts.other.iter().filter_map(|(_, event)| match event {
-        Event::RemarkTold { id, visit, turn, text } => {
+        Event::RemarkTold { id, visit, turn, text: Some(text) } => {
             Some((*visit, *turn, Said { id: *id, text: text.clone() }))
         }
         _ => None,

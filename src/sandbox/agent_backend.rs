@@ -41,6 +41,9 @@ use crate::sys::sandbox::{self, ProcessSandbox};
 /// Variables of agentd's environment that every program inherits. None of them is secret.
 const INHERITED: [&str; 7] = ["PATH", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"];
 
+/// Variable that names the folder with what the run was told.
+const BRIEFING: &str = "AGENTD_BRIEFING";
+
 /// What the agent programs of a run are started with.
 #[derive(Clone, Copy)]
 pub struct Workplace<'a> {
@@ -170,6 +173,7 @@ fn environment(
         // Claude Code lets root skip its permission requests only if it is told that it is in a sandbox.
         all.push(("IS_SANDBOX".into(), "1".into()));
     }
+    all.push((BRIEFING.into(), at.sandbox.briefing().as_path().into()));
     all.push(run_mark(at.run_id));
     all
 }

@@ -250,6 +250,7 @@ impl RunSandbox {
         confined.walls.network = way.network.clone();
         confined.asked = way.proxy.as_ref().map(|proxy| Arc::clone(proxy.asked()));
         confined.walls.writable.push(self.agent_home(place));
+        confined.walls.readable.push(self.briefing());
         confined.walls.readable.extend(program.readable.iter().map(|path| named_place(context, path)));
         confined.environment = self.environment(&context.env, &numbered("agent-home", place));
         confined.environment.extend(way.environment.iter().cloned());
@@ -264,6 +265,11 @@ impl RunSandbox {
         confined.walls.writable.retain(|place| !work.contains(place));
         confined.walls.readable.extend(work);
         confined
+    }
+
+    /// Where the run's agent programs read what the run was told.
+    pub fn briefing(&self) -> AbsPath {
+        self.folder.join("briefing")
     }
 
     /// The meter on what an agent program asks of models by its endpoints.

@@ -72,6 +72,7 @@ pub async fn run_agent(
         settings,
         tools: ToolProvider::Changing(Arc::clone(&service.tools) as Arc<dyn ToolSource>),
         turn_timeout: Some(config.timeout()),
+        background: Arc::default(),
     };
     let outcome = run_session(request, &opened.world).await;
     let stop = outcome.stop();

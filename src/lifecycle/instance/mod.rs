@@ -3,8 +3,8 @@
 //! Takes a run with its worktree. Leaves policy, budgets, sandbox, tools and prompts, ready for the first step. After a
 //! crash in it the next run puts everything together anew; visits that were finished are taken over.
 
+pub mod briefing;
 pub mod claim_check;
-pub mod task;
 pub mod toolbox;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use serde_json::Value;
 
-use self::task::LONGEST_TITLE;
+use self::briefing::Briefed;
 use self::toolbox::Toolbox;
 use super::budget_extension;
 use super::lease::recovery::Predecessor;
@@ -23,6 +23,8 @@ use super::said;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
 use crate::config::source_format::Source;
+use crate::conversation::briefing::LONGEST_TITLE;
+use crate::domain::briefing::{Block, Briefing};
 use crate::domain::budget::Spend;
 use crate::domain::canonical::canonical_sha256;
 use crate::domain::event::{Asked, Event, RunStarted};
@@ -30,8 +32,8 @@ use crate::domain::failures;
 use crate::domain::policy::PolicyPrincipal;
 use crate::domain::run::VisitRecord;
 use crate::domain::run_output::{FailureRecord, RunOutput};
+use crate::domain::shown_markdown::shown_line;
 use crate::domain::stop::{Stop, StopDetail};
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming, incoming_line};
 use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::journal::{Journal, JournalError};
@@ -94,9 +96,14 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
     let Begun { inherited, finished, prior_failures } = begin(run).await?;
+    let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit)).await?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run)?);
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
     workspace.sandbox = Some(Arc::clone(&sandbox));
+    if !plan.executors.programs().is_empty() {
+        briefing::for_programs(&briefing, &sandbox)?;
+    }
     let worktree = &workspace.worktree;
     let agents = agent_backend::backends(agent_backend::Workplace {
         executors: &plan.executors,
@@ -134,8 +141,9 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
     });
     let plan = FlowPlan {
         loaded: Arc::clone(&plan.loaded),
-        values: with_facts(run),
-        task: task::text(run, &prior_failures),
+        values: with_facts(run, &briefing),
+        task: briefing::task(run, &briefing, &prior_failures),
+        background,
         format: plan.request.format.unwrap_or_default(),
         shapes: Shapes::default(),
         settings: plan.session.settings.clone(),
@@ -282,18 +290,21 @@ async fn prior_failures(run: &Run<'_>) -> Vec<FailureRecord> {
 }
 
 /// The facts of the issue, under their published names (D68).
-fn with_facts(run: &Run<'_>) -> Values {
+fn with_facts(run: &Run<'_>, briefing: &Briefing) -> Values {
     let issue = &run.plan.issue;
     let mut values = run.plan.values.clone();
     values.set("issue", issue.key.to_string());
     values.set("issue_number", issue.key.to_string());
-    values.set("issue_title", incoming_line(&issue.title, LONGEST_TITLE).text);
+    values.set("issue_title", shown_line(&issue.title, LONGEST_TITLE).text);
     values.set("issue_url", issue.url.clone().unwrap_or_default());
     values.set("repository", run.context.repo.to_string());
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
+    for block in Block::ALL {
+        values.set(block.as_str(), briefing.block(block));
+    }
     // A step that takes text takes the issue's, fenced like everywhere (S-050).
-    values.input_text = Some(fence("issue body", &incoming(&issue.body, LONGEST_INCOMING)));
+    values.input_text = Some(briefing.block(Block::IssueBody).to_owned());
     values
 }
 

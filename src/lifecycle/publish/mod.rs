@@ -6,10 +6,13 @@
 use super::budget_extension;
 use super::closure;
 use super::commit::review;
+use super::instance::briefing;
 use super::judge::{self, Judged};
 use super::run::Run;
 use super::stage::{StageError, Worked, Workspace};
 use crate::config::config_file::Publish;
+use crate::conversation::briefing::rules::changed_rules;
+use crate::conversation::briefing::template;
 use crate::domain::event::Effect;
 use crate::domain::facts::RunFacts;
 use crate::domain::issue_state::IssueState;
@@ -62,6 +65,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     let mut links = Links { trigger_label, ..Links::default() };
     let mut end = stop.clone();
     let reach = reach(run, &facts, stop);
+    warn_of_rules(run, &facts);
     let mut pushed = reach != Reach::Local;
     if pushed
         && let Some(workspace) = workspace
@@ -89,6 +93,27 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     }
     write_back(run, &end, &links).await?;
     Ok(end)
+}
+
+/// Rules that the branch changes did not count for this run, and will count for the next one after a merge.
+fn warn_of_rules(run: &Run<'_>, facts: &RunFacts) {
+    let Some(committed) = &facts.committed else { return };
+    let changed = changed_rules(&committed.change.files, &run.context.config.conversation.rules);
+    if !changed.is_empty() {
+        let text = format!(
+            "This branch changes the rules by which agentd works here: {}. The run worked by those of the base branch.",
+            changed.join(", ")
+        );
+        run.journal.warn("rules_changed", text);
+    }
+}
+
+/// The repository's form of pull requests, filled with what the last report says.
+async fn frame(run: &Run<'_>, output: &RunOutput) -> Option<String> {
+    let template = briefing::recorded(run).await?.pull_request_template?;
+    let report = output.final_report.content_json.as_ref();
+    let said = report.and_then(|report| report.get("pull_request_body")?.as_str()).unwrap_or_default();
+    Some(template::filled(&template, said))
 }
 
 /// A run that failed already, or was ended at once, keeps that reason.
@@ -167,6 +192,7 @@ async fn pull_request(run: &Run<'_>, stop: &Stop, links: &mut Links) -> Result<(
     let (output, facts) = run.output(stop);
     let Some(committed) = &facts.committed else { return Ok(()) };
     run.journal.plan_effect(Effect::PullRequest).await?;
+    links.frame = frame(run, &output).await;
     let body = rendering::pull_request(&output, &facts, links)
         .map_err(|error| run.journal.defect(&error.to_string()))?;
     let body = run.without_secrets(&body);

@@ -11,6 +11,7 @@ use agentd::domain::stop::StopDetail;
 use agentd::domain::trace::ChecksRun;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
+use agentd::engine::task_text::TaskText;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::sys::clock::Clock;
@@ -144,7 +145,8 @@ impl Flow {
             },
             loaded: Arc::new(loaded),
             values,
-            task: "The issue: fix it.".to_owned(),
+            task: TaskText { facts: "The issue: fix it.".to_owned(), ..TaskText::default() },
+            background: Arc::default(),
             format: ReportFormat::Markdown,
             shapes: Shapes::default(),
             settings: self.world.settings.clone(),

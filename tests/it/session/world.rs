@@ -263,6 +263,7 @@ impl World {
                 include_text: self.include_text,
             },
             turn_timeout: self.turn_timeout,
+            background: Arc::default(),
         }
     }
 

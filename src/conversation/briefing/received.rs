@@ -1,0 +1,316 @@
+//! Writes the blocks of remarks: in order, within their budget, with a line for what is left out.
+
+use std::collections::BTreeSet;
+
+use super::folding::{self, Told};
+use super::heard::{AllHeard, Heard, HeardThread};
+use super::{Drafting, Source};
+use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
+use crate::domain::fold;
+use crate::domain::remark::{RemarkId, RemarkKind, Standing};
+use crate::domain::untrusted::{fence, incoming, visible};
+use crate::repository::context::RepositoryContext;
+
+/// The longest diff hunk that is told, in characters from its end.
+const LONGEST_HUNK: usize = 1_500;
+/// Lines around a thread's place that are told as they are now.
+const AROUND: u64 = 3;
+/// The longest such part, in characters.
+const LONGEST_PRESENT: usize = 1_000;
+
+/// What of the remarks a run has to answer.
+#[derive(Default)]
+pub struct Received {
+    /// Threads that want an answer.
+    pub threads: Vec<BriefedThread>,
+    /// Remarks without a thread that want one.
+    pub about: Vec<RemarkId>,
+}
+
+/// A thread ready to be told.
+struct ToldThread {
+    thread: HeardThread,
+    /// What stands before its comments: its place and the code.
+    head: String,
+    comments: Vec<Told>,
+}
+
+/// Writes everything that was heard.
+pub async fn write(
+    draft: &mut Drafting<'_>,
+    source: &Source<'_>,
+    heard: AllHeard,
+    context: &RepositoryContext,
+) -> Received {
+    let rules = &context.config.conversation;
+    let (each, budget) = (rules.max_chars_each, rules.max_chars);
+    let about: BTreeSet<RemarkId> = source.about.iter().copied().collect();
+    let AllHeard { remarks, threads, pull, unread, unread_threads } = heard;
+    let mut hidden = Hidden::default();
+    let remarks: Vec<Told> =
+        remarks.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
+    let mut told_threads = Vec::new();
+    for mut thread in threads {
+        let comments = std::mem::take(&mut thread.comments);
+        let comments: Vec<Told> =
+            comments.into_iter().filter_map(|heard| ready(draft, heard, each, &mut hidden)).collect();
+        // A thread in which nobody who counts says anything is nobody's wish.
+        if comments.is_empty() {
+            continue;
+        }
+        let head = place(draft, source, &thread, context).await;
+        told_threads.push(ToldThread { thread, head, comments });
+    }
+    let folded = over_budget(&remarks, &told_threads, budget, unread);
+    let mut received = Received::default();
+    one_list(draft, (Block::IssueRemarks, &remarks, &about), &folded, |kind| {
+        kind == RemarkKind::IssueComment
+    });
+    one_list(draft, (Block::PullRequest, &remarks, &about), &folded, |kind| kind != RemarkKind::IssueComment);
+    if unread > 0 {
+        draft.add(Block::IssueRemarks, &format!("[… {unread} more remarks, between these, were not read …]"));
+    }
+    for told in &remarks {
+        let id = told.heard().remark.id;
+        let new = about.contains(&id);
+        let is_told = !folded.has(id);
+        if new && is_told {
+            draft.add(Block::NewRemarks, &told.fenced);
+            received.about.push(id);
+        }
+        told.note(draft, !is_told);
+    }
+    for thread in told_threads {
+        if let Some(pull) = pull
+            && let Some(wanted) = one_thread(draft, &thread, (&folded, &about), pull)
+        {
+            received.threads.push(wanted);
+        }
+    }
+    if unread_threads > 0 {
+        draft.add(Block::ReviewThreads, &format!("[… {unread_threads} threads were not read …]"));
+    }
+    hidden.say(draft);
+    received
+}
+
+/// A remark that is told; one that is left out is noted and counted.
+fn ready(draft: &mut Drafting<'_>, heard: Heard, each: usize, hidden: &mut Hidden) -> Option<Told> {
+    if let Some(why) = heard.left_out {
+        let entry = folding::left_out(draft, &heard, why);
+        draft.note(entry);
+        hidden.count(&heard, why);
+        return None;
+    }
+    Some(Told::new(draft, heard, each))
+}
+
+/// How many remarks are not told because of who wrote them.
+#[derive(Default)]
+struct Hidden {
+    issue: usize,
+    pull: usize,
+}
+
+impl Hidden {
+    fn count(&mut self, heard: &Heard, why: &str) {
+        // agentd's own words and those of other machines are not the conversation.
+        if matches!(why, "own" | "bot_not_listed") {
+            return;
+        }
+        match heard.remark.kind {
+            RemarkKind::IssueComment => self.issue += 1,
+            _ => self.pull += 1,
+        }
+    }
+
+    fn say(&self, draft: &mut Drafting<'_>) {
+        for (count, block) in [(self.issue, Block::IssueRemarks), (self.pull, Block::PullRequest)] {
+            if count > 0 {
+                draft.add(
+                    block,
+                    &format!(
+                        "({count} left out: of people whose words do not count here, hidden, or too new.)"
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Which remarks are over the budget of all.
+struct Folded {
+    ids: BTreeSet<RemarkId>,
+    people: usize,
+    from: String,
+    to: String,
+}
+
+fn over_budget(remarks: &[Told], threads: &[ToldThread], budget: usize, unread: usize) -> Folded {
+    let mut all: Vec<(&Heard, usize)> = remarks.iter().map(|told| (told.heard(), told.size())).collect();
+    for thread in threads {
+        for (place, told) in thread.comments.iter().enumerate() {
+            let head = if place == 0 { thread.head.chars().count() + 2 } else { 0 };
+            all.push((told.heard(), told.size() + head));
+        }
+    }
+    all.sort_by_key(|(heard, _)| (heard.remark.created, heard.remark.id));
+    let sizes: Vec<usize> = all.iter().map(|(_, size)| *size).collect();
+    // The line about what is left out takes room as well.
+    let budget =
+        budget.saturating_sub(if sizes.iter().sum::<usize>() > budget || unread > 0 { 400 } else { 0 });
+    let range = fold::left_out(&sizes, budget);
+    let out = &all[range];
+    let people: BTreeSet<_> = out.iter().filter_map(|(heard, _)| heard.remark.login.as_deref()).collect();
+    let time = |heard: Option<&(&Heard, usize)>| {
+        heard.map(|(heard, _)| super::shown(heard.remark.created)).unwrap_or_default()
+    };
+    Folded {
+        ids: out.iter().map(|(heard, _)| heard.remark.id).collect(),
+        people: people.len(),
+        from: time(out.first()),
+        to: time(out.last()),
+    }
+}
+
+impl Folded {
+    fn has(&self, id: RemarkId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// The line in the place of what is left out.
+    fn line(&self, count: usize) -> String {
+        format!(
+            "[… {count} remarks of {} people, {} to {}, left out …]\n(tool_output reads the trusted ones by the handle {UNTOLD}.)",
+            self.people, self.from, self.to
+        )
+    }
+}
+
+/// A list of remarks in the order of time; those that the run is about stand in a block of their own.
+fn one_list(
+    draft: &mut Drafting<'_>,
+    (block, remarks, about): (Block, &[Told], &BTreeSet<RemarkId>),
+    folded: &Folded,
+    wanted: impl Fn(RemarkKind) -> bool,
+) {
+    let mine: Vec<&Told> = remarks.iter().filter(|told| wanted(told.heard().remark.kind)).collect();
+    let gone = mine.iter().filter(|told| folded.has(told.heard().remark.id)).count();
+    let mut said = false;
+    for told in mine {
+        let id = told.heard().remark.id;
+        if folded.has(id) {
+            if !std::mem::replace(&mut said, true) {
+                draft.add(block, &folded.line(gone));
+            }
+        } else if !about.contains(&id) {
+            draft.add(block, &told.fenced);
+        }
+    }
+}
+
+/// A thread with its comments. Gives it, if somebody who counts waits for an answer in it.
+fn one_thread(
+    draft: &mut Drafting<'_>,
+    thread: &ToldThread,
+    (folded, about): (&Folded, &BTreeSet<RemarkId>),
+    pull: u64,
+) -> Option<BriefedThread> {
+    let is_told = |told: &&Told| !folded.has(told.heard().remark.id);
+    let gone = thread.comments.iter().filter(|told| !is_told(told)).count();
+    for told in &thread.comments {
+        told.note(draft, !is_told(&told));
+    }
+    let of = &thread.thread.thread;
+    if gone == thread.comments.len() {
+        draft.add(
+            Block::ReviewThreads,
+            &format!("[… a thread about {} with {gone} remarks left out …]", visible(&of.path)),
+        );
+        return None;
+    }
+    let mut text = thread.head.clone();
+    if gone + of.unread > 0 {
+        text.push_str(&format!("\n[… {} remarks left out …]", gone + of.unread));
+    }
+    for told in thread.comments.iter().filter(is_told) {
+        text.push_str(&format!("\n{}", told.fenced));
+        let id = told.heard().remark.id;
+        if about.contains(&id) {
+            draft.add(Block::NewRemarks, &format!("{id} in the thread {} (its text stands there)", of.id));
+        }
+    }
+    draft.add(Block::ReviewThreads, &text);
+    let counts = |told: &&Told| matches!(told.heard().judged.standing, Standing::Trusted | Standing::Bot);
+    let wants = thread.comments.iter().filter(is_told).any(|told| counts(&told));
+    let first = thread.comments.first()?;
+    let number = |told: &Told| told.heard().remark.id.number();
+    let opener = first.heard().remark.in_reply_to.unwrap_or_else(|| number(first));
+    wants.then(|| BriefedThread {
+        id: of.id.clone(),
+        first_comment: opener,
+        last_comment: thread.comments.last().map_or(opener, number),
+        pull,
+        path: of.path.clone(),
+        by_bot: first.heard().judged.standing == Standing::Bot,
+        may_resolve: of.may_resolve,
+    })
+}
+
+/// Where a thread stands: path and line, the diff that it was written on, and what is there now.
+async fn place(
+    draft: &Drafting<'_>,
+    source: &Source<'_>,
+    thread: &HeardThread,
+    context: &RepositoryContext,
+) -> String {
+    let of = &thread.thread;
+    let path = visible(&of.path);
+    let line = match (of.on_file, of.line, of.original_line) {
+        (true, ..) => "the whole file".to_owned(),
+        (false, Some(line), _) => format!("line {line}"),
+        (false, None, Some(line)) => format!("line {line} as it was then"),
+        (false, None, None) => "no line".to_owned(),
+    };
+    let outdated = if of.outdated { ", outdated" } else { "" };
+    let mut text = format!("Thread {} about {path}, {line}{outdated}:", visible(&of.id));
+    if !of.hunk.is_empty() {
+        let hunk = draft.redacted(&from_the_end(&of.hunk, LONGEST_HUNK));
+        text.push_str(&format!(
+            "\n{}",
+            fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK))
+        ));
+    }
+    let present = match (&source.head, of.on_file) {
+        (Some(head), false) => context.checkout.blob(head, &of.path).await.ok(),
+        _ => return text,
+    };
+    match present {
+        Some(Some(bytes)) => {
+            let lines = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some(line) = of.line.or(of.original_line) {
+                let now = draft.redacted(&around(&lines, line));
+                text.push_str(&format!(
+                    "\n{}",
+                    fence("what stands there now", &incoming(&now, LONGEST_PRESENT))
+                ));
+            }
+        }
+        Some(None) => text.push_str("\n(The file is not there any more.)"),
+        None => {}
+    }
+    text
+}
+
+fn from_the_end(text: &str, longest: usize) -> String {
+    let skipped = text.chars().count().saturating_sub(longest);
+    text.chars().skip(skipped).collect()
+}
+
+/// The lines around a line, with their numbers.
+fn around(text: &str, line: u64) -> String {
+    let (first, last) = (line.saturating_sub(AROUND).max(1), line + AROUND);
+    let numbered = (1..).zip(text.lines());
+    let wanted = numbered.filter(|(number, _)| (first..=last).contains(number));
+    wanted.map(|(number, line)| format!("{number}: {line}\n")).collect()
+}

@@ -1,0 +1,206 @@
+//! The briefing of a run: frozen, recorded, and given to prompts, tools and programs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::conversation::briefing::{self, Source};
+use crate::domain::artifact::Artifact;
+use crate::domain::briefing::{BRIEFING_FILE, Block, Briefing, BriefingFrozen, Fate, UNTOLD};
+use crate::domain::event::Event;
+use crate::domain::name::CommitId;
+use crate::domain::remark::RemarkId;
+use crate::domain::run_output::FailureRecord;
+use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
+use crate::engine::journal::Journal as _;
+use crate::engine::nearest_rules::Background;
+use crate::engine::task_text::TaskText;
+use crate::lifecycle::run::Run;
+use crate::lifecycle::stage::StageError;
+use crate::sandbox::run_sandbox::RunSandbox;
+use crate::sys::files;
+
+/// File of the run directory with what is not told of trusted texts.
+const UNTOLD_FILE: &str = "briefing/untold.md";
+/// What an agent program reads.
+const FOR_PROGRAMS: &str = "briefing.md";
+
+/// A run's briefing, and what it keeps beside.
+pub struct Briefed {
+    /// The briefing.
+    pub briefing: Briefing,
+    /// For all sessions of the run.
+    pub background: Arc<Background>,
+}
+
+/// Freezes the briefing and records it. A replay has the recorded one.
+pub async fn freeze(run: &Run<'_>, first_visit: u32) -> Result<Briefed, StageError> {
+    let recorded = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.briefing().cloned());
+    let briefing = match recorded {
+        Some(recorded) => recorded,
+        None => read(run).await?,
+    };
+    let bytes = serde_json::to_vec_pretty(&briefing).map_err(|error| {
+        Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
+    })?;
+    let file = run.journal.keep(BRIEFING_FILE, bytes).await?;
+    let mut stored: Vec<(String, Artifact)> =
+        briefing.check_logs.iter().map(|log| (log.handle.clone(), log.file.clone())).collect();
+    if !briefing.untold.is_empty() {
+        let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
+        stored.push((UNTOLD.to_owned(), kept));
+    }
+    record(run, &briefing, file, first_visit)?;
+    run.journal.flush().await?;
+    let folder_rules = briefing.folder_rules.clone().into();
+    Ok(Briefed { background: Arc::new(Background { stored, folder_rules }), briefing })
+}
+
+fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Result<(), StageError> {
+    run.journal.record(Event::BriefingFrozen(Box::new(BriefingFrozen {
+        asked: briefing.asked.clone(),
+        file,
+        texts: briefing.texts.clone(),
+    })))?;
+    for rerun in &run.plan.request.check_reruns {
+        run.journal.record(Event::CheckRerun(Box::new(rerun.clone())))?;
+    }
+    for check in &briefing.checks {
+        run.journal.record(Event::CheckRead(Box::new(check.clone())))?;
+    }
+    let told: BTreeSet<RemarkId> = briefing
+        .texts
+        .iter()
+        .filter(|text| text.fate != Fate::LeftOut && text.standing.is_some())
+        .filter_map(|text| RemarkId::parse(&text.id))
+        .collect();
+    for id in told {
+        run.journal.record(Event::RemarkTold { id, visit, turn: 1, text: None })?;
+    }
+    Ok(())
+}
+
+async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
+    let (plan, mapping) = (run.plan, &run.lease.mapping);
+    let about: Vec<RemarkId> = plan.request.new_remarks.iter().map(|remark| remark.id).collect();
+    let head: Option<CommitId> = run.journal.facts().first_head.clone();
+    let source = Source {
+        issue: &plan.issue,
+        tracked: run.tracked_issue(),
+        opened: plan.snapshot.as_ref().and_then(|snapshot| snapshot.created_at),
+        text: plan.text.as_ref(),
+        asked: plan.request.asked.as_ref(),
+        now: run.context.clock.now(),
+        origin: &mapping.origin,
+        branch: &mapping.branch,
+        head,
+        worked_on: plan.lease_record.is_some(),
+        failed_checks: plan.request.follow_up.as_deref(),
+        about: &about,
+        answer: None,
+        redactor: Arc::clone(&plan.redactor),
+        blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
+    };
+    briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
+}
+
+/// The briefing that the run began with; `None` = it has none.
+pub async fn recorded(run: &Run<'_>) -> Option<Briefing> {
+    let facts = run.journal.facts();
+    let file = facts.other.iter().rev().find_map(|(_, event)| match event {
+        Event::BriefingFrozen(frozen) => Some(frozen.file.clone()),
+        _ => None,
+    })?;
+    let bytes = run.journal.file().kept(&file).await.ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// The text around each prompt.
+pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]) -> TaskText {
+    let filled = Block::ALL.into_iter().filter(|block| !briefing.block(*block).is_empty());
+    let blocks = filled.map(|block| (block.as_str(), headed(block, briefing.block(block)))).collect();
+    TaskText { blocks, facts: facts(run, prior_failures) }
+}
+
+/// What a block is, in a line before it.
+fn headed(block: Block, text: &str) -> String {
+    let heading = match block {
+        Block::IssueBody => return text.to_owned(),
+        Block::IssueLinks => "What the issue is linked with:",
+        Block::IssueRemarks => "Comments of the issue:",
+        Block::PullRequest => "Comments and reviews of its pull request:",
+        Block::ReviewThreads => "Unresolved threads of its pull request:",
+        Block::FailedChecks => {
+            "The issue has a pull request already; the work is on this branch. What has to be put right now:"
+        }
+        Block::NewRemarks => {
+            "The issue has a pull request already; the work is on this branch. This run is about these remarks:"
+        }
+        Block::Answer => "The answer to your question:",
+        Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),
+    };
+    format!("{heading}\n\n{text}")
+}
+
+fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
+    let origin = &run.lease.mapping.origin;
+    let mut text = format!(
+        "Facts:\n- Date: {}\n- Repository: {}, branch {}, made from {} at {}\n",
+        run.context.clock.now().format("%Y-%m-%d (%A)"),
+        run.context.repo,
+        run.lease.mapping.branch,
+        origin.branch,
+        origin.commit.short(),
+    );
+    let commands: Vec<String> =
+        run.context.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
+    if !commands.is_empty() {
+        text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
+    }
+    if !prior_failures.is_empty() {
+        let lines: Vec<String> = prior_failures
+            .iter()
+            .map(|failure| {
+                let times =
+                    if failure.count == 1 { "once".to_owned() } else { format!("{} times", failure.count) };
+                format!(
+                    "{} ({times}, last in visit {}): {}",
+                    failure.failure_id, failure.last_visit, failure.signal
+                )
+            })
+            .collect();
+        let lines = incoming(&lines.join("\n"), LONGEST_INCOMING);
+        text.push_str(&format!(
+            "\nWhat went wrong in earlier runs of this issue; do not run into it again:\n\n{}\n",
+            fence("earlier failures", &lines)
+        ));
+    }
+    text
+}
+
+/// Puts the whole briefing, untold parts included, where agent programs can read it.
+pub fn for_programs(briefing: &Briefing, sandbox: &RunSandbox) -> Result<(), Stop> {
+    let mut text = String::new();
+    for block in Block::ALL.into_iter().filter(|block| !briefing.block(*block).is_empty()) {
+        text.push_str(&format!(
+            "# {}\n\n{}\n\n",
+            block.as_str().replace('_', " "),
+            headed(block, briefing.block(block))
+        ));
+    }
+    for rules in &briefing.folder_rules {
+        text.push_str(&format!("{}\n\n", rules.text));
+    }
+    if !briefing.untold.is_empty() {
+        text.push_str(&format!(
+            "# what was left out above\n\n{}",
+            fence("what was left out above", &incoming(&briefing.untold, usize::MAX))
+        ));
+    }
+    let folder = sandbox.briefing();
+    let written = files::create_private_dir(folder.as_path())
+        .and_then(|()| files::write_private(folder.join(FOR_PROGRAMS).as_path(), text.as_bytes()));
+    written.map_err(|error| {
+        Stop::new(StopDetail::OutputWriteFailed, format!("The briefing cannot be written: {error}."))
+    })
+}

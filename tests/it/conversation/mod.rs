@@ -1,0 +1,3 @@
+//! What people write on GitHub, and what agentd makes of it: from outside, against the simulator.
+
+mod briefing;
