@@ -19,7 +19,6 @@ use super::state_format::Followed;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::issue_state::IssueState;
 use crate::domain::name::RepoName;
-use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::github::{Client, Error, ErrorKind, Fetched, Pull};
 
 /// How often checks of a pull request are read. It is every second poll if that is more often.
@@ -302,7 +301,8 @@ impl Daemon {
 
     /// Starts a run for what is wrong, or asks a person. True = a run is to be started.
     async fn answer_pull(&mut self, issue: &IssueRef, pull: &Pull) -> Result<bool, Error> {
-        let findings = self.findings(pull, issue);
+        let weighed = self.weigh_checks(issue, pull).await?;
+        let findings = self.findings(pull, issue, &weighed.starting);
         let fingerprint = findings.fingerprint();
         let (client, labels, most) =
             (self.quick_client(), self.deps.labels.clone(), self.deps.max_follow_ups);
@@ -312,8 +312,14 @@ impl Daemon {
         let followed = watch.state.issues.get(&issue.number).and_then(|memory| memory.followed.clone());
         let followed = followed.unwrap_or_default();
         let Some(looked) = watch.pulls.looked_mut(pull.number) else { return Ok(false) };
-        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+        if let Some((code, text)) = weighed.halt {
             looked.answered = true;
+            self.halt(issue, code, text);
+            return Ok(false);
+        }
+        if findings.named.is_empty() || followed.fingerprint == fingerprint {
+            // What still runs is waited for.
+            looked.answered = !weighed.waits;
             return Ok(false);
         }
         let fresh =
@@ -352,19 +358,13 @@ impl Daemon {
         Ok(true)
     }
 
-    /// What is wrong with a pull request, as it was looked at last.
-    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef) -> Findings {
+    /// What is wrong with a pull request, as it was looked at last; `checks` = the failed ones that want a run.
+    pub(super) fn findings(&mut self, pull: &Pull, issue: &IssueRef, checks: &[String]) -> Findings {
         let looked = self.watch_of(&issue.repo).and_then(|watch| watch.pulls.looked_mut(pull.number));
         let Some(state) = looked.map(|looked| looked.state.clone()) else { return Findings::default() };
         let mut found = Findings::default();
-        for check in state.failed_checks() {
-            found.named.push(format!("check {} failed at {}", check.name, pull.head_sha));
-            let text = format!("{}\n{}", check.name, check.summary);
-            found.told.push_str(&format!(
-                "A check of the pull request failed:\n{}\n\n",
-                fence("check", &incoming(&text, LONGEST_INCOMING))
-            ));
-        }
+        // The run reads them itself.
+        found.named.extend(checks.iter().map(|name| format!("check {name} failed at {}", pull.head_sha)));
         if state.mergeable() == Some(false) {
             found.named.push(format!("{} conflicts with {}", pull.head_sha, pull.base));
             found.told.push_str(&format!(

@@ -543,6 +543,7 @@ impl Daemon {
             tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
             return true;
         }
+        let check_reruns = self.checks_are_told(issue);
         self.freed.insert(issue.clone());
         let (catches_up, follow_up, remarks) = match wanted {
             None => (false, None, Vec::new()),
@@ -556,6 +557,7 @@ impl Daemon {
             catches_up,
             follow_up,
             remarks,
+            check_reruns,
             source,
             resume,
             control: control.clone(),

@@ -4,6 +4,7 @@
 mod admission;
 mod approved;
 mod backoff;
+mod checks;
 mod commands;
 mod cron;
 mod dependencies;

@@ -4,4 +4,5 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod briefing;
 mod issue_budget;
