@@ -537,6 +537,9 @@ pub struct DemoArgs {
     /// Keep the demo's folder here.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+    /// Go on behind the pull request: comments, a review in threads, a failed check, watched live as a daemon hears them.
+    #[arg(long)]
+    pub review: bool,
 }
 
 #[cfg(test)]
