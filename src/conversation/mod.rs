@@ -2,5 +2,6 @@
 
 pub mod standing;
 pub mod inbox;
+pub mod answers;
 pub mod briefing;
 pub mod issue_text;

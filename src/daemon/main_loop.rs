@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::dependencies::Dependencies;
 use super::hints::{Hinted, Hints};
+use super::listen::Ears;
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
-use super::listen::Ears;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
@@ -525,7 +525,8 @@ impl Daemon {
         });
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
-            let followed = watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
+            let followed =
+                watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
             followed.count(wanted.cause);
             followed.fingerprint.clone_from(&wanted.fingerprint);
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, Spend};
@@ -62,6 +63,8 @@ pub enum Event {
     },
     /// What the run is told is read and will not change; nothing was asked of a model before.
     BriefingFrozen(Box<BriefingFrozen>),
+    /// What came of a thread or a remark; proven, it is about to be told on GitHub.
+    ThreadOutcome(Box<Outcome>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -359,6 +362,7 @@ impl Event {
             Self::VisitImported(..) => &[Facts, Progress],
             Self::VisitStarted { .. } => &[Facts, Progress, DaemonProgress],
             Self::BriefingFrozen(..) => &[Record],
+            Self::ThreadOutcome(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],

@@ -225,7 +225,11 @@ async fn an_idle_tick_costs_no_counted_request() {
     }
     let after = daemon.status().limits;
     assert_eq!(after.counted, before.counted);
-    assert_eq!(after.unchanged, before.unchanged + 20, "issues, comments, comments of reviews and pull requests, each unchanged");
+    assert_eq!(
+        after.unchanged,
+        before.unchanged + 20,
+        "issues, comments, comments of reviews and pull requests, each unchanged"
+    );
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use crate::outside::daemons::{Running, until};
 use crate::outside::solo::{calls, left, newest, reports, run, solo, solo_of};
 use crate::outside::world::{World, basic};
 
-const REPO: &str = "demo/shop";
-const READS: &str = r#"
+pub const REPO: &str = "demo/shop";
+pub const READS: &str = r#"
 [[rule]]
 id = "read"
 kind = "tool"
@@ -16,7 +16,7 @@ effect = "allow"
 reason = "everything"
 "#;
 
-fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
+pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
     world.sim.admin(method, &format!("repos/{REPO}/{path}"), body).unwrap()
 }
 
@@ -25,7 +25,7 @@ fn comment(world: &World, login: &str, text: &str) -> u64 {
 }
 
 /// Every text of a request to the model, unescaped.
-fn request(world: &World, number: usize) -> String {
+pub fn request(world: &World, number: usize) -> String {
     fn gather(value: &Value, into: &mut String) {
         match value {
             Value::String(text) => {
