@@ -4,5 +4,6 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod answers;
 mod briefing;
 mod issue_budget;
