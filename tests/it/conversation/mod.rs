@@ -6,4 +6,5 @@
 
 mod answers;
 mod briefing;
+mod demo;
 mod issue_budget;
