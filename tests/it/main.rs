@@ -30,6 +30,7 @@ mod tidy;
 mod cli;
 mod clauses;
 mod config;
+mod conversation;
 mod git;
 mod definition;
 mod flow;
