@@ -83,7 +83,11 @@ words! {
         Comment = "comment",
     }
 }
-words_of_a_format!(StartOn, "StartOn", "What trusted people do on an open pull request that starts a follow-up run.");
+words_of_a_format!(
+    StartOn,
+    "StartOn",
+    "What trusted people do on an open pull request that starts a follow-up run."
+);
 
 impl ConversationTable {
     /// Least permission of trusted people; `least` is the permission that starting a run takes.

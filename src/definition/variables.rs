@@ -40,7 +40,11 @@ pub const HOST_VARIABLES: [HostVariable; 34] = [
     variable("branch", Supply::Fact, "the issue's branch"),
     variable("origin_branch", Supply::Fact, "the branch the work starts from"),
     variable("issue_body", Supply::Always, "the issue's title and body, fenced"),
-    variable("issue_links", Supply::Always, "what the issue is linked with, and issues that trusted texts name, fenced"),
+    variable(
+        "issue_links",
+        Supply::Always,
+        "what the issue is linked with, and issues that trusted texts name, fenced",
+    ),
     variable("issue_remarks", Supply::Always, "the comments of the issue, fenced"),
     variable("pull_request", Supply::Always, "the comments and reviews of its pull request, fenced"),
     variable("review_threads", Supply::Always, "the unresolved threads of its pull request, fenced"),

@@ -145,8 +145,18 @@ mod tests {
             assert_eq!(Command::of(body), Some(command), "{body}");
         }
         for talk in [
-            "", "run", "> /agentd run", "say /agentd run", "/agentd", "/agentd \n", "text\n/agentd run", "/agentdrun",
-            "    /agentd run", "\t/agentd run", "```\n/agentd run\n```", "`/agentd run`",
+            "",
+            "run",
+            "> /agentd run",
+            "say /agentd run",
+            "/agentd",
+            "/agentd \n",
+            "text\n/agentd run",
+            "/agentdrun",
+            "    /agentd run",
+            "\t/agentd run",
+            "```\n/agentd run\n```",
+            "`/agentd run`",
         ] {
             assert_eq!(Command::of(talk), None, "{talk}");
         }
@@ -155,12 +165,21 @@ mod tests {
     #[test]
     fn an_amount_has_digits_and_cents_and_nothing_else() {
         let dollars = |said: &str| amount(said).map(|money| money.dollars());
-        for (said, worth) in
-            [("5", 5.0), ("2.5", 2.5), ("0.25", 0.25), ("$5", 5.0), ("5$", 5.0), ("5 USD", 5.0), ("usd 5", 5.0), ("5usd", 5.0)]
-        {
+        for (said, worth) in [
+            ("5", 5.0),
+            ("2.5", 2.5),
+            ("0.25", 0.25),
+            ("$5", 5.0),
+            ("5$", 5.0),
+            ("5 USD", 5.0),
+            ("usd 5", 5.0),
+            ("5usd", 5.0),
+        ] {
             assert_eq!(dollars(said), Some(worth), "{said}");
         }
-        for no in ["", "0", "0.00", "-5", "+5", "1e9", "5,00", "5.123", ".5", "5.", "five", "5 6", "$", "USD", "٣"] {
+        for no in
+            ["", "0", "0.00", "-5", "+5", "1e9", "5,00", "5.123", ".5", "5.", "five", "5 6", "$", "USD", "٣"]
+        {
             assert_eq!(dollars(no), None, "{no}");
         }
         let extension = |said: &str| Command::of(&format!("/agentd extend {said}"));

@@ -181,9 +181,8 @@ impl Edits {
             let value = r#"(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+))?"#;
             Regex::new(&format!(r#"(?i)[\s/]+(?:alt|title|summary|aria-[\w-]*|data-[\w-]*){value}"#)).ok()
         });
-        static SOURCE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-            Regex::new(r#"(?i)[\s/]src\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`]+))"#).ok()
-        });
+        static SOURCE: LazyLock<Option<Regex>> =
+            LazyLock::new(|| Regex::new(r#"(?i)[\s/]src\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'=<>`]+))"#).ok());
         let (Some(range), Some(tag), Some(hidden), Some(source)) =
             (range, TAG.as_ref(), HIDDEN.as_ref(), SOURCE.as_ref())
         else {
@@ -276,7 +275,10 @@ fn named(name: &str) -> Option<char> {
         "zwj" => '\u{200d}',
         "lrm" => '\u{200e}',
         "rlm" => '\u{200f}',
-        "ZeroWidthSpace" | "NegativeVeryThinSpace" | "NegativeThinSpace" | "NegativeMediumSpace"
+        "ZeroWidthSpace"
+        | "NegativeVeryThinSpace"
+        | "NegativeThinSpace"
+        | "NegativeMediumSpace"
         | "NegativeThickSpace" => '\u{200b}',
         "NoBreak" => '\u{2060}',
         "ApplyFunction" | "af" => '\u{2061}',
@@ -318,7 +320,11 @@ mod tests {
             ("<p>&#8203;a</p>", "<p>a</p>", (1, 0, 0)),
             ("```html\n<b title=\"kept\">\n```", "```html\n<b title=\"kept\">\n```", (0, 0, 0)),
             ("- ```\n  x\n  ```\n<i title=\"do X\">", "- ```\n  x\n  ```\n<i>", (0, 0, 1)),
-            ("<details><summary>s</summary>\n\nx\n</details>", "<details><summary>s</summary>\n\nx\n</details>", (0, 0, 0)),
+            (
+                "<details><summary>s</summary>\n\nx\n</details>",
+                "<details><summary>s</summary>\n\nx\n</details>",
+                (0, 0, 0),
+            ),
         ] {
             let found = shown(text);
             let taken = found.taken_out;
@@ -329,7 +335,9 @@ mod tests {
 
     #[test]
     fn quotes_are_marked_and_nobody_else_can_mark_one() {
-        let text = format!("a\n\n> b\n> > c\nlazy\n\nd {QUOTE_BEGINS}e{QUOTE_ENDS}\n\n```\n> code\n```\n> [!NOTE]\n> own\n");
+        let text = format!(
+            "a\n\n> b\n> > c\nlazy\n\nd {QUOTE_BEGINS}e{QUOTE_ENDS}\n\n```\n> code\n```\n> [!NOTE]\n> own\n"
+        );
         let found = shown(&text).text;
         let quoted = format!("{QUOTE_BEGINS}> b\n> > c\nlazy\n");
         assert!(found.contains(&quoted), "{found}");

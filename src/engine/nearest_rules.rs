@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn the_rules_of_a_folder_come_with_the_first_result_about_a_path_below_and_once() {
-        let rule = |folder: &str| FolderRules { folder: folder.to_owned(), text: format!("rules of {folder}") };
+        let rule =
+            |folder: &str| FolderRules { folder: folder.to_owned(), text: format!("rules of {folder}") };
         let mut rules = NearestRules::new([rule("a"), rule("a/b"), rule("c")].into());
         assert_eq!(rules.of_call(&json!({ "path": "ab/x" })), None);
         let (places, text) = rules.of_call(&json!({ "path": "./a/x/../b/y" })).unwrap();

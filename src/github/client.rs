@@ -15,8 +15,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::auth::{Auth, GitToken, Minted};
-use super::clipped_body::{self, BodyError};
 use super::breaker::{Breaker, Snapshot};
+use super::clipped_body::{self, BodyError};
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
 use super::memory::Memory;

@@ -224,8 +224,7 @@ impl Client {
         (query, needs, doing): (&'static str, &'static str, &str),
     ) -> Result<Bounded<T>, Error> {
         let page = async |window: Value| -> Result<ConnectionWire<T>, Error> {
-            let mut variables =
-                json!({ "owner": repo.owner(), "name": repo.name(), "number": number });
+            let mut variables = json!({ "owner": repo.owner(), "name": repo.name(), "number": number });
             if let (Some(all), Value::Object(window)) = (variables.as_object_mut(), window) {
                 all.extend(window);
             }

@@ -174,12 +174,19 @@ mod tests {
 
     #[test]
     fn every_quote_has_its_own_fence_even_where_a_fold_took_one_mark() {
-        let mark = |text: &str| text.replace('«', &QUOTE_BEGINS.to_string()).replace('»', &QUOTE_ENDS.to_string());
+        let mark =
+            |text: &str| text.replace('«', &QUOTE_BEGINS.to_string()).replace('»', &QUOTE_ENDS.to_string());
         let opened = |text: &str| quotes_fenced(&mark(text));
         assert_eq!(opened("a\n«> b\n»c"), "a\n<untrusted standing=\"quoted\">\n> b\n</untrusted>\nc");
-        for cut in ["a «> b", "a\n[… 5 characters left out …]\n> b» c", "«> b\n[… 5 characters left out …]\n> c» d"] {
+        for cut in
+            ["a «> b", "a\n[… 5 characters left out …]\n> b» c", "«> b\n[… 5 characters left out …]\n> c» d"]
+        {
             let found = opened(cut);
-            assert_eq!(found.matches("<untrusted ").count(), found.matches("</untrusted>").count(), "{found}");
+            assert_eq!(
+                found.matches("<untrusted ").count(),
+                found.matches("</untrusted>").count(),
+                "{found}"
+            );
             assert_eq!(found.matches("<untrusted ").count(), 1, "{found}");
         }
     }

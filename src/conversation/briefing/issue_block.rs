@@ -59,9 +59,9 @@ fn one(
     let fold = folded(&whole, LONGEST_INCOMING);
     let told = fold.as_ref().map_or_else(|| whole.clone(), |fold| fold.text());
     let standing = judged.map(|judged| judged.standing);
-    let after = change.filter(|change| is_after(change, source)).map(|change| {
-        format!("edited by {} at {}", change.by.as_deref().unwrap_or("somebody"), change.at)
-    });
+    let after = change
+        .filter(|change| is_after(change, source))
+        .map(|change| format!("edited by {} at {}", change.by.as_deref().unwrap_or("somebody"), change.at));
     let opened = source.opened.map(super::shown).unwrap_or_default();
     let attributes = [
         ("kind", kind),

@@ -30,10 +30,8 @@ pub fn named_in(
     heard: &AllHeard,
     context: &RepositoryContext,
 ) -> Vec<u64> {
-    let body_is_trusted = draft
-        .texts
-        .iter()
-        .any(|text| text.kind == "issue_body" && text.standing == Some(Standing::Trusted));
+    let body_is_trusted =
+        draft.texts.iter().any(|text| text.kind == "issue_body" && text.standing == Some(Standing::Trusted));
     let body = body_is_trusted.then_some(source.issue.body.as_str());
     let threads = heard.threads.iter().flat_map(|thread| &thread.comments);
     let said = heard.remarks.iter().chain(threads);
@@ -54,7 +52,10 @@ pub fn named_in(
 /// `#12`, `owner/name#12` and addresses of issues of this repository. What is in a quote is somebody else's.
 fn numbers(text: &str, repo: &str) -> Vec<u64> {
     static NAMED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"(?i)(?:https?://[^/\s]+/([\w.-]+/[\w.-]+)/(?:issues|pull)/|([\w.-]+/[\w.-]+)?#)([0-9]{1,9})\b").ok()
+        Regex::new(
+            r"(?i)(?:https?://[^/\s]+/([\w.-]+/[\w.-]+)/(?:issues|pull)/|([\w.-]+/[\w.-]+)?#)([0-9]{1,9})\b",
+        )
+        .ok()
     });
     let Some(named) = NAMED.as_ref() else { return Vec::new() };
     let mut own = String::new();

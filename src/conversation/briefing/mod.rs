@@ -132,8 +132,7 @@ pub async fn freeze(
     context: &RepositoryContext,
     redactor: &Redactor,
 ) -> Result<Briefing, Refusal> {
-    let mut draft =
-        Drafting { redactor, blocks: BTreeMap::new(), texts: Vec::new(), untold: String::new() };
+    let mut draft = Drafting { redactor, blocks: BTreeMap::new(), texts: Vec::new(), untold: String::new() };
     let github = context.github.as_ref().zip(source.tracked);
     let mut received = Received::default();
     match github {

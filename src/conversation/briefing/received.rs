@@ -63,7 +63,9 @@ pub async fn write(
     }
     let folded = over_budget(&remarks, &told_threads, budget, unread);
     let mut received = Received::default();
-    one_list(draft, (Block::IssueRemarks, &remarks, &about), &folded, |kind| kind == RemarkKind::IssueComment);
+    one_list(draft, (Block::IssueRemarks, &remarks, &about), &folded, |kind| {
+        kind == RemarkKind::IssueComment
+    });
     one_list(draft, (Block::PullRequest, &remarks, &about), &folded, |kind| kind != RemarkKind::IssueComment);
     if unread > 0 {
         draft.add(Block::IssueRemarks, &format!("[… {unread} more remarks, between these, were not read …]"));
@@ -125,7 +127,12 @@ impl Hidden {
     fn say(&self, draft: &mut Drafting<'_>) {
         for (count, block) in [(self.issue, Block::IssueRemarks), (self.pull, Block::PullRequest)] {
             if count > 0 {
-                draft.add(block, &format!("({count} left out: of people whose words do not count here, hidden, or too new.)"));
+                draft.add(
+                    block,
+                    &format!(
+                        "({count} left out: of people whose words do not count here, hidden, or too new.)"
+                    ),
+                );
             }
         }
     }
@@ -150,7 +157,8 @@ fn over_budget(remarks: &[Told], threads: &[ToldThread], budget: usize, unread: 
     all.sort_by_key(|(heard, _)| (heard.remark.created, heard.remark.id));
     let sizes: Vec<usize> = all.iter().map(|(_, size)| *size).collect();
     // The line about what is left out takes room as well.
-    let budget = budget.saturating_sub(if sizes.iter().sum::<usize>() > budget || unread > 0 { 400 } else { 0 });
+    let budget =
+        budget.saturating_sub(if sizes.iter().sum::<usize>() > budget || unread > 0 { 400 } else { 0 });
     let range = fold::left_out(&sizes, budget);
     let out = &all[range];
     let people: BTreeSet<_> = out.iter().filter_map(|(heard, _)| heard.remark.login.as_deref()).collect();
@@ -233,8 +241,7 @@ fn one_thread(
         }
     }
     draft.add(Block::ReviewThreads, &text);
-    let counts =
-        |told: &&Told| matches!(told.heard().judged.standing, Standing::Trusted | Standing::Bot);
+    let counts = |told: &&Told| matches!(told.heard().judged.standing, Standing::Trusted | Standing::Bot);
     let wants = thread.comments.iter().filter(is_told).any(|told| counts(&told));
     let first = thread.comments.first()?;
     let number = |told: &Told| told.heard().remark.id.number();
@@ -269,7 +276,10 @@ async fn place(
     let mut text = format!("Thread {} about {path}, {line}{outdated}:", visible(&of.id));
     if !of.hunk.is_empty() {
         let hunk = draft.redacted(&from_the_end(&of.hunk, LONGEST_HUNK));
-        text.push_str(&format!("\n{}", fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK))));
+        text.push_str(&format!(
+            "\n{}",
+            fence("the diff that it was written on", &incoming(&hunk, LONGEST_HUNK))
+        ));
     }
     let present = match (&source.head, of.on_file) {
         (Some(head), false) => context.checkout.blob(head, &of.path).await.ok(),
@@ -280,7 +290,10 @@ async fn place(
             let lines = String::from_utf8_lossy(&bytes).into_owned();
             if let Some(line) = of.line.or(of.original_line) {
                 let now = draft.redacted(&around(&lines, line));
-                text.push_str(&format!("\n{}", fence("what stands there now", &incoming(&now, LONGEST_PRESENT))));
+                text.push_str(&format!(
+                    "\n{}",
+                    fence("what stands there now", &incoming(&now, LONGEST_PRESENT))
+                ));
             }
         }
         Some(None) => text.push_str("\n(The file is not there any more.)"),

@@ -69,7 +69,12 @@ pub async fn write(
                         visible(&file.path),
                         draft.redacted(&visible(target))
                     ));
-                    draft.note(of_file("repository_rules", &file.path, target, (Fate::LeftOut, Some("leads_out"))));
+                    draft.note(of_file(
+                        "repository_rules",
+                        &file.path,
+                        target,
+                        (Fate::LeftOut, Some("leads_out")),
+                    ));
                 }
             }
         }
@@ -130,9 +135,8 @@ fn distinct(files: Vec<RuleFile>) -> Vec<(RuleFile, Vec<String>)> {
         }
     }
     for (imported, path) in imports {
-        let holds = |(file, also): &&mut (RuleFile, Vec<String>)| {
-            file.path == imported || also.contains(&imported)
-        };
+        let holds =
+            |(file, also): &&mut (RuleFile, Vec<String>)| file.path == imported || also.contains(&imported);
         if let Some((_, also)) = kept.iter_mut().find(holds) {
             also.push(path);
         }
@@ -204,7 +208,11 @@ fn of_folders(draft: &mut Drafting<'_>, by_folder: BTreeMap<String, Vec<RuleFile
 
 fn rule_fence(file: &RuleFile, told: &str, also: &[String], note: Option<&str>) -> String {
     let also = if also.is_empty() { String::new() } else { format!("the same as {}", also.join(", ")) };
-    let note = note.map_or(also.clone(), |note| if also.is_empty() { note.to_owned() } else { format!("{also}; {note}") });
+    let note =
+        note.map_or(
+            also.clone(),
+            |note| if also.is_empty() { note.to_owned() } else { format!("{also}; {note}") },
+        );
     let attributes = [("kind", "repository_rules"), ("note", note.as_str())];
     fence_with(&attributes, &visible(&file.path), &without_marks(told), file.taken_out)
 }

@@ -26,8 +26,7 @@ pub async fn write(
 ) -> Result<Option<String>, Refusal> {
     let named = context.config.conversation.pull_request_template.trim().trim_start_matches("./").to_owned();
     let wanted = named.clone();
-    let is_wanted =
-        move |path: &str| if wanted.is_empty() { rank(path).is_some() } else { path == wanted };
+    let is_wanted = move |path: &str| if wanted.is_empty() { rank(path).is_some() } else { path == wanted };
     let mut files = context.checkout.tree_files(&source.origin.commit, is_wanted).await?;
     files.sort_by_key(|file| rank(&file.path));
     let Some(TreeFile { path, found: Found::Text { text, .. } }) = files.into_iter().next() else {
@@ -101,7 +100,9 @@ pub fn filled(template: &str, said: &str) -> String {
         out.push_str("\n\n");
     }
     // What fits none of the template's headings is not lost.
-    for (section, _) in said.iter().zip(used).filter(|(section, used)| !used && !section.content.trim().is_empty()) {
+    for (section, _) in
+        said.iter().zip(used).filter(|(section, used)| !used && !section.content.trim().is_empty())
+    {
         if let Some(heading) = section.heading {
             out.push_str(heading.trim_end());
             out.push_str("\n\n");
@@ -186,13 +187,13 @@ fn with_boxes(template: &str, said: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEMPLATE: &str = "Thanks!\n\n## What\n\n<!-- say it -->\n\n## Check list\n\n- [x] tests\n- [ ] docs\n";
+    const TEMPLATE: &str =
+        "Thanks!\n\n## What\n\n<!-- say it -->\n\n## Check list\n\n- [x] tests\n- [ ] docs\n";
 
     #[test]
     fn headings_stay_in_order_and_boxes_are_ticked_only_by_the_text() {
         let said = "## Check list\n- [x] docs\n\n# what:\nA change.\n## More\nwords\n";
-        let wanted =
-            "Thanks!\n\n## What\n\nA change.\n\n## Check list\n\n- [x] docs\n- [ ] tests\n\n## More\n\nwords\n";
+        let wanted = "Thanks!\n\n## What\n\nA change.\n\n## Check list\n\n- [x] docs\n- [ ] tests\n\n## More\n\nwords\n";
         assert_eq!(filled(TEMPLATE, said), wanted);
         let wanted = "Thanks!\n\n## What\n\nOnly words.\n\n## Check list\n\n- [ ] tests\n- [ ] docs\n";
         assert_eq!(filled(TEMPLATE, "Only words.\n"), wanted);

@@ -40,8 +40,9 @@ pub async fn freeze(run: &Run<'_>, first_visit: u32) -> Result<Briefed, StageErr
         Some(recorded) => recorded,
         None => read(run).await?,
     };
-    let bytes = serde_json::to_vec_pretty(&briefing)
-        .map_err(|error| Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}.")))?;
+    let bytes = serde_json::to_vec_pretty(&briefing).map_err(|error| {
+        Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
+    })?;
     let file = run.journal.keep(BRIEFING_FILE, bytes).await?;
     let stored = match briefing.untold.is_empty() {
         true => Vec::new(),
@@ -174,13 +175,20 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
 pub fn for_programs(briefing: &Briefing, sandbox: &RunSandbox) -> Result<(), Stop> {
     let mut text = String::new();
     for block in Block::ALL.into_iter().filter(|block| !briefing.block(*block).is_empty()) {
-        text.push_str(&format!("# {}\n\n{}\n\n", block.as_str().replace('_', " "), headed(block, briefing.block(block))));
+        text.push_str(&format!(
+            "# {}\n\n{}\n\n",
+            block.as_str().replace('_', " "),
+            headed(block, briefing.block(block))
+        ));
     }
     for rules in &briefing.folder_rules {
         text.push_str(&format!("{}\n\n", rules.text));
     }
     if !briefing.untold.is_empty() {
-        text.push_str(&format!("# what was left out above\n\n{}", fence("what was left out above", &incoming(&briefing.untold, usize::MAX))));
+        text.push_str(&format!(
+            "# what was left out above\n\n{}",
+            fence("what was left out above", &incoming(&briefing.untold, usize::MAX))
+        ));
     }
     let folder = sandbox.briefing();
     let written = files::create_private_dir(folder.as_path())

@@ -4,6 +4,7 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod briefing;
 mod commands;
 mod pull_request;
 mod triggers;
