@@ -78,6 +78,21 @@ pub enum Command {
         #[arg(long)]
         exit_status: bool,
     },
+    /// Show the run that works on an issue from its start, and follow it; Ctrl-C leaves it alone.
+    Attach {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+    },
+    /// Tell the run of an issue something: the one that works at its next turn, else the next one.
+    Say {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// What is said.
+        #[arg(value_name = "TEXT")]
+        text: String,
+    },
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]
     Runs(RunsCommand),

@@ -112,7 +112,9 @@ impl Judge<'_, '_> {
         let login = remark.login.as_deref();
         let after = asked.is_some_and(|asked| !stood_then(remark.created, login, asked));
         let mut edited_after = false;
-        if left_out.is_none() && after && judged.standing != Standing::Trusted {
+        // What a run was started for is told, whenever it was written.
+        let about = self.source.about.contains(&remark.id);
+        if left_out.is_none() && after && !about && judged.standing != Standing::Trusted {
             left_out = Some("after_asked");
         }
         if let (None, false, Some(asked)) = (left_out, after, asked)

@@ -10,7 +10,7 @@ use super::pull_request::{
 };
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{calls, reports};
-use crate::outside::world::text;
+use crate::outside::world::{World, text};
 
 const AT_ONCE: &str = "[conversation]\nquiet_period = \"0s\"\n";
 
@@ -164,11 +164,11 @@ async fn c_i29_many_comments_between_two_ticks_are_all_heard_once_whenever_it_is
     let times = |id: &u64| inbox(&world)["remarks"][format!("comment-{id}")]["remark"]["created"].to_string();
     let order: Vec<String> = ids.iter().map(times).collect();
     assert!(order.is_sorted(), "{order:?}");
-    let before = super::pull_request::lists(&world, "/issues/comments?sort=updated");
     ticks(&world, 4).await;
-    let requests = world.sim.requests();
-    let read = requests.iter().filter(|one| one.target.contains("/issues/comments?sort=updated")).skip(before);
-    assert!(read.filter(|one| one.counted).count() <= 3, "read twice, and then unchanged");
+    let counted = || world.sim.requests().iter().filter(|one| one.counted && one.target.contains("/comments?")).count();
+    let before = counted();
+    ticks(&world, 3).await;
+    assert_eq!(counted(), before, "read twice, and then unchanged");
     daemon.stop().await;
     world.finish().await;
 }
@@ -332,4 +332,102 @@ async fn start_on_widens_and_narrows_what_starts_a_round() {
     ended(&world, 2).await;
     daemon.stop().await;
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i37_a_pull_request_that_a_person_made_a_draft_stays_one() {
+    // With verified work it is ready; the demo's agent brings evidence.
+    let world = World::new(2).await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    world.write("overlay.toml", &format!("{overlay}\n{AT_ONCE}"));
+    world.sim.add_label(REPO, 7, "agentd", "ada");
+    let (world, daemon, pull) = delivered_in(world).await;
+    let draft = || world.sim.issue(REPO, pull).unwrap().pull.unwrap().draft;
+    assert!(!draft());
+    admin(&world, "PATCH", &format!("issues/{pull}"), &json!({ "draft": true }));
+    comment(&world, pull, "ada", "@agentd-demo look at it again.");
+    ended(&world, 2).await;
+    assert!(draft(), "a person said so");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+/// A commit of a person's on the issue's branch, in place of what is there where `forced`.
+fn push(world: &World, path: &str, forced: bool) -> String {
+    let mut commit = json!({
+        "branch": "feature/issue-7", "message": "By hand", "author": "Ada <ada@example.org>", "files": { path: "By hand.\n" },
+    });
+    if forced {
+        commit["onto"] = json!("develop");
+    }
+    admin(world, "POST", "commits", &commit)["sha"].as_str().unwrap().to_owned()
+}
+
+async fn works(more: &str) -> (World, Running) {
+    let mut replies = super::pull_request::replies(3);
+    replies[2].delay_ms = 4_000;
+    let world = labelled_with(replies, more).await;
+    let (world, daemon, pull) = delivered_in(world).await;
+    comment(&world, pull, "ada", "@agentd-demo and another note.");
+    until("a second run", || asked(&world) == 3).await;
+    (world, daemon)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i39_a_commit_that_a_person_pushes_in_a_run_is_merged_and_told() {
+    let (world, daemon) = works(AT_ONCE).await;
+    let theirs = push(&world, "by-hand.md", false);
+    ended(&world, 2).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    let head = agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap();
+    assert_ne!(head, theirs);
+    assert_eq!(agentd::sim::bare::ahead_behind(&git_dir, &theirs, &head).map(|(_, behind)| behind), Some(0));
+    for file in ["by-hand.md", "notes/1.md", "notes/2.md"] {
+        assert!(agentd::sim::bare::file(&git_dir, "feature/issue-7", file).is_some(), "{file}");
+    }
+    let shown = text(&world.agentd(&["runs", "report"]).await.stdout);
+    assert!(shown.contains("Ada pushed to the branch: by-hand.md +1"), "{shown}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i38_a_branch_that_a_person_force_pushes_in_a_run_is_not_touched() {
+    let (world, daemon) = works(AT_ONCE).await;
+    let theirs = push(&world, "other.md", true);
+    until_or("attention", || world.labels() == ["agentd:attention"], || format!("{:?}", world.labels())).await;
+    let git_dir = world.sim.git_dir(REPO).unwrap();
+    assert_eq!(agentd::sim::bare::head(&git_dir, "feature/issue-7").unwrap(), theirs);
+    let output = crate::outside::solo::left(&world, "result.json");
+    assert_eq!(output["stop_detail"], "branch_moved", "{output:#}");
+    let run = output["run_id"].as_str().unwrap();
+    let kept = world.git(&world.shop(), &["rev-parse", &format!("refs/agentd/displaced/{run}")]).await;
+    let files = world.git(&world.shop(), &["ls-tree", "-r", "--name-only", kept.trim()]).await;
+    assert!(files.contains("notes/2.md"), "{files}");
+    daemon.stop().await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i36_an_issue_that_is_transferred_in_a_run_ends_it_and_nothing_is_written_at_the_new_place() {
+    let mut replies = super::pull_request::replies(2);
+    replies[0].delay_ms = 4_000;
+    let world = labelled_with(replies, AT_ONCE).await;
+    let elsewhere = json!({ "title": "Elsewhere", "author": "ada" });
+    let new = admin(&world, "POST", "issues", &elsewhere)["number"].as_u64().unwrap();
+    let daemon = Running::start(&world, &[]);
+    until("work", || asked(&world) == 1).await;
+    admin(&world, "PATCH", "issues/7", &json!({ "moved_to": format!("{REPO}#{new}") }));
+    let result = || crate::outside::solo::newest(&world).join("result.json");
+    until("its end", || result().exists()).await;
+    let output = crate::outside::solo::left(&world, "result.json");
+    assert_eq!(output["stop_detail"], "issue_closed", "{output:#}");
+    ticks(&world, 2).await;
+    let written = |one: &&std::sync::Arc<agentd::sim::world::Request>| {
+        one.method != "GET" && one.target.contains(&format!("/issues/{new}"))
+    };
+    assert_eq!(world.sim.requests().iter().filter(written).count(), 0);
+    assert!(world.sim.issue(REPO, new).unwrap().comments.is_empty());
+    daemon.stop().await;
+    world.sim.shutdown().await;
 }
