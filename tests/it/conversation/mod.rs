@@ -6,3 +6,6 @@
 
 mod answers;
 mod briefing;
+mod commands;
+mod pull_request;
+mod triggers;
