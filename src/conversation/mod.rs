@@ -3,5 +3,6 @@
 pub mod checks;
 pub mod standing;
 pub mod inbox;
+pub mod answers;
 pub mod briefing;
 pub mod issue_text;

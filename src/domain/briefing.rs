@@ -60,6 +60,9 @@ pub struct Briefing {
     /// Threads that want an answer, in the order in which they are told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<BriefedThread>,
+    /// The open pull request of the branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<u64>,
     /// Remarks without a thread that this run is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<RemarkId>,

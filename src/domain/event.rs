@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
 use super::budget::{BudgetKind, Budgets, Spend};
@@ -67,6 +68,8 @@ pub enum Event {
     CheckRead(Box<CheckRead>),
     /// Failed jobs were run again before this run was started.
     CheckRerun(Box<CheckRerun>),
+    /// What came of a thread or a remark; proven, it is about to be told on GitHub.
+    ThreadOutcome(Box<Outcome>),
     /// The prompt of a visit was resolved.
     PromptResolved {
         /// The visit.
@@ -366,6 +369,7 @@ impl Event {
             Self::BriefingFrozen(..) => &[Record],
             Self::CheckRead(..) => &[],
             Self::CheckRerun(..) => &[],
+            Self::ThreadOutcome(..) => &[Record],
             Self::PromptResolved { .. } => &[],
             Self::ChecksRun(..) => &[Progress],
             Self::SessionOpened(..) => &[Failures, Record, Sources, RecordedRun, RecordedModel],

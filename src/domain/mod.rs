@@ -48,6 +48,7 @@ pub mod evidence_gate;
 pub mod exclude;
 pub mod executed;
 pub mod run_output;
+pub mod answer;
 pub mod briefing;
 pub mod refusal;
 pub mod remark;

@@ -122,7 +122,7 @@ impl Error {
     }
 
     /// Whether a write may have happened although it failed. Then look before writing again.
-    pub(super) fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable { .. } | ErrorKind::Malformed)
     }
 }

@@ -33,6 +33,7 @@ mod remarks;
 mod request;
 mod rest_wire;
 mod text_history;
+mod threads;
 mod text_history_wire;
 
 pub mod listing_format;

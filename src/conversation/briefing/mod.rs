@@ -163,6 +163,7 @@ pub async fn freeze(
         blocks: draft.blocks,
         texts: draft.texts,
         threads: received.threads,
+        pull_request: received.pull,
         about: received.about,
         folder_rules,
         pull_request_template,

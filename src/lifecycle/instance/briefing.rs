@@ -122,19 +122,26 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     TaskText { blocks, facts: facts(run, prior_failures) }
 }
 
-/// What a block is, in a line before it.
-fn headed(block: Block, text: &str) -> String {
+/// A block with a line before it that says what it is; empty where there is nothing.
+pub fn headed(block: Block, text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
     let heading = match block {
         Block::IssueBody => return text.to_owned(),
         Block::IssueLinks => "What the issue is linked with:",
         Block::IssueRemarks => "Comments of the issue:",
         Block::PullRequest => "Comments and reviews of its pull request:",
-        Block::ReviewThreads => "Unresolved threads of its pull request:",
+        Block::ReviewThreads => {
+            "Unresolved threads of its pull request. Say in the last report what came of each, in `threads`: a list of `thread` \
+             (its id), `outcome` (`changed`, `answered`, `declined` or `asks`) and `text` for the person who wrote it:"
+        }
         Block::FailedChecks => {
             "The issue has a pull request already; the work is on this branch. What has to be put right now:"
         }
         Block::NewRemarks => {
-            "The issue has a pull request already; the work is on this branch. This run is about these remarks:"
+            "The issue has a pull request already; the work is on this branch. This run is about these remarks. Say of each that \
+             is in no thread what came of it in the same `threads` of the last report, with its id as `thread`:"
         }
         Block::Answer => "The answer to your question:",
         Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),
