@@ -1,5 +1,6 @@
 //! What people write about an issue and its pull request: whose words count, what a run is told of them, what is answered.
 
+pub mod checks;
 pub mod standing;
 pub mod inbox;
 pub mod answers;

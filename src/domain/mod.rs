@@ -22,6 +22,7 @@ pub mod shown_markdown;
 pub mod fold;
 pub mod call_text;
 pub mod outgoing;
+pub mod head_check;
 pub mod host_paths;
 mod secret_forms;
 mod secret_shapes;

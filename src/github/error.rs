@@ -95,6 +95,11 @@ impl Error {
         Self::new(ErrorKind::Malformed, doing, detail.to_string())
     }
 
+    /// Something of this machine that fails while GitHub is read.
+    pub fn internal(doing: &str, detail: &dyn fmt::Display) -> Self {
+        Self::malformed(doing, detail)
+    }
+
     /// Status, GitHub's own message and similar details, without secrets. They are for logs and never for people.
     pub fn technical(&self) -> &str {
         &self.detail

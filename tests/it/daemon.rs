@@ -112,6 +112,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             conversation: Default::default(),
+            checks: agentd::config::checks_file::ChecksTable::default(),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),

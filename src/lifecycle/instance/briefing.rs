@@ -44,13 +44,12 @@ pub async fn freeze(run: &Run<'_>, first_visit: u32) -> Result<Briefed, StageErr
         Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
     })?;
     let file = run.journal.keep(BRIEFING_FILE, bytes).await?;
-    let stored = match briefing.untold.is_empty() {
-        true => Vec::new(),
-        false => {
-            let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
-            vec![(UNTOLD.to_owned(), kept)]
-        }
-    };
+    let mut stored: Vec<(String, Artifact)> =
+        briefing.check_logs.iter().map(|log| (log.handle.clone(), log.file.clone())).collect();
+    if !briefing.untold.is_empty() {
+        let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
+        stored.push((UNTOLD.to_owned(), kept));
+    }
     record(run, &briefing, file, first_visit)?;
     run.journal.flush().await?;
     let folder_rules = briefing.folder_rules.clone().into();
@@ -63,6 +62,12 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
         file,
         texts: briefing.texts.clone(),
     })))?;
+    for rerun in &run.plan.request.check_reruns {
+        run.journal.record(Event::CheckRerun(Box::new(rerun.clone())))?;
+    }
+    for check in &briefing.checks {
+        run.journal.record(Event::CheckRead(Box::new(check.clone())))?;
+    }
     let told: BTreeSet<RemarkId> = briefing
         .texts
         .iter()
@@ -93,6 +98,8 @@ async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
         answer: None,
+        redactor: Arc::clone(&plan.redactor),
+        blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
     };
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
 }

@@ -6,6 +6,7 @@
 
 mod answers;
 mod briefing;
+mod checks;
 mod commands;
 mod pull_request;
 mod triggers;
