@@ -400,6 +400,7 @@ async fn parts_of(
         labels: config.github.labels.clone(),
         min_permission: config.github.min_permission,
         conversation: config.conversation.clone(),
+        checks: config.checks.clone(),
         limits: limits(&config),
         max_follow_ups: config.daemon.max_follow_ups,
         poll_interval: config.daemon.poll_interval,

@@ -239,6 +239,7 @@ async fn walk_issue(context: &Context, site: &RepositoryContext) -> pipeline::Fi
         resume: None,
         follow_up: None,
         new_remarks: Vec::new(),
+        check_reruns: Vec::new(),
         catches_up: false,
         dry_run: false,
     };

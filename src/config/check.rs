@@ -6,7 +6,9 @@ use std::str::FromStr as _;
 
 use uuid::Uuid;
 
-use super::config_file::{ConfigFile, ConversationTable, RepositoryTable, SessionTable, SweepSelect};
+use super::config_file::{
+    ChecksTable, ConfigFile, ConversationTable, RepositoryTable, SessionTable, SweepSelect,
+};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
 use super::settings::is_http;
@@ -61,6 +63,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.paths(file);
     checker.texts(file);
     checker.conversation(&file.conversation);
+    checker.checks(&file.checks);
     ConfigError::all(checker.found)
 }
 
@@ -513,6 +516,16 @@ impl Checker<'_> {
                 format!("\"{name}\" is not the name of a file without folders"),
             );
         }
+    }
+
+    fn checks(&mut self, table: &ChecksTable) {
+        self.at_least_one(table.log_bytes as u64, "checks.log_bytes");
+        self.at_least_one(table.log_download_max, "checks.log_download_max");
+        self.require(
+            table.log_bytes <= table.log_bytes_total,
+            "checks.log_bytes",
+            format!("must not be more than checks.log_bytes_total ({})", table.log_bytes_total),
+        );
     }
 
     fn texts(&mut self, file: &ConfigFile) {

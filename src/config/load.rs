@@ -128,6 +128,7 @@ impl Config {
             commit: file.commit.clone(),
             chat: file.chat.clone(),
             conversation: file.conversation.clone(),
+            checks: file.checks.clone(),
             mcp_servers: file
                 .mcp
                 .servers

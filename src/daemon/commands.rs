@@ -44,7 +44,9 @@ impl Daemon {
         let mut due = Vec::new();
         for watch in self.watches.iter().filter(|watch| looked.contains(&watch.watched.name)) {
             let repo = &watch.watched.name;
-            due.extend(watch.state.attend.iter().map(|number| IssueRef { repo: repo.clone(), number: *number }));
+            due.extend(
+                watch.state.attend.iter().map(|number| IssueRef { repo: repo.clone(), number: *number }),
+            );
         }
         let mut strangers = std::collections::BTreeMap::<RepoName, usize>::new();
         for issue in due {
@@ -56,7 +58,9 @@ impl Daemon {
                         watch.state.attend.remove(&issue.number);
                     }
                 }
-                Err(error) => tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again"),
+                Err(error) => {
+                    tracing::error!(%issue, %error, "what was heard cannot be kept; it is tried again")
+                }
             }
         }
     }
@@ -72,7 +76,8 @@ impl Daemon {
         };
         let mut left = self.judge(issue, &cell, &inbox, strangers).await?;
         let inbox = cell.read().await?;
-        let pending = |heard: &&Heard| heard.fate == Fate::Command && !heard.acknowledged && heard.standing.is_some();
+        let pending =
+            |heard: &&Heard| heard.fate == Fate::Command && !heard.acknowledged && heard.standing.is_some();
         let mut commands: Vec<Heard> = inbox.remarks.values().filter(pending).cloned().collect();
         commands.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
         for heard in commands {
@@ -168,7 +173,9 @@ impl Daemon {
     /// Follows a command or refuses it, at most once: that it is done is on disk before.
     async fn heed(&mut self, issue: &IssueRef, cell: &InboxCell, heard: Heard) -> Result<(), StoreError> {
         let Heard { remark, author_id, standing, .. } = heard;
-        let (Some(command), Some(login)) = (Command::of(&remark.text), remark.login.clone()) else { return Ok(()) };
+        let (Some(command), Some(login)) = (Command::of(&remark.text), remark.login.clone()) else {
+            return Ok(());
+        };
         let (id, now) = (remark.id, self.deps.clock.now());
         let (client, needs) = (self.quick_client(), self.deps.min_permission);
         let permission = match client.permission(&issue.repo, &login).await {
@@ -194,7 +201,8 @@ impl Daemon {
             self.follow(command, issue, (id, remark.number), by).await;
         } else if refuses {
             let has = judged.permission.unwrap_or(ActorPermission::None).as_str();
-            let text = format!("{login} has the permission \"{has}\", and commands take \"{}\".", needs.as_str());
+            let text =
+                format!("{login} has the permission \"{has}\", and commands take \"{}\".", needs.as_str());
             self.answer(issue, remark.number, &text).await;
         } else {
             tracing::debug!(%issue, by = login, "a command of somebody who may not is passed over");
@@ -202,13 +210,7 @@ impl Daemon {
         Ok(())
     }
 
-    async fn follow(
-        &mut self,
-        command: Command,
-        issue: &IssueRef,
-        (id, on): (RemarkId, u64),
-        by: AskedBy,
-    ) {
+    async fn follow(&mut self, command: Command, issue: &IssueRef, (id, on): (RemarkId, u64), by: AskedBy) {
         tracing::info!(%issue, ?command, by = by.login, "a command in a comment");
         let text = match command {
             Command::Run => self.run_for(issue, by).await,
@@ -216,7 +218,9 @@ impl Daemon {
                 Some(text) => text,
                 None => self.run_for(issue, by).await,
             },
-            Command::Extend(Extension::By(_)) => "A run is given as much again of each budget by `/agentd extend`.".to_owned(),
+            Command::Extend(Extension::By(_)) => {
+                "A run is given as much again of each budget by `/agentd extend`.".to_owned()
+            }
             Command::Extend(Extension::Unreadable(said)) => format!(
                 "`{}` is no amount of US dollars, and nothing was changed. Write digits, with at most two behind a point: \
                  `/agentd extend 5`.",
@@ -224,7 +228,9 @@ impl Daemon {
             ),
             Command::Stop => self.stop_for(issue, &by.login).await,
             Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
-            Command::Reject(_) | Command::Answer(_) => "Nothing waits for an answer on this issue.".to_owned(),
+            Command::Reject(_) | Command::Answer(_) => {
+                "Nothing waits for an answer on this issue.".to_owned()
+            }
             Command::Say(text) => self.say_for(issue, id, text).await,
             Command::Take | Command::GiveBack(_) => "Nothing works on this issue.".to_owned(),
             Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),
@@ -244,7 +250,9 @@ impl Daemon {
         }
         match self.deps.progress.run_of(issue) {
             Some(run) => format!("Queued for run {run}."),
-            None if self.supervisor.get(issue).is_some() => "Queued for the run that has just begun.".to_owned(),
+            None if self.supervisor.get(issue).is_some() => {
+                "Queued for the run that has just begun.".to_owned()
+            }
             None => "It waits for the next run.".to_owned(),
         }
     }

@@ -90,7 +90,9 @@ impl Watch {
         let (mut next, mut newest, mut news, mut pages) = (String::new(), read.since, false, 0);
         let etag = loop {
             self.requests += 1;
-            let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else { return Ok(()) };
+            let Fetched::Fresh(page, etag) = ears.client.written(&repo, list, from).await? else {
+                return Ok(());
+            };
             self.changed();
             pages += 1;
             newest = page.remarks.iter().map(|one| one.updated).max().unwrap_or(newest).max(newest);
@@ -148,7 +150,8 @@ impl Watch {
         for listed in remarks {
             let old = listed.remark.id.number() <= from;
             // An edit makes no command.
-            let command = !old && listed.remark.edited.is_none() && Command::of(&listed.remark.text).is_some();
+            let command =
+                !old && listed.remark.edited.is_none() && Command::of(&listed.remark.text).is_some();
             let Some(issue) = self.issue_of_remark(ears.client, &listed, command).await? else { continue };
             if (command || self.is_business(issue, ears.busy)) && !never_counts(ears, &listed).await? {
                 by_issue.entry(issue).or_default().push(Found { listed, command, old });
@@ -158,12 +161,18 @@ impl Watch {
         for (issue, found) in by_issue {
             let hear = move |inbox: &mut Inbox| {
                 // What was written before anybody listened is heard only where it is known already.
-                let heeded = |inbox: &Inbox, one: &Found| !one.old || inbox.remarks.contains_key(&one.listed.remark.id);
+                let heeded = |inbox: &Inbox, one: &Found| {
+                    !one.old || inbox.remarks.contains_key(&one.listed.remark.id)
+                };
                 let mut news = false;
                 for one in &found {
                     if heeded(inbox, one) {
-                        let author = Author { id: one.listed.author_id, member: one.listed.association == Association::Known };
-                        news |= inbox.hear(one.listed.remark.clone(), author, one.command, now) != News::Known;
+                        let author = Author {
+                            id: one.listed.author_id,
+                            member: one.listed.association == Association::Known,
+                        };
+                        news |=
+                            inbox.hear(one.listed.remark.clone(), author, one.command, now) != News::Known;
                     }
                 }
                 news

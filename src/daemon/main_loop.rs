@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::dependencies::Dependencies;
 use super::hints::{Hinted, Hints};
+use super::listen::Ears;
 use super::loading::{DaemonFiles, StateError};
 use super::outcome::RunSummary;
-use super::listen::Ears;
 use super::poll::{Frame, Watch, idle_pause, is_new, quiet};
 use super::run_progress::Progress;
 use super::schedule::{Action, schedule};
@@ -93,8 +93,6 @@ pub struct Daemon {
     pub(super) name: String,
     /// Issues whose inboxes were freed of what a run of an earlier daemon had taken.
     pub(super) freed: BTreeSet<IssueRef>,
-    /// When single pull requests were last looked at, where there are many.
-    pub(super) looked_at_pulls: Option<Instant>,
     began: Instant,
     published: watch::Sender<Option<Arc<Status>>>,
     pub(super) saved: DaemonState,
@@ -176,7 +174,6 @@ impl Daemon {
             opening: None,
             name: String::new(),
             freed: BTreeSet::new(),
-            looked_at_pulls: None,
             began: Instant::now(),
             published: watch::channel(None).0,
             saved,
@@ -308,6 +305,7 @@ impl Daemon {
         let polls = self.watches.iter_mut().filter(|watch| at(watch)).map(async |watch| {
             if std::mem::take(&mut watch.hinted) {
                 watch.looked_at = Some(Instant::now());
+                watch.pulls.ring();
             }
             watch.poll(&client, &trigger, interval, now).await;
             watch.read_pulls(&client).await;
@@ -525,7 +523,8 @@ impl Daemon {
         });
         let wanted = watch.pulls.wanted.remove(&issue.number);
         if let Some(wanted) = &wanted {
-            let followed = watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
+            let followed =
+                watch.state.issues.entry(issue.number).or_default().followed.get_or_insert_default();
             followed.count(wanted.cause);
             followed.fingerprint.clone_from(&wanted.fingerprint);
         }
@@ -539,6 +538,7 @@ impl Daemon {
             tracing::error!(%issue, %error, "not started: what was heard cannot be noted as told");
             return true;
         }
+        let check_reruns = self.checks_are_told(issue);
         self.freed.insert(issue.clone());
         let (catches_up, follow_up, remarks) = match wanted {
             None => (false, None, Vec::new()),
@@ -552,6 +552,7 @@ impl Daemon {
             catches_up,
             follow_up,
             remarks,
+            check_reruns,
             source,
             control: control.clone(),
         });

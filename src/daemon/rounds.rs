@@ -45,7 +45,9 @@ impl Daemon {
         for (issue, pull) in self.open_pulls(looked) {
             match self.start_round(&issue, &pull, now).await {
                 Ok(started) => starts |= started,
-                Err(error) => tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again"),
+                Err(error) => {
+                    tracing::warn!(%issue, %error, "a follow-up run could not be prepared; it is tried again")
+                }
             }
         }
         self.empty_outbox().await;
@@ -55,12 +57,16 @@ impl Daemon {
     /// The open pull requests for which something waits and whose issues are free.
     fn open_pulls(&self, looked: &BTreeSet<RepoName>) -> Vec<(IssueRef, Pull)> {
         let mut found = Vec::new();
-        for watch in self.watches.iter().filter(|watch| looked.contains(&watch.watched.name) && watch.is_fresh()) {
+        for watch in
+            self.watches.iter().filter(|watch| looked.contains(&watch.watched.name) && watch.is_fresh())
+        {
             for (number, pull) in watch.pulls.followed() {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number };
                 let memory = watch.state.issues.get(&number);
                 let settled = memory.is_none_or(|memory| memory.pending_outcome.is_none());
-                let waits = memory.and_then(|memory| memory.parked.as_ref()).is_some_and(|parked| parked.waits_for_person());
+                let waits = memory
+                    .and_then(|memory| memory.parked.as_ref())
+                    .is_some_and(|parked| parked.waits_for_person());
                 let free = settled
                     && !waits
                     && watch.candidate(number).is_none()
@@ -96,13 +102,14 @@ impl Daemon {
         if !fresh.issue.open {
             return Ok(false);
         }
-        let findings = self.findings(pull, issue);
+        let findings = self.findings(pull, issue, &[]);
         let remarks: Vec<Remark> = inbox.to_be_told().into_iter().map(|heard| heard.remark.clone()).collect();
         tracing::info!(%issue, pull = pull.number, remarks = remarks.len(), "a follow-up run for what people wrote");
         let cause = if by == Starter::Bot { Cause::Bot } else { Cause::Person };
         let needs = self.deps.min_permission;
         let admitted = by == Starter::Person
-            && client.permission(&issue.repo, asked.remark.login.as_deref().unwrap_or_default()).await? >= needs;
+            && client.permission(&issue.repo, asked.remark.login.as_deref().unwrap_or_default()).await?
+                >= needs;
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
         if admitted {
             watch.state.issues.entry(issue.number).or_default().asked_by = Some(AskedBy {
@@ -136,9 +143,15 @@ impl Daemon {
         let why = if base.as_ref().is_some_and(|base| *base != pull.base) {
             Some(("base_changed", base_changed(pull, base.as_deref().unwrap_or_default())))
         } else if followed.all >= most {
-            Some(("follow_up_cap", format!("The pull request {} {NEEDS_WORK} {most} follow-up runs.", pull.url)))
+            Some((
+                "follow_up_cap",
+                format!("The pull request {} {NEEDS_WORK} {most} follow-up runs.", pull.url),
+            ))
         } else if by == Starter::Bot && followed.bots >= most_bots {
-            let text = format!("A bot goes on writing to the pull request {}. A person has to say something first.", pull.url);
+            let text = format!(
+                "A bot goes on writing to the pull request {}. A person has to say something first.",
+                pull.url
+            );
             Some(("bot_cap", text))
         } else {
             None
@@ -176,14 +189,17 @@ impl Daemon {
         for heard in waiting {
             let Some(node) = &heard.remark.node_id else { continue };
             let present = found.get(node).filter(|present| !present.minimized);
-            now.insert(heard.remark.id, match present {
-                None => None,
-                Some(present) => {
-                    let remark = as_it_is(&heard.remark, present);
-                    let standing = people.remark(&remark).await.standing;
-                    Some((remark, standing))
-                }
-            });
+            now.insert(
+                heard.remark.id,
+                match present {
+                    None => None,
+                    Some(present) => {
+                        let remark = as_it_is(&heard.remark, present);
+                        let standing = people.remark(&remark).await.standing;
+                        Some((remark, standing))
+                    }
+                },
+            );
         }
         let (inbox, ()) = cell
             .update(move |inbox| {

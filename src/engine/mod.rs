@@ -48,6 +48,7 @@ pub mod agent_tools;
 pub mod agent_task;
 pub mod visit;
 mod reader;
+pub mod outcomes;
 pub mod agent_visit;
 mod checks;
 mod subprocess;

@@ -111,14 +111,18 @@ impl Client {
     /// The newest entry of a list: from there on it is read.
     pub async fn newest_written(&self, repo: &RepoName, list: Written) -> Result<Option<Listed>, Error> {
         let doing = format!("reading the newest of {} of {repo}", list.path());
-        let url = self
-            .url(&format!("/repos/{repo}/{}?sort=created&direction=desc&per_page=1", list.path()));
+        let url = self.url(&format!("/repos/{repo}/{}?sort=created&direction=desc&per_page=1", list.path()));
         let reply = self.send(Ask::get(url, doing, list.needs())).await?;
         Ok(list.read(&reply)?.into_iter().next())
     }
 
     /// A page of what was written or edited, the oldest change first.
-    pub async fn written(&self, repo: &RepoName, list: Written, from: From<'_>) -> Result<Fetched<Page>, Error> {
+    pub async fn written(
+        &self,
+        repo: &RepoName,
+        list: Written,
+        from: From<'_>,
+    ) -> Result<Fetched<Page>, Error> {
         let doing = format!("reading what is new in {} of {repo}", list.path());
         let (url, tag) = match from {
             From::Next(url) => (url.to_owned(), None),
@@ -133,11 +137,8 @@ impl Client {
         if reply.unchanged() {
             return Ok(Fetched::Unchanged);
         }
-        let page = Page {
-            remarks: list.read(&reply)?,
-            next: self.next_page(&reply, &url)?,
-            etag: reply.etag(),
-        };
+        let page =
+            Page { remarks: list.read(&reply)?, next: self.next_page(&reply, &url)?, etag: reply.etag() };
         let etag = page.etag.clone();
         Ok(Fetched::Fresh(page, etag))
     }
@@ -157,7 +158,8 @@ impl Client {
             editor { __typename login } } ... on Minimizable { isMinimized } ... on PullRequestReview { state } } }";
         let mut found = BTreeMap::new();
         for ids in ids.chunks(AT_ONCE) {
-            let answer = self.graphql(Query::new(query, json!({ "ids": ids }), doing, "issues: read")).await?;
+            let answer =
+                self.graphql(Query::new(query, json!({ "ids": ids }), doing, "issues: read")).await?;
             // What is gone is an error beside the rest.
             let mut failed = answer.errors.iter().map(|error| answer.error(error));
             if let Some(error) = failed.find(|error| !error.is_absent()) {

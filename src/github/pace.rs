@@ -42,9 +42,8 @@ mod tests {
             now += wait;
             sent.push(now);
         }
-        let busiest = sent.iter().map(|from| {
-            sent.iter().filter(|at| *at >= from && **at - *from < MINUTE).count()
-        });
+        let busiest =
+            sent.iter().map(|from| sent.iter().filter(|at| *at >= from && **at - *from < MINUTE).count());
         assert!(busiest.max().unwrap() <= 301);
         // After a rest there is a burst again.
         now += Duration::from_secs(120);

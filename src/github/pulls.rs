@@ -161,7 +161,12 @@ impl Client {
     /// Brings a list of the open pull requests up to date, the latest change first; `whole` = also the pages after the first,
     /// where a change of the first does not ask for them. True = something differs. Where a page cannot be read, the list
     /// stays as it was.
-    pub async fn list_pulls(&self, repo: &RepoName, known: &mut OpenPulls, whole: bool) -> Result<bool, Error> {
+    pub async fn list_pulls(
+        &self,
+        repo: &RepoName,
+        known: &mut OpenPulls,
+        whole: bool,
+    ) -> Result<bool, Error> {
         let doing = format!("listing the open pull requests of {repo}");
         let mut url =
             self.url(&format!("/repos/{repo}/pulls?state=open&sort=updated&direction=desc&per_page=100"));
@@ -175,7 +180,12 @@ impl Client {
                 None => {
                     changed = true;
                     let pulls = reply.json::<Vec<PullWire>>()?.into_iter().map(|wire| pull(repo, wire));
-                    PullPage { pulls: pulls.collect(), etag: reply.etag(), next: self.next_page(&reply, &url)?, url }
+                    PullPage {
+                        pulls: pulls.collect(),
+                        etag: reply.etag(),
+                        next: self.next_page(&reply, &url)?,
+                        url,
+                    }
                 }
             };
             let next = page.next.clone();

@@ -210,44 +210,6 @@ pub(super) struct SideWire {
     pub repo: Option<RepositoryWire>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckRunsWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub check_runs: Vec<CheckRunWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckRunWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub name: String,
-    pub conclusion: Option<String>,
-    pub output: Option<CheckOutputWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CheckOutputWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub title: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub summary: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct CombinedStatusWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub statuses: Vec<StatusWire>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct StatusWire {
-    #[serde(default, deserialize_with = "nullable")]
-    pub context: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub state: String,
-    #[serde(default, deserialize_with = "nullable")]
-    pub description: String,
-}
-
 #[derive(Deserialize)]
 pub(super) struct AccessTokenWire {
     pub token: String,

@@ -19,7 +19,9 @@ use super::request::RunRequest;
 use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
-use super::{budget_extension, instance, judge, plan, publish, said, seal, steps, stop_request, verify, worktree};
+use super::{
+    budget_extension, instance, judge, plan, publish, said, seal, steps, stop_request, verify, worktree,
+};
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
 use crate::domain::refusal::Refusal;

@@ -85,7 +85,10 @@ pub async fn note_changes(run: &Run<'_>) {
         .await;
     for (id, login) in found.map(|(_, changed)| changed).unwrap_or_default() {
         let by = login.unwrap_or_else(|| "somebody".to_owned());
-        run.journal.warn("remark_changed", format!("{id} of {by} was changed after it was told; nothing was undone."));
+        run.journal.warn(
+            "remark_changed",
+            format!("{id} of {by} was changed after it was told; nothing was undone."),
+        );
     }
 }
 
@@ -148,7 +151,8 @@ impl Listener {
                 said
             }
             Err(error) => {
-                self.journal.warn("inbox_unreadable", format!("What was said of the issue cannot be read: {error}."));
+                self.journal
+                    .warn("inbox_unreadable", format!("What was said of the issue cannot be read: {error}."));
                 Vec::new()
             }
         }
@@ -167,8 +171,11 @@ impl Listener {
         };
         let mut waiting: Vec<Heard> =
             inbox.said_meanwhile().into_iter().filter(|heard| !is_given(given, heard)).cloned().collect();
-        let ids: Vec<String> =
-            waiting.iter().filter(|heard| !heard.said).filter_map(|heard| heard.remark.node_id.clone()).collect();
+        let ids: Vec<String> = waiting
+            .iter()
+            .filter(|heard| !heard.said)
+            .filter_map(|heard| heard.remark.node_id.clone())
+            .collect();
         let found = match (&self.github, ids.is_empty()) {
             // Where GitHub cannot be asked, what was heard last counts.
             (Some(github), false) => github.remarks_now(&ids).await.ok(),

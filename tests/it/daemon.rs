@@ -112,6 +112,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             conversation: Default::default(),
+            checks: agentd::config::checks_file::ChecksTable::default(),
             limits: self.limits,
             max_follow_ups: 3,
             poll_interval: Duration::from_millis(20),
@@ -225,7 +226,11 @@ async fn an_idle_tick_costs_no_counted_request() {
     }
     let after = daemon.status().limits;
     assert_eq!(after.counted, before.counted);
-    assert_eq!(after.unchanged, before.unchanged + 20, "issues, comments, comments of reviews and pull requests, each unchanged");
+    assert_eq!(
+        after.unchanged,
+        before.unchanged + 20,
+        "issues, comments, comments of reviews and pull requests, each unchanged"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 //! `heard` reads remarks and decides which of them count, and in which version; `telling_order` folds them to their budget
 //! and fences them; `links`, `rules` and `template` read what stands around the issue. Nothing here is read again later.
 
+mod checks_block;
 mod folding;
 mod heard;
 mod issue_block;
@@ -14,9 +15,11 @@ pub mod template;
 pub use issue_block::LONGEST_TITLE;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
+use self::checks_block::Checks;
 use self::received::Received;
 use super::standing::People;
 use crate::domain::briefing::{BRIEFING_SCHEMA, Block, BriefedText, Briefing, BriefingTime, Fate};
@@ -31,6 +34,7 @@ use crate::domain::remark::RemarkId;
 use crate::github::Client;
 use crate::issue::reference::Asked;
 use crate::repository::context::RepositoryContext;
+use crate::store::port::Blobs;
 
 /// What stands in the place of a text that could not be redacted.
 const WITHHELD: &str = "[withheld: this text could not be redacted]";
@@ -57,12 +61,16 @@ pub struct Source<'a> {
     pub head: Option<CommitId>,
     /// Whether an earlier run worked on the branch, so that there may be a pull request.
     pub worked_on: bool,
-    /// What failed checks and conflicts say, fenced.
+    /// What is wrong with the pull request beside its checks, in agentd's words.
     pub failed_checks: Option<&'a str>,
     /// The remarks that the run is about.
     pub about: &'a [RemarkId],
     /// The answer to an earlier question, fenced.
     pub answer: Option<&'a str>,
+    /// Takes secrets out of logs.
+    pub redactor: Arc<Redactor>,
+    /// Where clean logs of checks are kept; `None` = nowhere.
+    pub blobs: Option<Arc<dyn Blobs>>,
 }
 
 /// A briefing under way: takes secrets out of each text and notes what became of it.
@@ -134,11 +142,11 @@ pub async fn freeze(
 ) -> Result<Briefing, Refusal> {
     let mut draft = Drafting { redactor, blocks: BTreeMap::new(), texts: Vec::new(), untold: String::new() };
     let github = context.github.as_ref().zip(source.tracked);
-    let mut received = Received::default();
+    let (mut received, mut checks) = (Received::default(), Checks::default());
     match github {
         None => issue_block::write(&mut draft, &source, None).await,
         Some((github, number)) => {
-            received = on_github(&mut draft, &source, (github, number), context).await?;
+            (received, checks) = on_github(&mut draft, &source, (github, number), context).await?;
         }
     }
     if let Some(checks) = source.failed_checks {
@@ -155,9 +163,12 @@ pub async fn freeze(
         blocks: draft.blocks,
         texts: draft.texts,
         threads: received.threads,
+        pull_request: received.pull,
         about: received.about,
         folder_rules,
         pull_request_template,
+        checks: checks.read,
+        check_logs: checks.logs,
         untold: draft.untold,
     })
 }
@@ -167,18 +178,28 @@ async fn on_github(
     source: &Source<'_>,
     (github, number): (&Client, u64),
     context: &RepositoryContext,
-) -> Result<Received, Refusal> {
+) -> Result<(Received, Checks), Refusal> {
     let mut people = People::new(github, context, source.issue.author.as_deref());
     issue_block::write(draft, source, Some(&mut people)).await;
-    let pull = match source.worked_on {
-        true => github.open_pull_of(&context.repo, source.branch).await?.map(|pull| pull.number),
+    let open = match source.worked_on {
+        true => github.open_pull_of(&context.repo, source.branch).await?,
         false => None,
     };
+    let pull = open.as_ref().map(|pull| pull.number);
     let heard = heard::hear(source, (number, pull), &mut people, context).await?;
     let named = links::named_in(draft, source, &heard, context);
     let received = received::write(draft, source, heard, context).await;
     links::write(draft, (number, pull), &named, &mut people, context).await?;
-    Ok(received)
+    let checks = match &open {
+        Some(pull) => {
+            checks_block::read(pull, &source.redactor, source.blobs.clone(), (github, context)).await?
+        }
+        None => Checks::default(),
+    };
+    for told in &checks.told {
+        draft.add(Block::FailedChecks, told);
+    }
+    Ok((received, checks))
 }
 
 fn asked(source: &Source<'_>) -> BriefingTime {

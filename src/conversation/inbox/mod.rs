@@ -13,8 +13,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use self::inbox_format::{Fate, Heard, Inbox, SCHEMA};
 use crate::domain::canonical::sha256_hex;
-use crate::domain::remark::{Remark, RemarkId, Standing};
 use crate::domain::name::RepoName;
+use crate::domain::remark::{Remark, RemarkId, Standing};
 use crate::store::port::{Cell, Store, StoreError};
 use crate::store::run_dir::StateDir;
 
@@ -81,7 +81,10 @@ impl InboxCell {
                 let unchanged = inbox == before;
                 let text = match unchanged {
                     true => value,
-                    false => Some(serde_json::to_string_pretty(&inbox).map_err(|error| failed(&*store, &cell, "write", &error))?),
+                    false => Some(
+                        serde_json::to_string_pretty(&inbox)
+                            .map_err(|error| failed(&*store, &cell, "write", &error))?,
+                    ),
                 };
                 made = Some((inbox, given));
                 Ok::<_, StoreError>(text)
@@ -109,7 +112,12 @@ fn parsed(store: &dyn Store, cell: &Cell, text: Option<String>) -> Result<Inbox,
     let inbox: Inbox = serde_json::from_str(&text).map_err(|error| failed(store, cell, "read", &error))?;
     match inbox.schema_version == SCHEMA {
         true => Ok(inbox),
-        false => Err(failed(store, cell, "read", &format!("it was written by another agentd ({})", inbox.schema_version))),
+        false => Err(failed(
+            store,
+            cell,
+            "read",
+            &format!("it was written by another agentd ({})", inbox.schema_version),
+        )),
     }
 }
 
@@ -147,7 +155,8 @@ impl Inbox {
         let Some(known) = self.remarks.get_mut(&remark.id) else {
             let fate = if command { Fate::Command } else { Fate::Waiting };
             let id = remark.id;
-            let heard = Heard { version, fate, author_id: author.id, member: author.member, ..Heard::of(remark) };
+            let heard =
+                Heard { version, fate, author_id: author.id, member: author.member, ..Heard::of(remark) };
             self.remarks.insert(id, Heard { heard_at: now, ..heard });
             return News::New;
         };
@@ -228,7 +237,9 @@ impl Inbox {
         for heard in self.remarks.values_mut() {
             let open = heard.fate == Fate::Waiting || heard.changed;
             let version = told.get(&heard.remark.id);
-            if open && version.is_some_and(|version| version.as_ref().is_none_or(|told| *told == heard.version)) {
+            if open
+                && version.is_some_and(|version| version.as_ref().is_none_or(|told| *told == heard.version))
+            {
                 heard.taken = false;
                 heard.finish(Fate::Told);
             }
@@ -238,7 +249,8 @@ impl Inbox {
     /// What waits was read again: this is how it is now, and how it stands as its last editor.
     pub fn refresh(&mut self, mut remark: Remark, standing: Standing) {
         cut(&mut remark.text);
-        let waits = self.remarks.get_mut(&remark.id).filter(|heard| heard.fate == Fate::Waiting && !heard.said);
+        let waits =
+            self.remarks.get_mut(&remark.id).filter(|heard| heard.fate == Fate::Waiting && !heard.said);
         if let Some(heard) = waits {
             heard.remark = remark;
             heard.stands(standing);
@@ -277,12 +289,8 @@ impl Inbox {
 
     fn forget_oldest(&mut self) {
         let finished = |heard: &&Heard| heard.fate != Fate::Waiting;
-        let mut ids: Vec<(DateTime<Utc>, RemarkId)> = self
-            .remarks
-            .values()
-            .filter(finished)
-            .map(|heard| (heard.heard_at, heard.remark.id))
-            .collect();
+        let mut ids: Vec<(DateTime<Utc>, RemarkId)> =
+            self.remarks.values().filter(finished).map(|heard| (heard.heard_at, heard.remark.id)).collect();
         let over = ids.len().saturating_sub(MOST_FINISHED);
         ids.sort();
         for (_, id) in ids.into_iter().take(over) {
@@ -327,7 +335,14 @@ impl Heard {
     /// A remark that somebody said on this machine, or by a command: nobody has to be asked about them.
     pub fn said(remark: Remark, now: DateTime<Utc>) -> Self {
         let version = version(&remark);
-        Self { standing: Some(Standing::Trusted), acknowledged: true, said: true, version, heard_at: now, ..Self::of(remark) }
+        Self {
+            standing: Some(Standing::Trusted),
+            acknowledged: true,
+            said: true,
+            version,
+            heard_at: now,
+            ..Self::of(remark)
+        }
     }
 }
 

@@ -232,7 +232,16 @@ mod tests {
         for yes in ["@robo", "hi @Robo!", "(@robo) x", "a\n@robo[bot] b", "x `code` @robo"] {
             assert!(mentions(yes, "robo[bot]"), "{yes}");
         }
-        for no in ["robo", "@robot", "me@robo.org x@robo", "`@robo`", "> @robo", "```\n@robo\n```", "@robo-two", "o/@robo"] {
+        for no in [
+            "robo",
+            "@robot",
+            "me@robo.org x@robo",
+            "`@robo`",
+            "> @robo",
+            "```\n@robo\n```",
+            "@robo-two",
+            "o/@robo",
+        ] {
             assert!(!mentions(no, "robo"), "{no}");
         }
         assert!(!mentions("@", "") && !mentions("@x", " "));

@@ -45,13 +45,12 @@ pub async fn freeze(run: &Run<'_>, first_visit: u32) -> Result<Briefed, StageErr
         Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
     })?;
     let file = run.journal.keep(BRIEFING_FILE, bytes).await?;
-    let stored = match briefing.untold.is_empty() {
-        true => Vec::new(),
-        false => {
-            let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
-            vec![(UNTOLD.to_owned(), kept)]
-        }
-    };
+    let mut stored: Vec<(String, Artifact)> =
+        briefing.check_logs.iter().map(|log| (log.handle.clone(), log.file.clone())).collect();
+    if !briefing.untold.is_empty() {
+        let kept = run.journal.keep(UNTOLD_FILE, briefing.untold.clone().into_bytes()).await?;
+        stored.push((UNTOLD.to_owned(), kept));
+    }
     record(run, &briefing, file, first_visit)?;
     run.journal.flush().await?;
     let folder_rules = briefing.folder_rules.clone().into();
@@ -64,6 +63,12 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
         file,
         texts: briefing.texts.clone(),
     })))?;
+    for rerun in &run.plan.request.check_reruns {
+        run.journal.record(Event::CheckRerun(Box::new(rerun.clone())))?;
+    }
+    for check in &briefing.checks {
+        run.journal.record(Event::CheckRead(Box::new(check.clone())))?;
+    }
     let told: BTreeSet<RemarkId> = briefing
         .texts
         .iter()
@@ -94,6 +99,8 @@ async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
         answer: None,
+        redactor: Arc::clone(&plan.redactor),
+        blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
     };
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
 }
@@ -116,19 +123,26 @@ pub fn task(run: &Run<'_>, briefing: &Briefing, prior_failures: &[FailureRecord]
     TaskText { blocks, facts: facts(run, prior_failures) }
 }
 
-/// What a block is, in a line before it.
-fn headed(block: Block, text: &str) -> String {
+/// A block with a line before it that says what it is; empty where there is nothing.
+pub fn headed(block: Block, text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
     let heading = match block {
         Block::IssueBody => return text.to_owned(),
         Block::IssueLinks => "What the issue is linked with:",
         Block::IssueRemarks => "Comments of the issue:",
         Block::PullRequest => "Comments and reviews of its pull request:",
-        Block::ReviewThreads => "Unresolved threads of its pull request:",
+        Block::ReviewThreads => {
+            "Unresolved threads of its pull request. Say in the last report what came of each, in `threads`: a list of `thread` \
+             (its id), `outcome` (`changed`, `answered`, `declined` or `asks`) and `text` for the person who wrote it:"
+        }
         Block::FailedChecks => {
             "The issue has a pull request already; the work is on this branch. What has to be put right now:"
         }
         Block::NewRemarks => {
-            "The issue has a pull request already; the work is on this branch. This run is about these remarks:"
+            "The issue has a pull request already; the work is on this branch. This run is about these remarks. Say of each that \
+             is in no thread what came of it in the same `threads` of the last report, with its id as `thread`:"
         }
         Block::Answer => "The answer to your question:",
         Block::RepositoryRules | Block::PullRequestTemplate => return text.to_owned(),

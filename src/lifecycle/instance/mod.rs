@@ -70,6 +70,8 @@ pub struct Instance<'a> {
     pub finished: Vec<VisitRecord>,
     /// Its tools, to be closed at its end.
     pub toolbox: Toolbox,
+    /// What it was told at its start.
+    pub briefing: Briefing,
 }
 
 /// Puts the run together.
@@ -77,8 +79,8 @@ pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>
     let Prepared { run, worktree } = prepared;
     let mut workspace = Workspace { worktree, sandbox: None };
     match put_together(run, &mut workspace).await {
-        Ok((plan, world, finished, toolbox)) => {
-            Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox }))
+        Ok((plan, world, finished, toolbox, briefing)) => {
+            Ok(Stage::Next(Instance { run, workspace, plan, world, finished, toolbox, briefing }))
         }
         Err(error) => {
             Ok(Stage::Over(Box::new(Worked { run, stop: error.stop()?, workspace: Some(workspace) })))
@@ -87,7 +89,7 @@ pub async fn start<'a>(prepared: Prepared<'a>) -> Result<Stage<'a, Instance<'a>>
 }
 
 /// Everything that an instance has beside its workspace.
-type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox);
+type Together = (FlowPlan, FlowWorld, Vec<VisitRecord>, Toolbox, Briefing);
 
 async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Together, StageError> {
     let plan = run.plan;
@@ -171,7 +173,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         agents,
         run_id: run.lease.run_id,
     };
-    Ok((plan, world, finished, toolbox))
+    Ok((plan, world, finished, toolbox, briefing))
 }
 
 /// What a run begins with.
@@ -301,7 +303,7 @@ fn with_facts(run: &Run<'_>, briefing: &Briefing) -> Values {
     values.set("branch", run.lease.mapping.branch.to_string());
     values.set("origin_branch", run.lease.mapping.origin.branch.to_string());
     for block in Block::ALL {
-        values.set(block.as_str(), briefing.block(block));
+        values.set(block.as_str(), briefing::headed(block, briefing.block(block)));
     }
     // A step that takes text takes the issue's, fenced like everywhere (S-050).
     values.input_text = Some(briefing.block(Block::IssueBody).to_owned());

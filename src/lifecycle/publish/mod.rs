@@ -3,6 +3,8 @@
 //! Takes a judged run. Leaves on GitHub what its end allows, and the final stop reason. Each effect is planned in the
 //! journal, found or created by a stable key, and then noted as done: after a crash the next run finds what is there.
 
+mod answers;
+
 use super::budget_extension;
 use super::closure;
 use super::commit::{others, review};
@@ -74,6 +76,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
         end = worse(run, end, error.stop()?);
         pushed = false;
     }
+    answers::prove(run, (workspace.as_ref(), pushed), &end).await?;
     // A start refused with exit code 4 leaves no trace on GitHub (D31).
     if stop.detail.exit_code() == 4 {
         return Ok(end);
@@ -85,6 +88,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
             end = worse(run, end, error.stop()?);
         }
     }
+    answers::tell(run, &end).await?;
     if end.success()
         && let Some(asked) = closure::of(run, &facts, &end)
         && let Err(error) = closure::carry_out(run, &facts, &asked).await

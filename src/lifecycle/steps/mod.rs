@@ -3,6 +3,7 @@
 //! Takes an instance. Leaves its edits in the worktree and the reason why the flow ended. Each finished visit is
 //! checkpointed and recorded: after a crash the next run goes on behind the last finished visit.
 
+pub mod outcomes;
 pub mod polled;
 
 use self::polled::Polled;
@@ -28,6 +29,7 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
     let before = run.lease.predecessor.as_ref().and_then(|before| before.facts.flow_end.clone());
     if let Some(end) = before {
         // The predecessor died after its flow, so only reporting and publishing are left.
+        outcomes::take_over(run)?;
         return close(instance, end.stop, end.completion_reason);
     }
     if let Err(error) = checkpoint(run, workspace, instance.finished.len() as u32).await {
@@ -62,7 +64,10 @@ async fn visit_all(instance: &Instance<'_>) -> Result<Stop, JournalError> {
                     return close(instance, stop, None);
                 }
             }
-            Progress::Ended(end) => return close(instance, end.stop, end.completion_reason),
+            Progress::Ended(end) => {
+                outcomes::record(instance, &end.stop).await?;
+                return close(instance, end.stop, end.completion_reason);
+            }
         }
     }
 }

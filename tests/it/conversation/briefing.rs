@@ -6,8 +6,8 @@ use crate::outside::daemons::{Running, until};
 use crate::outside::solo::{calls, left, newest, reports, run, solo, solo_of};
 use crate::outside::world::{World, basic};
 
-const REPO: &str = "demo/shop";
-const READS: &str = r#"
+pub const REPO: &str = "demo/shop";
+pub const READS: &str = r#"
 [[rule]]
 id = "read"
 kind = "tool"
@@ -16,7 +16,7 @@ effect = "allow"
 reason = "everything"
 "#;
 
-fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
+pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
     world.sim.admin(method, &format!("repos/{REPO}/{path}"), body).unwrap()
 }
 
@@ -25,7 +25,7 @@ fn comment(world: &World, login: &str, text: &str) -> u64 {
 }
 
 /// Every text of a request to the model, unescaped.
-fn request(world: &World, number: usize) -> String {
+pub fn request(world: &World, number: usize) -> String {
     fn gather(value: &Value, into: &mut String) {
         match value {
             Value::String(text) => {
@@ -528,4 +528,40 @@ async fn c_i58_a_strict_replay_reads_no_github_and_is_equal() {
     assert_eq!((code, &replayed["equal"]), (Some(0), &json!(true)), "{replayed:#}");
     assert_eq!(world.sim.requests().len(), asked);
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_program_gets_the_same_prompt_and_a_folder_that_it_can_read_only() {
+    use crate::agents::bench::{FIX, fixer, no_sandbox, script};
+    for sandbox in ["on", "off"] {
+        if let (Some(why), "on") = (no_sandbox(), sandbox) {
+            eprintln!("skipped, there is no sandbox here: {why}");
+            continue;
+        }
+        let world = World::new(0).await;
+        comment(&world, "ada", &format!("Please be quick. {}", "very ".repeat(2_000)));
+        let says = "if (echo x > \"$AGENTD_BRIEFING/x\") 2>/dev/null; then echo WRITTEN; fi";
+        let program = format!(
+            "#!/bin/sh\nprompt=$(cat)\n{FIX}\ncase $prompt in *'Please be quick.'*) echo PROMPTED;; esac\n\
+             grep -c 'very ' \"$AGENTD_BRIEFING/briefing.md\" | sed 's/^/LINES /'\n\
+             wc -c < \"$AGENTD_BRIEFING/briefing.md\" | sed 's/^ */BYTES /'\n{says}\n"
+        );
+        let program = script(&world, "fix.sh", &program);
+        let told = if sandbox == "on" {
+            json!({ "argv": [program] })
+        } else {
+            json!({ "argv": [program], "sandbox": "off" })
+        };
+        fixer(&world, "command", &told);
+        let (code, output) = world.json(&["run", "--issue", "7", "--agent", "fixer"]).await;
+        assert_eq!(code, Some(0), "{output:#}");
+        let said = output.to_string();
+        assert!(said.contains("PROMPTED"), "{sandbox}: {output:#}");
+        let bytes = said.split_once("BYTES ").unwrap().1;
+        let bytes: usize =
+            bytes.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap();
+        assert!(bytes > 18_000, "folded and whole: {bytes}");
+        assert!(sandbox == "off" || !said.contains("WRITTEN"), "{output:#}");
+        world.finish().await;
+    }
 }

@@ -4,7 +4,9 @@
     reason = "a test starts the program as a person would, with an environment of its own"
 )]
 
+mod answers;
 mod briefing;
+mod checks;
 mod commands;
 mod pull_request;
 mod triggers;

@@ -21,7 +21,7 @@ mod contract;
 mod crashes;
 pub mod daemons;
 mod first_hour;
-mod follow_ups;
+pub mod follow_ups;
 pub mod front;
 mod gate_cases;
 mod habits;
