@@ -11,6 +11,8 @@ use super::issue_arg::{IssueArg, issue};
 use super::run_filter::{Since, State, since, state};
 use crate::config::{Publish, Span};
 use crate::domain::agent_program::Backend;
+use crate::domain::command;
+use crate::domain::money::Money;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 achieved · 1 failed · 3 a required MCP server is missing · 4 invalid arguments, configuration, definition \
@@ -42,6 +44,12 @@ fn pair(text: &str) -> Result<(String, String), String> {
 fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = pair(text)?;
     Ok((name.strip_prefix("uv-").map_or(name.clone(), str::to_owned), value))
+}
+
+fn dollars(text: &str) -> Result<Money, String> {
+    let wanted =
+        "an amount of US dollars above zero: digits, with at most two behind a point, such as 5 or 2.50";
+    command::amount(text).ok_or_else(|| format!("this is not {wanted}"))
 }
 
 /// `agentd sweep`.
@@ -92,6 +100,15 @@ pub enum Command {
         /// What is said.
         #[arg(value_name = "TEXT")]
         text: String,
+    },
+    /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
+    Extend {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// How many US dollars: digits, with at most two behind a point.
+        #[arg(value_name = "USD", value_parser = dollars, allow_hyphen_values = true)]
+        usd: Money,
     },
     /// Look at runs and act on them.
     #[command(subcommand, subcommand_required = true)]

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::daemon::status_format::Status;
 use crate::daemon::{
     Daemon, DaemonError, DaemonFiles, DaemonReport, Dependencies, IssueRef, Limits, Progress, Reload,
-    Watched, abandons, approved, approves, clean_ups, starts, unfinished,
+    Watched, abandons, approved, approves, clean_ups, extends, starts, unfinished,
 };
 use crate::domain::event::LeaseTaken;
 use crate::domain::facts::RunFacts;
@@ -413,6 +413,7 @@ async fn parts_of(
         abandon: abandons(&sites),
         approve: approves(&sites),
         approved: approved(&sites),
+        extend: extends(&sites),
         listen: None,
         reload: None,
         start: starts(sites, {
@@ -433,7 +434,8 @@ async fn parts_of(
 
 pub(super) async fn watched(site: &RepositoryContext) -> Watched {
     let place = (site.checkout.root().as_path().to_owned(), site.checkout.tracked_bytes().await);
-    Watched { place: Some(place), ..Watched::of(site.repo.clone(), &site.repository) }
+    let issue_cap = site.config.budgets.max_cost_per_issue;
+    Watched { place: Some(place), issue_cap, ..Watched::of(site.repo.clone(), &site.repository) }
 }
 
 pub(super) fn limits(config: &Config) -> Limits {

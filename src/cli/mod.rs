@@ -12,6 +12,7 @@ mod config_command;
 mod clones;
 mod context;
 mod doctor;
+mod extend_command;
 mod init;
 mod global;
 mod issue_arg;
@@ -156,6 +157,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
+        Command::Extend { issue, usd } => extend_command::extend(&context, issue, *usd),
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Attach { issue } => return steering::attach(&context, issue),
         Command::Say { issue, text } => steering::say(&context, issue, text),

@@ -13,7 +13,7 @@ use crate::domain::policy::{EnvelopeStatus, PROTOCOL_TOOLS, PolicyDecision, Tool
 use crate::domain::run::VisitRecord;
 use crate::domain::trace::{Item, ItemRole, RecordText, ReportCaptured};
 use crate::record::rendering;
-use crate::record::summary_text::short_hash;
+use crate::record::summary_text::{self, short_hash};
 
 /// Lines of a tool's output that are shown of each call.
 const OUTPUT_LINES: usize = 6;
@@ -245,6 +245,7 @@ impl Transcript {
                 self.cap = Some(budgets.max_cost);
                 self.said(format!("  ! {by} raised the budgets: {}", budgets.all_shown()))
             }
+            Event::IssueBudget(news) => self.once(format!("  ! {}", summary_text::issue_budget(news))),
             Event::RemarkTold { id, text: Some(text), .. } => {
                 let mut told = format!("  > {id} is told");
                 if self.detail == Detail::Dialogue {

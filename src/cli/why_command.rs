@@ -12,9 +12,12 @@ use crate::daemon::status_format::RunningStatus;
 use crate::daemon::{Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SuspendedProposal;
+use crate::engine::shared_cap;
 use crate::issue::approval::{self, Decision};
+use crate::issue::spending;
 use crate::record::run_facts;
 use crate::record::summary_text::short_hash;
 use crate::repository::context::RepositoryContext;
@@ -51,6 +54,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             labels: config.github.labels.clone(),
             min_permission: config.github.min_permission,
             holder,
+            money_used_up: money_used_up(&site, number).await,
             now,
         };
         let facts = gather(&client, &files, number, around).await.map_err(|error| CommandError::failed(error.to_string()))?;
@@ -100,6 +104,12 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
     })?
+}
+
+/// What is spent of an issue's budget and how much that is, where it is used up.
+async fn money_used_up(site: &RepositoryContext, number: u64) -> Option<(Money, Money)> {
+    let spending = spending::of(site, &IssueKey::Number(number)).await.ok()?;
+    shared_cap::used_up(&spending, site.config.budgets.max_cost_per_issue?)
 }
 
 /// An issue's last run, which was no success.

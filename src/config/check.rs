@@ -107,6 +107,8 @@ impl Checker<'_> {
         self.positive(budgets.max_wall_time, "budgets.max_wall_time");
         self.amount(budgets.max_cost, "budgets.max_cost");
         self.amount(budgets.max_cost_per_day, "budgets.max_cost_per_day");
+        self.amount(budgets.max_cost_per_issue, "budgets.max_cost_per_issue");
+        self.amount(budgets.max_extension, "budgets.max_extension");
         let ratio = budgets.soft_ratio;
         let fits = ratio > 0.0 && ratio <= 1.0;
         self.require(fits, "budgets.soft_ratio", format!("must be above 0 and at most 1, but is {ratio}"));

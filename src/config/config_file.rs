@@ -210,6 +210,11 @@ table! {
         pub soft_ratio: f64 = Budgets::default().soft_ratio,
         /// US dollars of all runs of one UTC day; 0 = no cap.
         pub max_cost_per_day: f64 = 0.0,
+        /// US dollars of all runs of one issue together: first runs, follow-up runs, and runs that go on with another;
+        /// 0 = no cap.
+        pub max_cost_per_issue: f64 = 25.0,
+        /// US dollars that comments (`/agentd extend 5`) add to an issue's budget at most, all together.
+        pub max_extension: f64 = 25.0,
     }
 }
 

@@ -117,9 +117,13 @@ impl Config {
             );
             return Err(self.invalid(&format!("{key}.context_window"), &message));
         }
-        let cap = ["budgets.max_cost", "budgets.max_cost_per_day"].into_iter().find(|cap| {
-            self.source(cap) != Source::Default && (*cap == "budgets.max_cost" || self.has_day_cap())
-        });
+        let caps = [
+            ("budgets.max_cost", true),
+            ("budgets.max_cost_per_day", self.budgets.max_cost_per_day.is_some()),
+            ("budgets.max_cost_per_issue", self.budgets.max_cost_per_issue.is_some()),
+        ];
+        let set = |(cap, is_cap): &(&str, bool)| *is_cap && self.source(cap) != Source::Default;
+        let cap = caps.into_iter().find(set).map(|(cap, _)| cap);
         match cap {
             Some(cap) if target.price.is_none() => {
                 let message = format!(
@@ -132,10 +136,6 @@ impl Config {
             }
             _ => Ok(target),
         }
-    }
-
-    fn has_day_cap(&self) -> bool {
-        self.budgets.max_cost_per_day.is_some()
     }
 }
 

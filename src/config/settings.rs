@@ -24,6 +24,7 @@ use crate::domain::budget::Budgets;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::model_target::SessionSettings;
 use crate::domain::model_wire::ProviderKind;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::redaction::KnownSecret;
@@ -43,6 +44,8 @@ pub struct Config {
     pub daemon: Daemon,
     /// Hard caps of one run.
     pub budgets: Budgets,
+    /// What comments add to an issue's budget at most, all together.
+    pub max_extension: Money,
     /// What agents may do.
     pub policy: PolicyTable,
     /// The sandbox; see [`Config::endpoint`].

@@ -20,11 +20,13 @@ use crate::domain::name::RepoName;
 const LARGEST_FILE: u64 = 256 * 1024;
 
 /// Limits of which a lower one counts.
-const LOWER: [&str; 14] = [
+const LOWER: [&str; 16] = [
     "budgets.max_steps",
     "budgets.max_wall_time",
     "budgets.max_cost",
     "budgets.max_cost_per_day",
+    "budgets.max_cost_per_issue",
+    "budgets.max_extension",
     "session.max_turns",
     "session.max_tool_calls_per_turn",
     "session.max_retries",
@@ -204,8 +206,10 @@ impl Config {
         let number = |value: &Value| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
         if let (Some(new), Some(own)) = (number(value), number(own)) {
             // No cap on the day is written as 0.
-            let none = key == "budgets.max_cost_per_day" && own <= 0.0;
-            let is_cap = new > 0.0 || (new == 0.0 && key == "budgets.max_cost");
+            let none =
+                ["budgets.max_cost_per_day", "budgets.max_cost_per_issue"].contains(&key) && own <= 0.0;
+            let is_cap =
+                new > 0.0 || (new == 0.0 && ["budgets.max_cost", "budgets.max_extension"].contains(&key));
             return is_cap && (none || new < own);
         }
         let span = |value: &Value| value.as_str().and_then(|text| text.parse::<Span>().ok());

@@ -218,9 +218,7 @@ impl Daemon {
                 Some(text) => text,
                 None => self.run_for(issue, by).await,
             },
-            Command::Extend(Extension::By(_)) => {
-                "A run is given as much again of each budget by `/agentd extend`.".to_owned()
-            }
+            Command::Extend(Extension::By(amount)) => self.extend_by(issue, amount, by, id).await,
             Command::Extend(Extension::Unreadable(said)) => format!(
                 "`{}` is no amount of US dollars, and nothing was changed. Write digits, with at most two behind a point: \
                  `/agentd extend 5`.",

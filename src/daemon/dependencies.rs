@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::run_progress::Progress;
 use super::snapshot::Limits;
-use super::supervise::{Abandon, Approve, Approved, CleanUp, Start, UnfinishedRun};
+use super::supervise::{Abandon, Approve, Approved, CleanUp, Extend, Start, UnfinishedRun};
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::github::Client;
@@ -37,12 +38,14 @@ pub struct Watched {
     pub sweep: Sweep,
     /// Where its worktrees are made, and the bytes that one takes; `None` = starts do not look at the disk.
     pub place: Option<(PathBuf, u64)>,
+    /// What all runs of one issue may cost; `None` = there is no such cap.
+    pub issue_cap: Option<Money>,
 }
 
 impl Watched {
     /// What the configuration says of a repository whose name is known.
     pub fn of(name: RepoName, entry: &Repository) -> Self {
-        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None }
+        Self { name, depends: entry.depends, sweep: entry.sweep.clone(), place: None, issue_cap: None }
     }
 }
 
@@ -89,6 +92,8 @@ pub struct Dependencies {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
+    /// How an issue is given more money.
+    pub extend: Extend,
     /// Whether a person approved what an issue waits for.
     pub approved: Approved,
     /// How merged worktrees are cleaned up in the background (I5); `None` = they are not.

@@ -8,7 +8,9 @@ use futures::FutureExt as _;
 
 use super::outcome::RunSummary;
 use super::snapshot;
-use super::supervise::{Abandon, Approve, Approved, CleanUp, RunHandle, Start, StartRequest, UnfinishedRun};
+use super::supervise::{
+    Abandon, Approve, Approved, CleanUp, Extend, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun,
+};
 use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
@@ -18,6 +20,7 @@ use crate::git::prune::{PruneOutcome, Pruned};
 use crate::issue::approval::{self, NewApproval, NotApproved};
 use crate::issue::cut_off_runs;
 use crate::issue::reference::IssueSource;
+use crate::issue::spending;
 use crate::lifecycle::lease;
 use crate::lifecycle::pipeline::{self, Finished};
 use crate::lifecycle::request;
@@ -91,6 +94,33 @@ pub fn approves(repositories: &[RepositoryContext]) -> Approve {
                     grant.expires_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
                 )),
                 Err(refused) => Err(refusal(&refused)),
+            }
+        }
+        .boxed()
+    })
+}
+
+/// Gives issues of these repositories more money.
+pub fn extends(repositories: &[RepositoryContext]) -> Extend {
+    let repositories: BTreeMap<RepoName, Arc<RepositoryContext>> =
+        repositories.iter().map(|context| (context.repo.clone(), Arc::new(context.clone()))).collect();
+    Arc::new(move |issue: snapshot::IssueRef, gift: Gift| {
+        let repository = repositories.get(&issue.repo).cloned();
+        async move {
+            let Some(repository) = repository else {
+                return Err("This repository is not among the configured ones.".to_owned());
+            };
+            let key = IssueKey::Number(issue.number);
+            let given = spending::extend(&repository, &key, gift.asked, gift.extension).await;
+            match given.map_err(|refusal| refusal.stop.message)? {
+                Ok(spending) => Ok(Given {
+                    stands: spending::stands(&repository, &spending),
+                    ended: spending::ended_by_cost(&repository, &key).await,
+                }),
+                Err(left) => Err(format!(
+                    "Nothing was changed: comments may give this issue {left} (USD) more in all (`budgets.max_extension`). \
+                     On agentd's machine, `agentd extend {key} N` gives any sum."
+                )),
             }
         }
         .boxed()
@@ -196,7 +226,7 @@ async fn run_one(
         format: None,
         parameters: BTreeMap::new(),
         metadata: serde_json::Map::new(),
-        resume: None,
+        resume: asked.resume,
         follow_up: asked.follow_up.clone(),
         new_remarks: asked.remarks.clone(),
         check_reruns: asked.check_reruns.clone(),
@@ -253,6 +283,7 @@ fn summary(walked: Finished) -> RunSummary {
         run_id: Some(RunId(output.run_id)),
         stop: Stop::new(output.stop_detail, message),
         pull_request: output.artifacts.pr_url,
+        given: walked.given,
         labels_written: walked.written_back,
     }
 }

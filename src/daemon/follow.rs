@@ -254,6 +254,7 @@ impl Daemon {
         memory.base = None;
         memory.reviews_read = None;
         memory.followed = None;
+        memory.out_of_money = None;
         if !asked_again {
             memory.parked = None;
             let (state, code) = match merged {

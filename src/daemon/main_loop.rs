@@ -317,6 +317,7 @@ impl Daemon {
         futures::stream::iter(polls).buffer_unordered(POLLED_AT_ONCE).collect::<Vec<()>>().await;
         self.attend(&looked).await;
         self.heed_approvals().await;
+        self.heed_money().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone(&looked).await;
@@ -513,6 +514,8 @@ impl Daemon {
         let Some(admission) = watch.admission(issue.number).cloned() else { return false };
         let memory = watch.state.issues.entry(issue.number).or_default();
         memory.parked = None;
+        memory.out_of_money = None;
+        let resume = memory.resume.take();
         memory.answers = admission.labelled;
         let scheduled = selection == Selection::Sweep && !fresh.has_label(&trigger);
         memory.requester = admission.actor.as_ref().filter(|_| !scheduled).map(|actor| AskedBy {
@@ -554,6 +557,7 @@ impl Daemon {
             remarks,
             check_reruns,
             source,
+            resume,
             control: control.clone(),
         });
         let run = async move {

@@ -5,7 +5,7 @@ use super::outbox_writer::write_outcome;
 use super::outcome::{Afterwards, RunSummary, afterwards};
 use super::snapshot::{IssueRef, Selection};
 use super::start_rules::Reason;
-use super::state_format::{BackOff, Parked, PendingOutcome};
+use super::state_format::{BackOff, OutOfMoney, Parked, PendingOutcome};
 use crate::domain::issue_state::IssueState;
 use crate::domain::stop::StopDetail;
 use crate::github::ErrorKind;
@@ -20,6 +20,12 @@ impl Daemon {
         let now = self.deps.clock.now();
         let memory = self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number));
         let requester = memory.and_then(|memory| memory.requester.take());
+        if let (Some(by), Some(run_id), StopDetail::MaxCost) = (&requester, summary.run_id, detail)
+            && let Some(watch) = self.watch_of(&issue.repo)
+        {
+            let ended = OutOfMoney { run_id, given: summary.given, by: by.clone() };
+            watch.state.issues.entry(issue.number).or_default().out_of_money = Some(ended);
+        }
         if let Some(pull) = summary.pull_number()
             && let Some(watch) = self.watch_of(&issue.repo)
         {
@@ -130,7 +136,9 @@ impl Daemon {
             })
             .collect();
         for (issue, wanted) in pending {
-            if let Err(error) = write_outcome(&client, &issue, &wanted, &self.deps.labels).await {
+            if let Err(error) =
+                write_outcome(&client, self.deps.state.store(), &issue, &wanted, &self.deps.labels).await
+            {
                 // That GitHub wants to be left alone is said by the poll.
                 if matches!(error.kind, ErrorKind::RateLimited { .. }) {
                     break;

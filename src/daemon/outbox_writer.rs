@@ -1,15 +1,20 @@
 //! Writes the outcome of a run or a refusal to the issue, once, and after a crash again until it is there.
 
+use std::sync::Arc;
+
 use super::snapshot::IssueRef;
 use super::state_format::PendingOutcome;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::{IssueState, LabelsTable};
 use crate::github::{Client, Error, ErrorKind};
+use crate::issue::status_comment;
 use crate::record::rendering;
+use crate::store::Store;
 
 /// Writes the comment of a refusal, then the labels. An issue that is gone needs neither.
 pub(super) async fn write_outcome(
     client: &Client,
+    store: &Arc<dyn Store>,
     issue: &IssueRef,
     wanted: &PendingOutcome,
     labels: &LabelsTable,
@@ -27,20 +32,22 @@ pub(super) async fn write_outcome(
         let key = IssueKey::Number(issue.number);
         let again = format!("When that is settled, put the label `{}` on again.", labels.trigger);
         // The status comment of a run that had begun says that work goes on (D75). This ends it.
-        let (marker, text) = match wanted.state {
+        let (repo, number) = (&issue.repo, issue.number);
+        match wanted.state {
             IssueState::Failed => {
-                let headline = "agentd did not finish its work on this issue.";
-                (rendering::marker(&key), format!("**{headline}**\n\n{why}\n\n{again}"))
+                let text = format!("**agentd did not finish its work on this issue.**\n\n{why}\n\n{again}");
+                status_comment::ensure(client, store, (repo, number), &text).await?;
             }
             IssueState::Done => {
-                (rendering::marker(&key), format!("**agentd is done with this issue.**\n\n{why}"))
+                let text = format!("**agentd is done with this issue.**\n\n{why}");
+                status_comment::ensure(client, store, (repo, number), &text).await?;
             }
             _ => {
-                let headline = "agentd did not start on this issue.";
-                (rendering::request_marker(&key, "refusal"), format!("**{headline}**\n\n{why}\n\n{again}"))
+                let marker = rendering::request_marker(&key, "refusal");
+                let text = format!("**agentd did not start on this issue.**\n\n{why}\n\n{again}");
+                client.ensure_comment(repo, number, &marker, &text).await?;
             }
-        };
-        client.ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
+        }
     }
     let mut current = snapshot.issue.labels.clone();
     // If somebody has added the trigger again since, it asks for the next run.

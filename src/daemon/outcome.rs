@@ -1,6 +1,7 @@
 //! What follows from the end of a run: labels, a comment, another try, or nothing.
 
 use crate::domain::issue_state::IssueState;
+use crate::domain::money::Money;
 use crate::domain::run::RunId;
 use crate::domain::stop::{Stop, StopDetail};
 
@@ -13,6 +14,8 @@ pub struct RunSummary {
     pub stop: Stop,
     /// Web address of the pull request, where there is one.
     pub pull_request: Option<String>,
+    /// What people had given the issue beyond its budget, as far as the run heard of it.
+    pub given: Money,
     /// Whether the run itself has made the issue's labels say how it ended.
     pub labels_written: bool,
 }
@@ -20,7 +23,7 @@ pub struct RunSummary {
 impl From<Stop> for RunSummary {
     /// Of a run that there is not.
     fn from(stop: Stop) -> Self {
-        Self { run_id: None, stop, pull_request: None, labels_written: false }
+        Self { run_id: None, stop, pull_request: None, given: Money::ZERO, labels_written: false }
     }
 }
 

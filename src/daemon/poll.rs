@@ -15,6 +15,7 @@ use super::state_format::{AskedBy, RepositoryState};
 
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Actor, Client, Dependency, Error, ErrorKind, IssueSnapshot, Written};
 use crate::sys::files;
@@ -46,6 +47,8 @@ pub(super) struct Watch {
     pub hinted: bool,
     /// When it was last looked at because of a delivery.
     pub looked_at: Option<Instant>,
+    /// Issues whose budget is used up: spent, and the budget.
+    pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Requests for lists that the last look made.
     pub requests: u32,
     /// When it was last looked at, whyever.
@@ -138,6 +141,7 @@ impl Watch {
             pulls: Pulls::default(),
             hinted: false,
             looked_at: None,
+            money_used_up: BTreeMap::new(),
             requests: 0,
             seen_at: None,
             changed_at: None,
@@ -309,6 +313,8 @@ impl Watch {
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 parked: memory.parked,
+                is_round: self.pulls.wanted.contains_key(&number),
+                money_used_up: self.money_used_up.get(&number).copied(),
                 disk,
                 now: frame.now,
                 issue,

@@ -13,6 +13,7 @@ use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingSta
 use crate::domain::money::Money;
 use crate::domain::outgoing::plain_line;
 use crate::lifecycle::run_observer::{Lines, RunObserver};
+use crate::record::summary_text;
 use crate::store::journal_format::JournalLine;
 
 /// Log lines that a listener may be behind before it misses some.
@@ -175,6 +176,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::Warned(warning) => warning.text.clone(),
         Event::BudgetSoftLimit { kind, .. } => format!("{} is nearly used up", kind.as_str()),
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
+        Event::IssueBudget(news) => summary_text::issue_budget(&news),
         Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {

@@ -124,6 +124,8 @@ mod tests {
             dependencies: Asked::Known(vec![]),
             back_off: None,
             parked: None,
+            is_round: false,
+            money_used_up: None,
             disk: None,
             now: now(),
         }
@@ -188,6 +190,19 @@ mod tests {
         assert_eq!(verdict(|facts| facts.admission = Asked::Failed("x".into())), "wait admission_unreadable");
         assert_eq!(verdict(|facts| who(facts, ActorPermission::Triage)), "refuse permission_too_low");
         assert_eq!(verdict(|facts| who(facts, ActorPermission::Maintain)), "start");
+        let money = crate::domain::money::Money::from_micros;
+        assert_eq!(
+            verdict(|facts| facts.money_used_up = Some((money(9), money(10)))),
+            "wait issue_budget_spent"
+        );
+        assert_eq!(
+            verdict(|facts| {
+                facts.money_used_up = Some((money(9), money(10)));
+                facts.selection = Selection::Recovery;
+            }),
+            "start",
+            "what a killed run left is brought to its end"
+        );
         assert_eq!(verdict(|facts| facts.dependencies = Asked::NotYet), "ask");
         assert_eq!(
             verdict(|facts| facts.dependencies = Asked::Failed("x".into())),

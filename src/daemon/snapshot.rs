@@ -6,6 +6,7 @@ use super::admission::Admission;
 use super::state_format::{BackOff, Parked};
 use crate::config::settings::Daemon;
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
 use crate::domain::policy::ActorPermission;
 use crate::domain::stop::StopDetail;
@@ -151,6 +152,10 @@ pub struct Facts {
     pub back_off: Option<BackOff>,
     /// What a person had to look at last.
     pub parked: Option<Parked>,
+    /// Whether its pull request asks for the run.
+    pub is_round: bool,
+    /// What is spent of the issue's budget and how much that is, where it is used up.
+    pub money_used_up: Option<(Money, Money)>,
     /// Bytes free where its worktree would be, and bytes that a start needs; `None` = not looked at.
     pub disk: Option<(u64, u64)>,
     /// The time at which it is asked.

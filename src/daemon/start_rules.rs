@@ -1,6 +1,7 @@
 //! The rules by which an issue is started or not. `why` asks them all; the scheduler asks the same ones and stops at the first no (I51).
 
 use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection};
+use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 
 /// Why an issue is not started. Every code is stable and documented.
@@ -61,6 +62,13 @@ pub enum Reason {
         /// Starts that failed.
         attempts: u32,
     },
+    /// All that the issue's runs may cost together is spent.
+    IssueBudgetSpent {
+        /// Spent and set aside.
+        spent: Money,
+        /// The budget, with what people gave.
+        cap: Money,
+    },
     /// The disk has no room for another worktree.
     DiskFull {
         /// Bytes free.
@@ -100,6 +108,7 @@ impl Reason {
             Self::Blocked(_) => "blocked_by_open",
             Self::SubIssuesOpen(_) => "sub_issues_open",
             Self::BackingOff { .. } => "backing_off",
+            Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
             Self::NoDaemon => "no_daemon",
@@ -126,6 +135,9 @@ impl Reason {
             Self::AlreadyHandled(_) => format!("for another run, {}", label()),
             Self::PermissionTooLow { needs, .. } => {
                 format!("somebody with the permission \"{}\" puts the label on", needs.as_str())
+            }
+            Self::IssueBudgetSpent { .. } => {
+                format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
             }
             Self::DiskFull { .. } => "agentd worktrees prune".to_owned(),
             Self::Stopping => "agentd daemon, once it has ended".to_owned(),
@@ -200,6 +212,9 @@ impl std::fmt::Display for Reason {
             Self::BackingOff { why, until, attempts } => {
                 write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
             }
+            Self::IssueBudgetSpent { spent, cap } => {
+                write!(f, "the issue's budget is used up: {spent} of {cap} is spent by all of its runs")
+            }
             Self::DiskFull { free, needs } => write!(
                 f,
                 "the disk has {} left, and a worktree takes {}; make room (agentd worktrees prune)",
@@ -263,6 +278,7 @@ const RULES: &[Rule] = &[
     ("is_settled", nothing_pending),
     ("is_not_running", not_running),
     ("start_not_failed_lately", not_backing_off),
+    ("issue_has_money", has_money),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
     ("disk_has_room", disk_has_room),
@@ -431,6 +447,16 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }),
         Some(pause) => Ok(format!("the pause after {} failed start(s) is over", pause.attempts)),
         None => Ok("no start of it has failed".to_owned()),
+    }
+}
+
+fn has_money(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match facts.money_used_up {
+        // What a killed run left is brought to its end; the run itself asks no model.
+        Some((spent, cap)) if facts.selection != Selection::Recovery || facts.is_round => {
+            Err(Reason::IssueBudgetSpent { spent, cap })
+        }
+        _ => Ok("there is money left for it".to_owned()),
     }
 }
 

@@ -9,7 +9,9 @@ use super::pulls::Cause;
 use crate::domain::event::AskedHow;
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue_state::IssueState;
+use crate::domain::money::Money;
 use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
 use crate::github::{IssueSnapshot, PageCache};
 
 /// Version of the file.
@@ -93,6 +95,23 @@ pub struct IssueMemory {
     /// A person is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
+    /// Its last run ended because its money was used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_money: Option<OutOfMoney>,
+    /// The run that the next one goes on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<RunId>,
+}
+
+/// A run that a cap of money ended: it is gone on with once somebody gives the issue more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfMoney {
+    /// The run.
+    pub run_id: RunId,
+    /// What people had given the issue, as far as the run knew.
+    pub given: Money,
+    /// For whom it is gone on with.
+    pub by: AskedBy,
 }
 
 /// See [`RepositoryState::comments`].

@@ -11,10 +11,12 @@ use super::outcome::RunSummary;
 use super::snapshot::IssueRef;
 use crate::domain::head_check::CheckRerun;
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::domain::remark::Remark;
-use crate::domain::run::Principal;
+use crate::domain::run::{Principal, RunId};
 use crate::domain::stop::{Stop, StopDetail};
+use crate::engine::shared_cap_format::Extension;
 use crate::github::IssueSnapshot;
 use crate::issue::approval::NewApproval;
 use crate::issue::cut_off_runs::BegunBy;
@@ -32,6 +34,28 @@ pub type Abandon = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Syn
 /// line provides it.
 pub type Approve =
     Arc<dyn Fn(IssueRef, NewApproval) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Gives an issue more money. Gives what it may cost then, or why nothing was changed, both for people. The command line
+/// provides it.
+pub type Extend = Arc<dyn Fn(IssueRef, Gift) -> BoxFuture<'static, Result<Given, String>> + Send + Sync>;
+
+/// Money for an issue.
+#[derive(Debug, Clone)]
+pub struct Gift {
+    /// What asks for it, such as a comment: it is given once for each.
+    pub asked: String,
+    /// Who gives, and how much.
+    pub extension: Extension,
+}
+
+/// What became of a gift.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// Spent so far, and all that may be spent now; no cap where the configuration has none.
+    pub stands: (Money, Option<Money>),
+    /// The newest run of the issue, if a cap of money ended it, and what people had given when it ran.
+    pub ended: Option<(RunId, Money)>,
+}
 
 /// Whether something that an issue's newest run left to a person is approved. The command line provides it.
 pub type Approved = Arc<dyn Fn(IssueRef) -> BoxFuture<'static, bool> + Send + Sync>;
@@ -70,6 +94,8 @@ pub struct StartRequest {
     pub permission: ActorPermission,
     /// How and when they asked.
     pub asked: Asked,
+    /// The run that it goes on with.
+    pub resume: Option<RunId>,
     /// How it is told to stop.
     pub control: RunHandle,
 }

@@ -8,6 +8,7 @@ use super::loading::{DaemonFiles, StateError};
 use super::poll::{HEADROOM, asking_label, seen};
 use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
 use crate::domain::issue_state::LabelsTable;
+use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 use crate::github::{Client, Error, ErrorKind};
 use crate::sys::files;
@@ -23,6 +24,8 @@ pub struct Surroundings {
     pub min_permission: ActorPermission,
     /// Who holds the issue's lease, if somebody does.
     pub holder: Option<Holder>,
+    /// What is spent of the issue's budget and how much that is, where it is used up.
+    pub money_used_up: Option<(Money, Money)>,
     /// The time.
     pub now: DateTime<Utc>,
 }
@@ -58,6 +61,8 @@ pub async fn gather(
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
         parked: memory.parked,
+        is_round: false,
+        money_used_up: around.money_used_up,
         disk: around
             .watched
             .place

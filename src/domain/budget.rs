@@ -22,6 +22,9 @@ pub struct Budgets {
     pub soft_ratio: f64,
     /// Provider cost of all runs of one UTC day; `None` = no cap.
     pub max_cost_per_day: Option<Money>,
+    /// Provider cost of all runs of one issue; `None` = no cap. Journals of earlier versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost_per_issue: Option<Money>,
 }
 
 impl Default for Budgets {
@@ -33,6 +36,7 @@ impl Default for Budgets {
             max_cost_is_explicit: false,
             soft_ratio: 0.8,
             max_cost_per_day: None,
+            max_cost_per_issue: Some(Money::from_micros(25_000_000)),
         }
     }
 }
@@ -130,6 +134,42 @@ pub struct Spend {
     pub cost: Money,
     /// Whether some request's cost could not be known.
     pub cost_unknown: bool,
+}
+
+words! {
+    /// What became of the budget that all runs of an issue share.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum IssueBudgetState {
+        /// Its soft ratio is used; the run goes on.
+        Near = "near",
+        /// It does not cover the next request.
+        UsedUp = "used_up",
+        /// A person gave the issue more.
+        Extended = "extended",
+    }
+}
+
+/// What a run heard of the budget that it shares with all runs of its issue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssueBudget {
+    /// What became of it.
+    pub state: IssueBudgetState,
+    /// Spent, and set aside for requests under way.
+    pub spent: Money,
+    /// The cap, with what people gave.
+    pub cap: Money,
+    /// Who gave more: a login, or `local:UID`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// What they gave.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub given: Money,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(super) fn is_nothing(amount: &Money) -> bool {
+    *amount == Money::ZERO
 }
 
 words! {

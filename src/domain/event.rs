@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Outcome;
 use super::artifact::Artifact;
 use super::briefing::BriefingFrozen;
-use super::budget::{BudgetKind, Budgets, Spend};
+use super::budget::{BudgetKind, Budgets, IssueBudget, Spend};
 use super::constraint::Constraint;
 use super::egress::AskedHost;
 use super::evidence_gate::Judgement;
@@ -14,6 +14,7 @@ use super::head_check::{CheckRead, CheckRerun};
 use super::issue::{Issue, ObjectiveSource};
 use super::ledger_entry::AccountingEntry;
 use super::mapping::InstanceId;
+use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
@@ -263,6 +264,8 @@ pub enum Event {
         /// The caps from now on.
         budgets: Budgets,
     },
+    /// The budget that all runs of the issue share is near, is used up, or was extended.
+    IssueBudget(IssueBudget),
     /// Somebody wrote something about the issue while the run works.
     RemarkHeard {
         /// Which remark.
@@ -406,6 +409,7 @@ impl Event {
             Self::EffectFailed { .. } => &[Facts, Progress, DaemonProgress],
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
+            Self::IssueBudget(..) => &[Facts, Progress, DaemonProgress],
             Self::RemarkHeard { .. } => &[],
             Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
@@ -540,6 +544,9 @@ pub struct RunStarted {
     pub budgets: Budgets,
     /// Spent by predecessors (D61).
     pub inherited: Spend,
+    /// What people had given the issue beyond its budget.
+    #[serde(default, skip_serializing_if = "super::budget::is_nothing")]
+    pub issue_given: Money,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Longest text that stands inline in the record, in bytes.

@@ -1,7 +1,7 @@
 //! The facts of a run, folded from its events: the one source of result, record, report and recovery.
 
 use super::artifact::Artifact;
-use super::budget::{BudgetKind, Budgets};
+use super::budget::{BudgetKind, Budgets, IssueBudget, IssueBudgetState};
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::ledger_entry::{AccountingEntry, INTERRUPTED, LedgerTotals};
 use super::name::CommitId;
@@ -45,6 +45,8 @@ pub struct RunFacts {
     pub soft_limits: Vec<(BudgetKind, f64, f64)>,
     /// Who raised the caps while the run worked, and to which values. `started` has the newest ones.
     pub extensions: Vec<(String, Budgets)>,
+    /// What it heard of the budget that all runs of the issue share.
+    pub issue_budget: Vec<IssueBudget>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The state of the branch after the commit stage.
@@ -165,6 +167,14 @@ impl RunFacts {
                     started.budgets = budgets.clone();
                 }
                 self.extensions.push((by, budgets));
+            }
+            Event::IssueBudget(news) => {
+                if let Some(started) = &mut self.started
+                    && news.state == IssueBudgetState::Extended
+                {
+                    started.issue_given += news.given;
+                }
+                self.issue_budget.push(news);
             }
             Event::FlowEnded { stop, completion_reason, .. } => {
                 self.flow_end = Some(FlowEnd { stop, completion_reason });

@@ -1,7 +1,7 @@
 //! The early end of a session: the reason in one public sentence, and in technical words for the record.
 
-use super::day_cap::DayCapError;
 use super::journal::JournalError;
+use super::shared_cap::SharedCapError;
 use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::SessionFailure;
 
@@ -53,19 +53,19 @@ impl From<Stop> for Abort {
     }
 }
 
-impl From<DayCapError> for Abort {
-    fn from(error: DayCapError) -> Self {
+impl From<SharedCapError> for Abort {
+    fn from(error: SharedCapError) -> Self {
         match &error {
-            DayCapError::UsedUp { cap, .. } => {
-                let message = format!("The budget of {cap} a day does not cover the next request.");
+            SharedCapError::UsedUp { cap, of, .. } => {
+                let message = format!("The budget of {cap} {of} does not cover the next request.");
                 Self::new(StopDetail::MaxCost, "BudgetExceeded", &message, error.to_string())
             }
-            DayCapError::Unknown(_) => Self::new(
-                StopDetail::OutputWriteFailed,
-                "OutputWriteFailed",
-                "What was spent today could not be read or written; check the folder \"spend\" of the state directory.",
-                error.to_string(),
-            ),
+            SharedCapError::Unknown(when, _) => {
+                let message = format!(
+                    "What was spent {when} could not be read or written; check the folder \"spend\" of the state directory."
+                );
+                Self::new(StopDetail::OutputWriteFailed, "OutputWriteFailed", &message, error.to_string())
+            }
         }
     }
 }

@@ -15,11 +15,11 @@ use super::abort::Abort;
 use super::agent_output::{AgentOutput, AgentProgress};
 use super::agent_task::{AgentBackend, AgentTask};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
-use super::day_cap::Reservation;
 use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
 use super::session::{PromptIdentity, SessionOutcome};
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
+use super::shared_cap::{Reservations, SharedCapError};
 use super::single_call::{SingleCall, call_tool};
 use super::tool::CallLimits;
 use super::tool_list::ToolList;
@@ -34,7 +34,7 @@ use crate::domain::message::{Message, TokenUsage, ToolCall, ToolSpec};
 use crate::domain::money::Money;
 use crate::domain::policy::EnvelopeStatus;
 use crate::domain::report::ReportSource;
-use crate::domain::stop::{Stop, StopDetail};
+use crate::domain::stop::StopDetail;
 use crate::domain::trace::{
     Exclusion, ItemRole, ManifestInput, SessionClosed, SessionFailure, SessionOpened,
 };
@@ -313,7 +313,7 @@ impl AgentVisit<'_> {
             launched,
         )?;
         let (mut over, mut served) = (None, None);
-        let of_day = self.open_day().await?;
+        let shared = Arc::new(self.open_share().await?);
         let called = {
             let running = call_tool(ids, self.plan.scope.clone(), call, &tools, limits, world);
             let requests =
@@ -335,14 +335,16 @@ impl AgentVisit<'_> {
                         let model = self.agent.model.as_deref();
                         let used = heard.borrow_and_update().used(&self.plan.settings, model);
                         let cost: Money = used.iter().filter_map(|used| used.cost).sum();
-                        // Others spend of the same day meanwhile.
-                        let covered = match (&world.day_cap, &of_day) {
-                            (Some(day), Some(held)) => day.hold_for(held, cost).await?,
-                            _ => true,
+                        // Others spend of the same money meanwhile.
+                        let held = world.caps.hold(&shared, cost, world.clock.now()).await;
+                        world.heed_caps().await?;
+                        let covered = match held {
+                            Err(error @ SharedCapError::Unknown(..)) => return Err(error.into()),
+                            Err(used_up) => Err(Abort::from(used_up)),
+                            Ok(()) => Ok(()),
                         };
-                        let spent = if covered { Ok(()) } else { Err(day_is_spent()) };
-                        if let Err(stop) = world.meter.check_with(cost).and(spent) {
-                            over = Some(stop);
+                        if let Err(abort) = world.meter.check_with(cost).map_err(Abort::from).and(covered) {
+                            over = Some(abort);
                             task.cancel.cancel();
                         }
                     }
@@ -365,11 +367,12 @@ impl AgentVisit<'_> {
             Err(abort) => Some(abort.failure().error_message.clone()),
         };
         let cost = self.account(&said, &task.prompt, (started, timestamp), failed.as_deref())?;
-        if let (Some(day), Some(held)) = (&world.day_cap, of_day) {
-            day.confirm_with(held, cost).await?;
+        if let Some(held) = Arc::into_inner(shared) {
+            world.caps.confirm(held, cost).await?;
+            world.heed_caps().await?;
         }
-        if let Some(stop) = over {
-            return Err(stop.into());
+        if let Some(abort) = over {
+            return Err(abort);
         }
         if let Some(Err(abort)) = served {
             return Err(abort);
@@ -460,17 +463,18 @@ impl AgentVisit<'_> {
         Ok(self.cost.saturating_sub(before))
     }
 
-    /// A place in the day's spending, if the day has a cap (D87). Nobody knows beforehand what a launch will cost. So
-    /// agentd sets aside what it has cost so far, each time the program reports it, and ends the program when the day's
-    /// money is used up.
-    async fn open_day(&self) -> Result<Option<Reservation>, Abort> {
-        let Some(day) = &self.world.0.day_cap else { return Ok(None) };
-        let now = self.world.0.clock.now();
-        let left = day.left_for(now).await?;
-        if left == Money::ZERO {
-            return Err(day_is_spent().into());
+    /// A place in what is spent of the caps that the run shares with others (D87). Nobody knows beforehand what a launch
+    /// will cost. So agentd sets aside what it has cost so far, each time the program reports it, and ends the program
+    /// when the money is used up.
+    async fn open_share(&self) -> Result<Reservations, Abort> {
+        let world = &self.world.0;
+        let now = world.clock.now();
+        let refused = world.caps.refusal(Money::from_micros(1), now).await?;
+        world.heed_caps().await?;
+        match refused {
+            Some(refused) => Err(refused.into()),
+            None => Ok(world.caps.reserve(Money::ZERO, now).await?),
         }
-        Ok(Some(day.reserve_for(Money::ZERO, now).await?))
     }
 
     /// The report: what the program gave through agentd's tool, else its structured output, else its last words.
@@ -587,10 +591,6 @@ impl AgentVisit<'_> {
             last_errors: vec![failure.error_name.clone()],
         }
     }
-}
-
-fn day_is_spent() -> Stop {
-    Stop::new(StopDetail::MaxCost, "The budget of the day (budgets.max_cost_per_day) is used up.")
 }
 
 fn error_type(called: &SingleCall) -> Option<&str> {

@@ -1,4 +1,5 @@
-//! Reserves the worst case of each model request before it is sent, from what is left of run and day.
+//! Reserves the worst case of each model request before it is sent, from what is left of the run, the day and
+//! the issue.
 //!
 //! A request that does not fit is sent with a lower limit on its output. If it still does not fit beside the reserve
 //! for the last report, the cap is reached: the last report is asked for, and the run ends. With known prices no ledger
@@ -8,8 +9,10 @@ use serde::Serialize;
 
 use super::abort::Abort;
 use super::budget::Held;
-use super::day_cap::Reservation;
-use super::session::Session;
+use super::session::{Session, SessionWorld};
+use super::shared_cap::{Reservations, SharedCapError};
+use crate::domain::budget::IssueBudgetState;
+use crate::domain::event::Event;
 use crate::domain::message::Message;
 use crate::domain::model_target::{ModelTarget, Price};
 use crate::domain::money::Money;
@@ -79,8 +82,8 @@ pub(super) struct Allowance {
     pub(super) max_output_tokens: u64,
     /// Set aside of the run's money until the reply is charged; `None` = the target has no price.
     pub(super) run: Option<Held>,
-    /// Set aside of the day's money.
-    pub(super) day: Option<Reservation>,
+    /// Set aside of the money that the run shares with others.
+    pub(super) shared: Reservations,
 }
 
 impl Session<'_> {
@@ -89,22 +92,21 @@ impl Session<'_> {
     pub(super) async fn allow(&mut self, target: usize, tail: &[Message]) -> Result<Allowance, Abort> {
         let target = self.request.settings.targets[target].clone();
         let now = self.world.clock.now();
+        self.world.heed_caps().await?;
         let Some(price) = target.price else {
-            // Without a price there is no worst case. A configuration with a day cap and no price is refused.
-            let day = match &self.world.day_cap {
-                Some(day) => Some(day.reserve_for(Money::from_micros(u64::MAX), now).await?),
-                None => None,
-            };
+            // Without a price there is no worst case. A cap that somebody set is refused where there is no price.
             if self.world.meter.budgets().max_cost == Money::ZERO {
                 return Err(self.not_covered(None).into());
             }
-            return Ok(Allowance { max_output_tokens: target.max_output_tokens, run: None, day });
+            if let Some(refused) = self.world.caps.refusal(Money::from_micros(1), now).await? {
+                self.world.heed_caps().await?;
+                return Err(refused.into());
+            }
+            let shared = self.world.caps.reserve(Money::ZERO, now).await?;
+            return Ok(Allowance { max_output_tokens: target.max_output_tokens, run: None, shared });
         };
         loop {
-            let left_today = match &self.world.day_cap {
-                Some(day) => Some(day.left_for(now).await?),
-                None => None,
-            };
+            let shared_left = self.world.caps.left(now).await?;
             let said = json_bytes(&self.composed(tail));
             let tools = json_bytes(&*self.offered()?.specs);
             let worst = WorstCase::of(said.saturating_add(tools), &target, &price);
@@ -116,25 +118,33 @@ impl Session<'_> {
                 WorstCase::of(bytes, &target, &price).least()
             };
             let held = self.world.meter.hold(|left| {
-                let left = left_today.map_or(left, |today| left.min(today));
+                let left = shared_left.map_or(left, |shared| left.min(shared));
                 let longest = worst.longest_within(left.saturating_sub(kept_back))?;
                 // Without prices nothing is needed. With prices the reserve has to be there.
                 (left >= kept_back).then(|| (longest, worst.with(longest)))
             });
             match held {
                 Ok((max_output_tokens, run)) => {
-                    let day = match &self.world.day_cap {
-                        Some(day) => Some(day.reserve_for(run.amount(), now).await?),
-                        None => None,
-                    };
-                    return Ok(Allowance { max_output_tokens, run: Some(run), day });
+                    match self.world.caps.reserve(run.amount(), now).await {
+                        Ok(shared) => return Ok(Allowance { max_output_tokens, run: Some(run), shared }),
+                        // Others were quicker: what is left now decides.
+                        Err(SharedCapError::UsedUp { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 Err(left) => {
-                    let of_the_day = left_today.filter(|today| *today < left);
-                    let refused: Abort = match (&self.world.day_cap, of_the_day) {
-                        (Some(day), Some(left)) => day.used_up(left, worst.least()).into(),
-                        _ => self.not_covered(Some((left, worst.least()))).into(),
+                    let wanted = worst.least() + kept_back;
+                    let by_others = match shared_left.filter(|shared| *shared < left) {
+                        Some(_) => self.world.caps.refusal(wanted, now).await?,
+                        None => None,
                     };
+                    let refused: Abort = match by_others {
+                        Some(refused) => refused.into(),
+                        // It is there again: others spent less than they had reserved.
+                        None if shared_left.is_some_and(|shared| shared < left) => continue,
+                        None => self.not_covered(Some((left, worst.least()))).into(),
+                    };
+                    self.world.heed_caps().await?;
                     if self.is_final() {
                         return Err(refused);
                     }
@@ -164,6 +174,22 @@ impl Session<'_> {
             None => format!("The budget of {cap} lets no request be sent."),
         };
         Stop::new(StopDetail::MaxCost, message)
+    }
+}
+
+impl SessionWorld {
+    /// Journals what is new of the issue's cap, and raises the run's own by what people gave the issue.
+    pub(super) async fn heed_caps(&self) -> Result<(), Abort> {
+        for news in self.caps.news(self.clock.now()).await? {
+            if news.state == IssueBudgetState::Extended {
+                let by = news.by.clone().unwrap_or_default();
+                self.meter.give(news.given, |budgets| {
+                    self.journal.append(Event::BudgetExtended { by, budgets: budgets.clone() })
+                })?;
+            }
+            self.journal.append(Event::IssueBudget(news))?;
+        }
+        Ok(())
     }
 }
 

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use super::abort::Abort;
 use super::allowance::Allowance;
 use super::context_guard::widest_limit;
-use super::day_cap::Reservation;
 use super::gate::Phase;
 use super::interrupt::{GRACE, Interrupt, LAST_REPORT};
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ToolChoice};
 use super::reply_validation::{self, Rejection, SessionMode, ValidReply};
 use super::session::Session;
 use super::session_trace::LedgerLine;
+use super::shared_cap::Reservations;
 use super::tool_catalog::ToolCatalog;
 use crate::domain::event::Event;
 use crate::domain::fingerprint::{FINGERPRINT_SCHEMA, Fingerprint, request_hashes};
@@ -272,8 +272,9 @@ impl Session<'_> {
         tail: &[Message],
         allowance: Allowance,
     ) -> Result<Answered, Abort> {
-        // The run's money stays set aside until the reply is charged; the day's, until it is confirmed.
-        let Allowance { max_output_tokens, run: _held_of_run, day: mut held } = allowance;
+        // The run's money stays set aside until the reply is charged; what it shares, until it is confirmed.
+        let Allowance { max_output_tokens, run: _held_of_run, shared: held } = allowance;
+        let mut held = Some(held);
         let (request, request_hash, expected) = self.prepare(target, attempt, tail, max_output_tokens)?;
         let started = Instant::now();
         let grace = match self.world.stop.asked() {
@@ -351,14 +352,15 @@ impl Session<'_> {
         }
     }
 
-    async fn charge(&self, held: Option<Reservation>, cost: Money) -> Result<(), Abort> {
-        if let (Some(day), Some(held)) = (&self.world.day_cap, held) {
-            day.confirm_with(held, cost).await?;
+    async fn charge(&self, held: Option<Reservations>, cost: Money) -> Result<(), Abort> {
+        if let Some(held) = held {
+            self.world.caps.confirm(held, cost).await?;
+            self.world.heed_caps().await?;
         }
         Ok(())
     }
 
-    /// Writes the ledger line of an attempt and gives its cost, if it is known.
+    /// Writes the ledger line of an attempt and gives its cost: the known one, else the estimate.
     fn account(
         &mut self,
         line: &Line<'_>,
@@ -420,7 +422,7 @@ impl Session<'_> {
             let text = format!("The cost of requests to {} is unknown: {why}.", name_of(target));
             self.record.warn("cost_unknown", &text)?;
         }
-        Ok(cost_usd)
+        Ok(cost_usd.or(estimate))
     }
 }
 

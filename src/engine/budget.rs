@@ -111,6 +111,23 @@ impl Meter {
         Ok(Some(raised))
     }
 
+    /// Raises the cap of the cost. `record` gets the new caps before they hold. `None` = a cap has already ended the run.
+    pub fn give<E>(
+        &self,
+        amount: Money,
+        record: impl FnOnce(&Budgets) -> Result<(), E>,
+    ) -> Result<Option<Budgets>, E> {
+        let mut used = self.used();
+        if used.over {
+            return Ok(None);
+        }
+        let raised = Budgets { max_cost: used.caps.max_cost + amount, ..used.caps.clone() };
+        record(&raised)?;
+        used.soft.retain(|kind| *kind != BudgetKind::MaxCost);
+        used.caps = raised.clone();
+        Ok(Some(raised))
+    }
+
     /// When the wall time is used up.
     fn deadline(&self, caps: &Budgets) -> Instant {
         let left = caps.max_wall_time.saturating_sub(self.inherited.wall_time).min(FAR);

@@ -16,7 +16,6 @@ use super::arguments::Scope;
 use super::budget::Meter;
 use super::clock::RunClock;
 use super::context_guard::ContextGuard;
-use super::day_cap::DayCap;
 use super::gate::{Gate, UnfitTool};
 use super::interrupt::Interrupts;
 use super::journal::Journal;
@@ -30,6 +29,7 @@ pub use super::reply_validation::SessionMode;
 use super::report::{self, ModelReport, ReportShape, SessionFacts};
 use super::said::SaidSince;
 use super::session_trace::{SessionIds, SessionTrace, clean_claims, cleaned, prompt_mark};
+use super::shared_cap::SharedCaps;
 use super::stop::StopSignal;
 use super::task_status::StatusWatch;
 use super::tool::Tool;
@@ -113,8 +113,8 @@ pub struct SessionWorld {
     pub redactor: Arc<Redactor>,
     /// The run's budgets.
     pub meter: Arc<Meter>,
-    /// The cap on all runs of a day, where there is one (D87).
-    pub day_cap: Option<Arc<DayCap>>,
+    /// What the run shares with others: the cap of the day, and that of its issue (D87).
+    pub caps: SharedCaps,
     /// The run's stop signal.
     pub stop: StopSignal,
     /// The run's clock.

@@ -2,6 +2,8 @@
 
 pub mod reference;
 pub mod file;
+pub mod spending;
+pub mod status_comment;
 pub mod shown_lease;
 pub mod cut_off_runs;
 pub mod approval;

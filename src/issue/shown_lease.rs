@@ -4,6 +4,7 @@
 //! see that file, but reads the same issue. The status comment at the end of a run replaces the line and so ends the
 //! lease.
 
+use super::{spending, status_comment};
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
@@ -38,7 +39,11 @@ pub async fn show(
     if let Some(other) = other_holder(found.as_ref(), context, mine) {
         return Ok(Some(other));
     }
-    let written = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await;
+    if let Some(comment) = &found {
+        adopt_spending(issue.key, context, comment).await;
+    }
+    let of = (&context.repo, number);
+    let written = status_comment::ensure(client, context.state.store(), of, &text(issue.key, mine)).await;
     let (comment, change) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -56,11 +61,23 @@ pub async fn show(
     Ok(other)
 }
 
+/// What the issue has cost in another state directory counts here, too.
+async fn adopt_spending(key: &IssueKey, context: &RepositoryContext, comment: &Comment) {
+    let (store, repo, key) = (context.state.store().clone(), context.repo.clone(), key.clone());
+    let body = comment.body.clone();
+    let adopted = tokio::task::spawn_blocking(move || spending::adopt(&store, &repo, &key, &body)).await;
+    if let Ok(Err(error)) = adopted {
+        tracing::warn!(%error, "what the issue has cost elsewhere could not be taken over");
+    }
+}
+
 /// Shows the longer time of a lease that is held already.
 pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder) {
     let Some((client, number)) = tracked(issue, context) else { return };
-    let marker = rendering::marker(issue.key);
-    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await {
+    let of = (&context.repo, number);
+    if let Err(error) =
+        status_comment::ensure(client, context.state.store(), of, &text(issue.key, mine)).await
+    {
         tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
     }
 }
@@ -94,7 +111,7 @@ pub async fn clear(
         "**agentd did not finish its work on this issue.**\n\nThe process of the run `{instance}` ended in the middle of it. What was \
          done is in its worktree and on its branch. To go on with it: `agentd runs resume {run_id}`.\n"
     );
-    client.ensure_comment(&context.repo, number, &marker, &text).await?;
+    status_comment::ensure(client, context.state.store(), (&context.repo, number), &text).await?;
     Ok(true)
 }
 

@@ -6,22 +6,27 @@ use std::fmt::Write as _;
 
 use tokio::sync::broadcast::error::RecvError;
 
+use super::issue_budget::{self, Given};
 use super::run::Run;
 use crate::domain::budget::{BudgetKind, Budgets};
 use crate::domain::event::Event;
 use crate::domain::facts::RunFacts;
+use crate::domain::money::Money;
 use crate::engine::journal::JournalError;
 use crate::record::rendering;
 
-/// The caps of a run: as planned, and at least what a person gave the run that it continues.
-pub(super) fn caps(run: &Run<'_>) -> Result<Budgets, JournalError> {
+/// The caps of a run: as planned, and at least what a person gave the run that it continues. What people gave the issue
+/// since that run comes on top.
+pub(super) fn caps(run: &Run<'_>, given: &Given) -> Result<Budgets, JournalError> {
     let planned = &run.plan.budgets;
     let before = run.lease.predecessor.as_ref();
-    let Some((by, given)) = before.and_then(|before| before.facts.extensions.last()) else {
-        return Ok(planned.clone());
-    };
-    let budgets = planned.at_least(given);
-    run.journal.record(Event::BudgetExtended { by: by.clone(), budgets: budgets.clone() })?;
+    let extended = before.and_then(|before| before.facts.extensions.last());
+    let mut budgets = extended.map_or_else(|| planned.clone(), |(_, budgets)| planned.at_least(budgets));
+    budgets.max_cost = budgets.max_cost + given.since;
+    let by = given.by.as_ref().filter(|_| given.since > Money::ZERO);
+    if let Some(by) = by.or(extended.map(|(by, _)| by)) {
+        run.journal.record(Event::BudgetExtended { by: by.clone(), budgets: budgets.clone() })?;
+    }
     Ok(budgets)
 }
 
@@ -32,6 +37,7 @@ pub(super) async fn listen(run: &Run<'_>) -> Infallible {
         match lines.recv().await {
             Ok(line) if line.kind == "budget_soft_limit" => ask(run).await,
             Ok(line) if line.kind == "budget_extended" => answered(run).await,
+            Ok(line) if line.kind == "issue_budget" => issue_budget::tell(run).await,
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return std::future::pending().await,
         }

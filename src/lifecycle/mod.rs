@@ -8,6 +8,7 @@ pub mod extender;
 pub mod run_observer;
 pub mod stop_request;
 pub mod run;
+pub mod issue_budget;
 mod said;
 pub mod budget_extension;
 pub mod stage;

@@ -20,10 +20,12 @@ use super::run::Run;
 use super::run_observer::RunObserver;
 use super::stage::{Stage, Worked};
 use super::{
-    budget_extension, instance, judge, plan, publish, said, seal, steps, stop_request, verify, worktree,
+    budget_extension, instance, issue_budget, judge, plan, publish, said, seal, steps, stop_request, verify,
+    worktree,
 };
 use crate::domain::event::Effect;
 use crate::domain::issue::ObjectiveSource;
+use crate::domain::money::Money;
 use crate::domain::refusal::Refusal;
 use crate::domain::run_output::{Objective, RunOutput};
 use crate::engine::journal::JournalError;
@@ -37,6 +39,8 @@ pub struct Finished {
     pub output: RunOutput,
     /// Why it did not start, if it did not.
     pub refusal: Option<Refusal>,
+    /// What people had given the issue beyond its budget, as far as the run heard of it.
+    pub given: Money,
     /// Whether the issue's labels say how it ended.
     pub written_back: bool,
 }
@@ -73,8 +77,10 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
         };
         said::close(&run).await;
         stop_request::forget(lease.journal.dir()).await;
-        let written_back = run.journal.facts().outcome(Effect::Labels).is_some();
-        Finished { output, refusal: None, written_back }
+        let facts = run.journal.facts();
+        let written_back = facts.outcome(Effect::Labels).is_some();
+        let given = facts.started.as_ref().map_or(Money::ZERO, |started| started.issue_given);
+        Finished { output, refusal: None, given, written_back }
     }
     .instrument(span)
     .await;
@@ -86,6 +92,7 @@ pub async fn run(request: RunRequest, context: &RepositoryContext, observer: &Ru
 pub async fn prepare(request: RunRequest, context: &RepositoryContext) -> Result<Resolved, Refusal> {
     let plan = plan::make(request, context).await?;
     lease::check(&plan, context).await?;
+    issue_budget::check(&plan, context).await?;
     let resolved = origin::resolve(plan, context).await?;
     worktree::check(&resolved.plan, &resolved.origin, context).await?;
     Ok(resolved)
@@ -129,5 +136,5 @@ pub fn refused(
 ) -> Finished {
     let (principal, now) = (request.principal.clone(), context.clock.now_ms());
     let output = report::not_started(Uuid::now_v7(), objective, principal, &refusal.stop, now);
-    Finished { output, refusal: Some(refusal), written_back: false }
+    Finished { output, refusal: Some(refusal), given: Money::ZERO, written_back: false }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::domain::budget::{IssueBudget, IssueBudgetState};
 use crate::domain::constraint::ConstraintKind;
 use crate::domain::event::{Effect, Event};
 use crate::domain::evidence::{EvidenceRecord, Provenance};
@@ -314,9 +315,22 @@ fn limit_key(detail: StopDetail) -> &'static str {
         StopDetail::MaxSteps => "`budgets.max_steps` in agentd.toml, or `--max-steps`",
         StopDetail::MaxWallTime => "`budgets.max_wall_time` in agentd.toml, or `--max-wall-time`",
         StopDetail::MaxCost => {
-            "`budgets.max_cost` or `budgets.max_cost_per_day` in agentd.toml, or `--max-cost`"
+            "`budgets.max_cost`, `budgets.max_cost_per_day` or `budgets.max_cost_per_issue` in agentd.toml, or `--max-cost`"
         }
         _ => "`maxIterations` of the agent's verdict",
+    }
+}
+
+/// What became of the budget that all runs of the issue share.
+pub fn issue_budget(news: &IssueBudget) -> String {
+    let IssueBudget { state, spent, cap, by, given } = news;
+    match state {
+        IssueBudgetState::Near => format!("the issue's budget is nearly used up: {spent} of {cap}"),
+        IssueBudgetState::UsedUp => format!("the issue's budget is used up: {spent} of {cap}"),
+        IssueBudgetState::Extended => {
+            let by = by.as_deref().unwrap_or("somebody");
+            format!("{by} gave the issue {given} more: its budget is {cap}")
+        }
     }
 }
 

@@ -15,10 +15,10 @@ use crate::domain::redaction::{KnownSecret, Redactor};
 use crate::domain::refusal::Refusal;
 use crate::domain::run::RunId;
 use crate::domain::stop::StopDetail;
-use crate::engine::day_cap::DayCap;
 use crate::engine::policy::Policy;
 use crate::engine::policy_program::PolicyProgram;
 use crate::engine::queue::Queues;
+use crate::engine::shared_cap::SharedCap;
 use crate::llm::Providers;
 use crate::store::run_dir::StateDir;
 use crate::sys::clock::Clock;
@@ -124,9 +124,9 @@ pub fn queues(config: &Config) -> Queues {
 }
 
 /// The cap on what all runs of a day cost, kept in the store (D87); `None` = no cap.
-pub fn day_cap(config: &Config, state: &StateDir) -> Option<Arc<DayCap>> {
+pub fn day_cap(config: &Config, state: &StateDir) -> Option<SharedCap> {
     let cap = config.budgets.max_cost_per_day?;
-    Some(Arc::new(DayCap::new(Arc::clone(state.store()), cap)))
+    Some(SharedCap::of_days(Arc::clone(state.store()), cap))
 }
 
 /// Disk work off the runtime's threads.

@@ -20,7 +20,6 @@ use crate::domain::stop::{Stop, StopDetail};
 use crate::engine::arguments::Scope;
 use crate::engine::budget::Meter;
 use crate::engine::clock::RunClock;
-use crate::engine::day_cap::DayCap;
 use crate::engine::journal::{Journal, JournalError};
 use crate::engine::model::{Model, ModelError, ModelReply, ModelRequest};
 use crate::engine::pacing::Backoff;
@@ -28,6 +27,7 @@ use crate::engine::policy::Policy;
 use crate::engine::queue::Queues;
 use crate::engine::session::SessionWorld;
 use crate::engine::session_trace::SessionIds;
+use crate::engine::shared_cap::SharedCaps;
 use crate::engine::stop::{StopHandle, StopSignal};
 use crate::engine::tool_catalog::ToolCatalogs;
 use crate::engine::tool_schema::ArgumentSchemas;
@@ -107,7 +107,7 @@ pub struct Service {
     queues: Arc<Queues>,
     schemas: ArgumentSchemas,
     tool_catalogs: ToolCatalogs,
-    day_cap: Option<Arc<DayCap>>,
+    caps: SharedCaps,
     stop: StopHandle,
     signal: StopSignal,
 }
@@ -150,7 +150,7 @@ impl Service {
             queues: Arc::new(resources::queues(&config)),
             schemas: ArgumentSchemas::default(),
             tool_catalogs: ToolCatalogs::default(),
-            day_cap: resources::day_cap(&config, &state),
+            caps: resources::day_cap(&config, &state).into_iter().collect(),
             stop,
             signal,
             state,
@@ -226,7 +226,7 @@ impl Service {
             policy: Arc::clone(&self.policy),
             redactor: Arc::clone(&self.redactor),
             meter: Arc::new(Meter::new(self.config.budgets.clone(), Spend::default(), clock)),
-            day_cap: self.day_cap.clone(),
+            caps: self.caps.clone(),
             stop: self.signal.clone(),
             clock,
             queues: Arc::clone(&self.queues),

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::run_dir::{FindError, RunDir};
 use crate::domain::artifact::Artifact;
+use crate::domain::issue::IssueKey;
 use crate::domain::name::RepoName;
 use crate::domain::run::RunId;
 use crate::sys::files::FileError;
@@ -92,6 +93,13 @@ pub enum Cell {
     },
     /// What a UTC day has cost.
     Spend(NaiveDate),
+    /// What all runs of an issue have cost.
+    IssueSpend {
+        /// The repository.
+        repo: RepoName,
+        /// The issue.
+        issue: IssueKey,
+    },
     /// What somebody asks of a live run: to stop.
     Stop {
         /// The repository.

@@ -91,6 +91,7 @@ impl Yard {
             depends: true,
             sweep: self.sweep.clone(),
             place: None,
+            issue_cap: None,
         }
     }
 
@@ -124,6 +125,7 @@ impl Yard {
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
+            extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
             reload: None,
@@ -156,6 +158,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             holder: None,
+            money_used_up: None,
             now: self.clock.now(),
         };
         let files = DaemonFiles::of(&agentd::store::run_dir::StateDir::new(self.home.path().to_owned()));

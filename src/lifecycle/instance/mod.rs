@@ -15,13 +15,14 @@ use serde_json::Value;
 
 use self::briefing::Briefed;
 use self::toolbox::Toolbox;
-use super::budget_extension;
+use super::issue_budget::Given;
 use super::lease::recovery::Predecessor;
 use super::plan::Plan;
 use super::run::Run;
 use super::said;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
+use super::{budget_extension, issue_budget};
 use crate::config::source_format::Source;
 use crate::conversation::briefing::LONGEST_TITLE;
 use crate::domain::briefing::{Block, Briefing};
@@ -97,10 +98,11 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
-    let Begun { inherited, finished, prior_failures } = begin(run).await?;
+    let Begun { inherited, finished, prior_failures, given } = begin(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
     let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit)).await?;
-    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(budget_extension::caps(run)?);
+    let caps = budget_extension::caps(run, &given)?;
+    let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(caps);
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
     workspace.sandbox = Some(Arc::clone(&sandbox));
     if !plan.executors.programs().is_empty() {
@@ -127,7 +129,10 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         policy: Arc::new(policy),
         redactor: Arc::clone(&plan.redactor),
         meter: Arc::new(meter),
-        day_cap: resources::day_cap(&run.context.config, &run.context.state),
+        caps: resources::day_cap(&run.context.config, &run.context.state)
+            .into_iter()
+            .chain(issue_budget::share(run, given.in_all))
+            .collect(),
         stop: run.stop(),
         clock: run.clock,
         queues: Arc::new(resources::queues(&run.context.config)),
@@ -184,6 +189,8 @@ pub struct Begun {
     finished: Vec<VisitRecord>,
     /// What the issue's last run failed at.
     prior_failures: Vec<FailureRecord>,
+    /// What people have given the issue beyond its budget.
+    given: Given,
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
@@ -191,6 +198,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     let plan = run.plan;
     let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
     let prior_failures = prior_failures(run).await;
+    let given = issue_budget::given(run).await?;
     run.journal.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
@@ -198,6 +206,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
         config_sha256: config_hash(run.context),
         budgets: plan.budgets.clone(),
         inherited,
+        issue_given: given.in_all,
         metadata: plan.request.metadata.clone(),
         longest_inline: run.context.config.longest_inline(),
         asked: asked(plan, run.context),
@@ -208,7 +217,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     for visit in &finished {
         run.journal.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
-    Ok(Begun { inherited, finished, prior_failures })
+    Ok(Begun { inherited, finished, prior_failures, given })
 }
 
 /// A replay waits for nobody.

@@ -9,6 +9,7 @@ use super::budget_extension;
 use super::closure;
 use super::commit::{others, review};
 use super::instance::briefing;
+use super::issue_budget;
 use super::judge::{self, Judged};
 use super::run::Run;
 use super::stage::{StageError, Worked, Workspace};
@@ -25,6 +26,7 @@ use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, PullSpec};
+use crate::issue::status_comment;
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
 use crate::repository::context::RepositoryContext;
@@ -271,6 +273,7 @@ async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), Jou
         }
     }
     budget_extension::ask(run).await;
+    issue_budget::tell(run).await;
     run.journal.plan_effect(Effect::Labels).await?;
     match end_labels(github, run.context, number, stop).await {
         Ok(set) => run.journal.effect_done(Effect::Labels, set)?,
@@ -289,8 +292,8 @@ async fn comment(
 ) -> Result<String, String> {
     let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
     let text = run.without_secrets(&text);
-    let (comment, _) = github
-        .ensure_comment(&run.context.repo, number, &rendering::marker(&run.plan.issue.key), &text)
+    let of = (&run.context.repo, number);
+    let (comment, _) = status_comment::ensure(github, run.context.state.store(), of, &text)
         .await
         .map_err(|error| error.to_string())?;
     Ok(comment.url.unwrap_or_else(|| format!("comment {}", comment.id)))

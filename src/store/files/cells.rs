@@ -147,6 +147,9 @@ impl Cells for FileStore {
                 self.repo(repo).join("denials").join(name_of(proposal_hash))
             }
             Cell::Spend(day) => self.root.join("spend").join(format!("{day}.json")),
+            Cell::IssueSpend { repo, issue } => {
+                self.repo(repo).join("spend").join(name_of(&issue.to_string()))
+            }
             Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
             Cell::Inbox { repo, number } => self.repo(repo).join("inbox").join(format!("{number}.json")),
             Cell::Daemon => self.root.join("daemon/state.json"),
@@ -156,7 +159,7 @@ impl Cells for FileStore {
 }
 
 fn name_of(proposal_hash: &str) -> String {
-    // A hash is hexadecimal; anything else names no file of ours.
+    // A hash is hexadecimal, an issue's key has letters and digits; anything else names no file of ours.
     let name: String = proposal_hash.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("{name}.json")
 }

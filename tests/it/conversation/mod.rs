@@ -8,5 +8,6 @@ mod answers;
 mod briefing;
 mod checks;
 mod commands;
+mod issue_budget;
 mod pull_request;
 mod triggers;

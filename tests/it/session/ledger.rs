@@ -144,9 +144,10 @@ async fn c_08_a_spent_budget_wins_over_a_forced_final_turn() {
 #[tokio::test]
 async fn d87_a_session_sets_each_requests_worst_case_aside_and_settles_it() {
     let folder = tempfile::tempdir().unwrap();
-    let cap = std::sync::Arc::new(day_cap(folder.path(), Money::from_micros(100_000)));
+    let caps = || day_cap(folder.path(), Money::from_micros(100_000));
+    let cap = caps();
     let now = chrono::DateTime::from_timestamp_millis(1_700_000_000_000).unwrap();
-    let world = |script| World::new(script).with(|world| world.day_cap = Some(std::sync::Arc::clone(&cap)));
+    let world = |script| World::new(script).with(|world| world.caps = [caps()].into_iter().collect());
     let ran = world(vec![server_error(), call("echo", json!({})), report("ok")])
         .settings(|settings| settings.max_retries = 2)
         .with(|world| world.backoff_first = std::time::Duration::from_millis(1))

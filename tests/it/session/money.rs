@@ -1,5 +1,6 @@
 //! What sessions that run at the same time may spend, whatever their requests cost.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use agentd::domain::event::Event;
@@ -9,12 +10,13 @@ use agentd::domain::model_target::Price;
 use agentd::domain::money::Money;
 use agentd::domain::run::ForcedFinal;
 use agentd::engine::model::{Model, ModelError, ModelReply, ModelRequest};
+use agentd::engine::shared_cap::SharedCap;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::ran::Ran;
-use super::world::{Line, World, day_cap, reply};
+use super::world::{Line, World, day_cap, issue_cap, reply};
 
 /// One request: input and output tokens, and whether the provider fails instead.
 type Asked = (u64, u64, bool);
@@ -51,7 +53,7 @@ fn ledger(ran: &Ran) -> Money {
         .sum()
 }
 
-async fn spend(cap: u64, runs: Vec<Vec<Asked>>) {
+async fn spend(cap: u64, runs: Vec<Vec<Asked>>, share: fn(&Path, Money) -> SharedCap) {
     let folder = tempfile::tempdir().unwrap();
     let now = chrono::DateTime::from_timestamp_millis(1_700_000_000_000).unwrap();
     let limit = Money::from_micros(cap);
@@ -59,17 +61,17 @@ async fn spend(cap: u64, runs: Vec<Vec<Asked>>) {
         .iter()
         .map(|requests| {
             // A handle of its own, as another process has; only the directory is common.
-            let day = Arc::new(day_cap(folder.path(), limit));
+            let shared = share(folder.path(), limit);
             let world = World::new(script(requests))
                 .with(|world| {
-                    world.day_cap = Some(day);
+                    world.caps = [shared].into_iter().collect();
                     world.backoff_first = std::time::Duration::from_millis(1);
                 })
                 .settings(|settings| settings.max_turns = 12);
             tokio::spawn(world.run())
         })
         .collect();
-    let watched = day_cap(folder.path(), limit);
+    let watched = share(folder.path(), limit);
     let mut all = Money::ZERO;
     for run in running {
         let ran = run.await.unwrap();
@@ -93,7 +95,19 @@ proptest! {
         ),
     ) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-        runtime.block_on(spend(cap, runs));
+        runtime.block_on(spend(cap, runs, day_cap));
+    }
+
+    #[test]
+    fn runs_of_one_issue_at_the_same_time_never_spend_more_than_its_cap(
+        cap in 20_000_u64..400_000,
+        runs in prop::collection::vec(
+            prop::collection::vec((0_u64..2_000, 0_u64..16_000, prop::bool::weighted(0.15)), 0..5),
+            2..6,
+        ),
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+        runtime.block_on(spend(cap, runs, issue_cap));
     }
 }
 

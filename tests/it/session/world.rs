@@ -17,7 +17,6 @@ use agentd::engine::abort::Abort;
 use agentd::engine::arguments::Scope;
 use agentd::engine::budget::Meter;
 use agentd::engine::clock::RunClock;
-use agentd::engine::day_cap::DayCap;
 use agentd::engine::envelope::Answer;
 use agentd::engine::gate::HandoffRuling;
 use agentd::engine::journal::Journal;
@@ -28,6 +27,7 @@ use agentd::engine::queue::Queues;
 use agentd::engine::report::ReportShape;
 use agentd::engine::session::{PromptIdentity, SessionMode, SessionRequest, SessionWorld, run_session};
 use agentd::engine::session_trace::{SessionIds, SessionTrace};
+use agentd::engine::shared_cap::{SharedCap, SharedCaps};
 use agentd::engine::single_call::{SingleCall, call_tool};
 use agentd::engine::stop::StopHandle;
 use agentd::engine::tool::{CallLimits, Tool};
@@ -88,7 +88,7 @@ pub struct World {
     pub include_text: bool,
     pub turn_timeout: Option<Duration>,
     pub aside: Option<String>,
-    pub day_cap: Option<Arc<DayCap>>,
+    pub caps: SharedCaps,
     pub backoff_first: Duration,
     /// Asked instead of the scripted model.
     pub provider: Option<Arc<dyn Model>>,
@@ -129,7 +129,7 @@ impl World {
             include_text: false,
             turn_timeout: None,
             aside: None,
-            day_cap: None,
+            caps: SharedCaps::default(),
             backoff_first: Backoff::default().first,
             provider: None,
             stop: Arc::new(stop),
@@ -211,7 +211,7 @@ impl World {
             policy: Arc::new(Policy::new(read_policies(&[policy]).unwrap(), None)),
             redactor: redactor(),
             meter: Arc::new(Meter::new(self.budgets.clone(), Spend::default(), clock)),
-            day_cap: self.day_cap.clone(),
+            caps: self.caps.clone(),
             stop: self.signal.clone(),
             clock,
             queues: Arc::new(Queues::new(&self.queues, 4)),
@@ -289,7 +289,16 @@ impl World {
 }
 
 /// A cap on a day's money, kept in a state directory.
-pub fn day_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> DayCap {
+pub fn day_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> SharedCap {
     let state = agentd::store::run_dir::StateDir::new(state.to_owned());
-    DayCap::new(Arc::clone(state.store()), cap)
+    SharedCap::of_days(Arc::clone(state.store()), cap)
+}
+
+/// A run's share of the cap of an issue, kept in a state directory.
+pub fn issue_cap(state: &std::path::Path, cap: agentd::domain::money::Money) -> SharedCap {
+    let state = agentd::store::run_dir::StateDir::new(state.to_owned());
+    let issue = IssueKey::Number(7);
+    let repo = agentd::domain::name::RepoName::parse("o/n").unwrap();
+    let run_id = RunId(Uuid::new_v4());
+    SharedCap::of_issue(Arc::clone(state.store()), (cap, 0.8), (repo, issue), run_id, Default::default())
 }

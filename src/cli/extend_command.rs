@@ -1,0 +1,63 @@
+//! `agentd extend N USD`: more money for an issue, by whoever is at agentd's machine.
+
+use uuid::Uuid;
+
+use super::context::Context;
+use super::daemon_command::{daemon_files, daemon_lives, open_options};
+use super::error::CommandError;
+use super::issue_arg::IssueArg;
+use super::repositories::{self, OpenOptions};
+use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
+use crate::engine::shared_cap_format::Extension;
+use crate::issue::spending;
+use crate::sys::host::Host;
+use crate::sys::shutdown::Shutdown;
+
+/// Gives the issue `amount` more, and says what goes on.
+pub fn extend(context: &Context, issue: &IssueArg, amount: Money) -> Result<(), CommandError> {
+    let context = &context.for_issue(issue)?;
+    let key = IssueKey::Number(issue.number);
+    context.block_on(async {
+        let shutdown = Shutdown::new();
+        let options = OpenOptions { fresh: false, needs_github: false, ..open_options(&shutdown) };
+        let site = repositories::one(context, &options).await?;
+        repositories::check_host(issue, &site)?;
+        let by = format!("local:{}", Host::current().uid);
+        let extension = Extension { by, amount, at: site.clock.now(), by_comment: false };
+        let given = spending::extend(&site, &key, Uuid::new_v4().to_string(), extension).await;
+        let refused = |refusal: crate::domain::refusal::Refusal| CommandError::failed(refusal.stop.message);
+        let Ok(spending) = given.map_err(refused)? else {
+            return Err(CommandError::failed("the issue could not be given more"));
+        };
+        let (spent, cap) = spending::stands(&site, &spending);
+        let ended = spending::ended_by_cost(&site, &key).await;
+        let goes_on = ended.is_some() && daemon_goes_on(context, &site.repo, issue.number);
+        if context.output.json() {
+            return context.output.document(&serde_json::json!({
+                "issue": issue.number, "given_usd": amount, "spent_usd": spent, "budget_usd": cap,
+                "ended_run": ended.map(|(run_id, _)| run_id), "goes_on": goes_on,
+            }));
+        }
+        let may = cap.map_or_else(
+            || "there is no budget of an issue (budgets.max_cost_per_issue = 0)".to_owned(),
+            |cap| format!("all of its runs together may cost {cap} now, and {spent} is spent"),
+        );
+        context.output.line(format!("Issue {key} was given {amount} more: {may}."))?;
+        match ended {
+            Some(_) if goes_on => context.output.line("The daemon goes on with it at its next look."),
+            Some((run_id, _)) => context.output.line(format!("Go on: agentd runs resume {run_id}")),
+            None => Ok(()),
+        }
+    })?
+}
+
+/// Whether the daemon goes on by itself with a run that a cap of money ended.
+fn daemon_goes_on(context: &Context, repo: &crate::domain::name::RepoName, number: u64) -> bool {
+    let Ok(files) = daemon_files(context) else { return false };
+    let known = files
+        .load()
+        .ok()
+        .and_then(|state| Some(state.repositories.get(repo)?.issues.get(&number)?.out_of_money.is_some()));
+    known == Some(true) && daemon_lives(&files)
+}

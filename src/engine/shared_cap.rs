@@ -1,0 +1,554 @@
+//! Caps that several runs share, held across processes in the store: what all runs of one UTC day may cost, and what all
+//! runs of one issue may.
+//!
+//! Before a request its worst case is reserved. Afterwards the reservation becomes the real cost. The reservation of a
+//! process that died stays, because the money may have been spent.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::shared_cap_format::{DAY_SPENDING_SCHEMA, Extension, ISSUE_SPENDING_SCHEMA, Spending};
+use crate::domain::budget::{IssueBudget, IssueBudgetState};
+use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
+use crate::domain::name::RepoName;
+use crate::domain::run::RunId;
+use crate::store::Store;
+use crate::store::port::{Cell, StoreError};
+
+/// A cap and where the spending under it is kept.
+#[derive(Debug)]
+pub struct SharedCap {
+    store: Arc<dyn Store>,
+    cap: Money,
+    of: Of,
+}
+
+/// Whose cap it is.
+#[derive(Debug)]
+enum Of {
+    /// Of the UTC day on which a request is made.
+    Day,
+    /// Of all runs of an issue.
+    Issue(Box<IssueShare>),
+}
+
+/// One run's share of its issue's cap.
+#[derive(Debug)]
+struct IssueShare {
+    repo: RepoName,
+    issue: IssueKey,
+    run_id: RunId,
+    soft_ratio: f64,
+    seen: Mutex<Seen>,
+}
+
+/// What the run knows of its issue's cap already.
+#[derive(Debug, Default)]
+struct Seen {
+    /// What people have given the issue, as far as the run has heeded it.
+    given: Money,
+    /// The cap under which it was said that it is near.
+    near: Option<Money>,
+    /// The cap under which it was said that it is used up.
+    used_up: Option<Money>,
+}
+
+/// Money that is reserved for one request. If this is dropped without being charged, the money stays reserved.
+#[derive(Debug)]
+#[must_use = "a reservation that is not confirmed counts as spent"]
+pub struct Reservation {
+    cell: Cell,
+    id: Uuid,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SharedCapError {
+    /// The money does not cover the request's worst case.
+    #[error("the cap of {cap} {of} is used up: {left} is left, and the next request may cost up to {wanted}")]
+    UsedUp {
+        /// The cap: `budgets.max_cost_per_day`, or `budgets.max_cost_per_issue` with what people gave.
+        cap: Money,
+        /// Whose: `a day (UTC)`, or `for this issue`.
+        of: &'static str,
+        /// Not spent and not set aside.
+        left: Money,
+        /// The request's worst case.
+        wanted: Money,
+    },
+    /// What was spent is not known, so nothing may be.
+    #[error("what was spent {0} cannot be told: {1}")]
+    Unknown(&'static str, String),
+}
+
+/// Where the spending of an issue is kept.
+pub fn issue_cell(repo: &RepoName, issue: &IssueKey) -> Cell {
+    Cell::IssueSpend { repo: repo.clone(), issue: issue.clone() }
+}
+
+/// Whether an issue's money is used up, with what is spent and the cap: all of it is spent, or a request was refused and nobody
+/// has given more since.
+pub fn used_up(spending: &Spending, cap: Money) -> Option<(Money, Money)> {
+    let (spent, cap) = (spending.total(), cap + spending.given());
+    let refused = spending.used_up_at.is_some_and(|at| at >= cap);
+    (refused || spent >= cap).then_some((spent, cap))
+}
+
+/// What an issue has cost so far. Blocks.
+pub fn issue_spending(
+    store: &Arc<dyn Store>,
+    repo: &RepoName,
+    issue: &IssueKey,
+) -> Result<Spending, SharedCapError> {
+    let cell = issue_cell(repo, issue);
+    let (_, value) = store.get(&cell).map_err(|error| unknown(WHEN_ISSUE, error))?;
+    read(store, &cell, value)
+}
+
+/// Changes what is kept of an issue's spending. Blocks.
+pub fn change_issue_spending(
+    store: &Arc<dyn Store>,
+    repo: &RepoName,
+    issue: &IssueKey,
+    change: impl FnMut(&mut Spending) -> Result<(), SharedCapError>,
+) -> Result<(), SharedCapError> {
+    change_cell(store, &issue_cell(repo, issue), change)
+}
+
+const WHEN_DAY: &str = "today";
+const WHEN_ISSUE: &str = "on this issue";
+
+fn when(cell: &Cell) -> &'static str {
+    if matches!(cell, Cell::Spend(_)) { WHEN_DAY } else { WHEN_ISSUE }
+}
+
+fn unknown(when: &'static str, error: StoreError) -> SharedCapError {
+    SharedCapError::Unknown(
+        when,
+        match error {
+            StoreError::Failed { action: "read", place, words } => format!("{place}: {words}"),
+            other => other.to_string(),
+        },
+    )
+}
+
+/// An error of the store while a cell is changed; what the cell is, the caller knows.
+enum Broken {
+    Store(StoreError),
+    Cap(SharedCapError),
+}
+
+impl From<StoreError> for Broken {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Reads, changes and writes a cell, again where another process did so in between.
+fn change_cell(
+    store: &Arc<dyn Store>,
+    cell: &Cell,
+    mut change: impl FnMut(&mut Spending) -> Result<(), SharedCapError>,
+) -> Result<(), SharedCapError> {
+    let changed = store.update(cell, |value| {
+        let mut spending = read(store, cell, value).map_err(Broken::Cap)?;
+        change(&mut spending).map_err(Broken::Cap)?;
+        let text = serde_json::to_string(&spending);
+        text.map(Some).map_err(|error| Broken::Cap(SharedCapError::Unknown(when(cell), error.to_string())))
+    });
+    changed.map_err(|broken| match broken {
+        Broken::Store(error) => unknown(when(cell), error),
+        Broken::Cap(error) => error,
+    })
+}
+
+/// A cell without a value has no spending yet.
+fn read(store: &Arc<dyn Store>, cell: &Cell, value: Option<String>) -> Result<Spending, SharedCapError> {
+    let schema = if matches!(cell, Cell::Spend(_)) { DAY_SPENDING_SCHEMA } else { ISSUE_SPENDING_SCHEMA };
+    let Some(value) = value else { return Ok(Spending::none(schema)) };
+    let unreadable = |words: String| {
+        SharedCapError::Unknown(when(cell), format!("{}: {words}", store.place(cell).display()))
+    };
+    let spending: Spending = serde_json::from_str(&value).map_err(|error| unreadable(error.to_string()))?;
+    if spending.schema_version != schema {
+        let version = &spending.schema_version;
+        return Err(unreadable(format!("its version is {version}, which this agentd does not know")));
+    }
+    Ok(spending)
+}
+
+impl SharedCap {
+    /// A cap of each day, kept in `store`, one cell a day.
+    pub fn of_days(store: Arc<dyn Store>, cap: Money) -> Self {
+        Self { store, cap, of: Of::Day }
+    }
+
+    /// A run's share of the cap of its issue. `given` = what people had given the issue when the run was planned.
+    pub fn of_issue(
+        store: Arc<dyn Store>,
+        (cap, soft_ratio): (Money, f64),
+        (repo, issue): (RepoName, IssueKey),
+        run_id: RunId,
+        given: Money,
+    ) -> Self {
+        let seen = Mutex::new(Seen { given, ..Seen::default() });
+        Self { store, cap, of: Of::Issue(Box::new(IssueShare { repo, issue, run_id, soft_ratio, seen })) }
+    }
+
+    fn cell(&self, now: DateTime<Utc>) -> Cell {
+        match &self.of {
+            Of::Day => Cell::Spend(now.date_naive()),
+            Of::Issue(share) => issue_cell(&share.repo, &share.issue),
+        }
+    }
+
+    fn spending(&self, cell: &Cell) -> Result<Spending, SharedCapError> {
+        let (_, value) = self.store.get(cell).map_err(|error| unknown(when(cell), error))?;
+        read(&self.store, cell, value)
+    }
+
+    /// The cap, with what people gave beyond it.
+    fn cap_of(&self, spending: &Spending) -> Money {
+        self.cap + spending.given()
+    }
+
+    fn used_up(&self, spending: &Spending, wanted: Money) -> SharedCapError {
+        let cap = self.cap_of(spending);
+        let of = if matches!(self.of, Of::Day) { "a day (UTC)" } else { "for this issue" };
+        SharedCapError::UsedUp { cap, of, left: cap.saturating_sub(spending.total()), wanted }
+    }
+
+    /// Reserves `worst`, or says that the money does not cover it. Blocks.
+    pub fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservation, SharedCapError> {
+        let reservation = Reservation { cell: self.cell(now), id: Uuid::new_v4() };
+        change_cell(&self.store, &reservation.cell, |spending| {
+            if worst > self.cap_of(spending).saturating_sub(spending.total()) {
+                return Err(self.used_up(spending, worst));
+            }
+            spending.reserved.insert(reservation.id, worst);
+            Ok(())
+        })?;
+        Ok(reservation)
+    }
+
+    /// Turns a reservation into the cost of the request, where it was reserved. Blocks.
+    pub fn confirm(&self, reservation: &Reservation, cost: Money) -> Result<(), SharedCapError> {
+        change_cell(&self.store, &reservation.cell, |spending| {
+            spending.reserved.remove(&reservation.id);
+            spending.spent += cost;
+            if let Of::Issue(share) = &self.of
+                && cost > Money::ZERO
+            {
+                *spending.by_run.entry(share.run_id).or_default() += cost;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reserves what a launch has cost so far, in place of its earlier amount. False = the money does not cover it
+    /// together with what others spent and reserved. Blocks.
+    pub fn hold(&self, held: &Reservation, so_far: Money) -> Result<bool, SharedCapError> {
+        let mut covered = true;
+        change_cell(&self.store, &held.cell, |spending| {
+            spending.reserved.insert(held.id, so_far);
+            covered = spending.total() <= self.cap_of(spending);
+            Ok(())
+        })?;
+        Ok(covered)
+    }
+
+    /// Spent and set aside, of the day of `now` or of the issue. Blocks.
+    pub fn used(&self, now: DateTime<Utc>) -> Result<Money, SharedCapError> {
+        Ok(self.spending(&self.cell(now))?.total())
+    }
+
+    /// What is left. Blocks.
+    fn left(&self, now: DateTime<Utc>) -> Result<Money, SharedCapError> {
+        let spending = self.spending(&self.cell(now))?;
+        Ok(self.cap_of(&spending).saturating_sub(spending.total()))
+    }
+
+    /// Says that a request was refused because of this cap, and why. Blocks.
+    fn refuse(&self, wanted: Money, now: DateTime<Utc>) -> Result<SharedCapError, SharedCapError> {
+        let cell = self.cell(now);
+        if matches!(self.of, Of::Issue(_)) {
+            change_cell(&self.store, &cell, |spending| {
+                spending.used_up_at = Some(self.cap_of(spending));
+                Ok(())
+            })?;
+        }
+        Ok(self.used_up(&self.spending(&cell)?, wanted))
+    }
+
+    /// What is new of the issue's cap, each once under the same cap. Blocks.
+    fn news(&self, now: DateTime<Utc>) -> Result<Vec<IssueBudget>, SharedCapError> {
+        let Of::Issue(share) = &self.of else { return Ok(Vec::new()) };
+        let spending = self.spending(&self.cell(now))?;
+        let (cap, spent, given) = (self.cap_of(&spending), spending.total(), spending.given());
+        let mut seen = share.seen();
+        let mut news = Vec::new();
+        let is = |state| IssueBudget { state, spent, cap, by: None, given: Money::ZERO };
+        if given > seen.given {
+            let newest = spending.extensions.values().max_by_key(|given| given.at);
+            news.push(IssueBudget {
+                by: newest.map(|newest| newest.by.clone()),
+                given: given.saturating_sub(seen.given),
+                ..is(IssueBudgetState::Extended)
+            });
+            seen.given = given;
+        }
+        let share_of_cap = (share.soft_ratio * 1e6).round() as u128;
+        let near = u128::from(spent.micros()) * 1_000_000 >= u128::from(cap.micros()) * share_of_cap;
+        if near && seen.near != Some(cap) {
+            seen.near = Some(cap);
+            news.push(is(IssueBudgetState::Near));
+        }
+        if spending.used_up_at.is_some_and(|at| at >= cap) && seen.used_up != Some(cap) {
+            seen.used_up = Some(cap);
+            news.push(is(IssueBudgetState::UsedUp));
+        }
+        Ok(news)
+    }
+}
+
+impl IssueShare {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every cap that a session shares with others. Its methods work off the runtime's threads.
+#[derive(Debug, Clone, Default)]
+pub struct SharedCaps(Arc<Vec<SharedCap>>);
+
+/// What is reserved of each of them for one request.
+#[derive(Debug, Default)]
+#[must_use = "a reservation that is not confirmed counts as spent"]
+pub struct Reservations(Vec<Reservation>);
+
+impl FromIterator<SharedCap> for SharedCaps {
+    fn from_iter<T: IntoIterator<Item = SharedCap>>(caps: T) -> Self {
+        Self(Arc::new(caps.into_iter().collect()))
+    }
+}
+
+impl SharedCaps {
+    /// What the tightest of them leaves; `None` = there is no cap.
+    pub async fn left(&self, now: DateTime<Utc>) -> Result<Option<Money>, SharedCapError> {
+        self.off_thread(move |caps| {
+            let left = caps.iter().map(|cap| cap.left(now)).collect::<Result<Vec<_>, _>>()?;
+            Ok(left.into_iter().min())
+        })
+        .await
+    }
+
+    /// Reserves `worst` of each, or of none.
+    pub async fn reserve(&self, worst: Money, now: DateTime<Utc>) -> Result<Reservations, SharedCapError> {
+        self.off_thread(move |caps| {
+            let mut held = Vec::new();
+            for cap in caps {
+                match cap.reserve(worst, now) {
+                    Ok(reservation) => held.push(reservation),
+                    Err(error) => {
+                        for (cap, reservation) in caps.iter().zip(&held) {
+                            cap.confirm(reservation, Money::ZERO)?;
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(Reservations(held))
+        })
+        .await
+    }
+
+    /// Turns what was reserved into the cost of the request.
+    pub async fn confirm(&self, held: Reservations, cost: Money) -> Result<(), SharedCapError> {
+        self.off_thread(move |caps| {
+            caps.iter().zip(&held.0).try_for_each(|(cap, reservation)| cap.confirm(reservation, cost))
+        })
+        .await
+    }
+
+    /// Reserves what a launch has cost so far. `Err(UsedUp)` = one of them does not cover it.
+    pub async fn hold(
+        &self,
+        held: &Arc<Reservations>,
+        so_far: Money,
+        now: DateTime<Utc>,
+    ) -> Result<(), SharedCapError> {
+        let held = Arc::clone(held);
+        self.off_thread(move |caps| {
+            let mut refused = None;
+            for (cap, reservation) in caps.iter().zip(&held.0) {
+                if !cap.hold(reservation, so_far)? {
+                    refused = Some(cap.refuse(so_far, now)?);
+                }
+            }
+            refused.map_or(Ok(()), Err)
+        })
+        .await
+    }
+
+    /// Why a request that may cost `wanted` is refused: by the first cap that does not cover it. An issue's cap remembers
+    /// it. `None` = all of them cover it.
+    pub async fn refusal(
+        &self,
+        wanted: Money,
+        now: DateTime<Utc>,
+    ) -> Result<Option<SharedCapError>, SharedCapError> {
+        self.off_thread(move |caps| {
+            for cap in caps {
+                if wanted > cap.left(now)? {
+                    return cap.refuse(wanted, now).map(Some);
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    /// What is new of an issue's cap.
+    pub async fn news(&self, now: DateTime<Utc>) -> Result<Vec<IssueBudget>, SharedCapError> {
+        self.off_thread(move |caps| {
+            let told = caps.iter().map(|cap| cap.news(now)).collect::<Result<Vec<_>, _>>()?;
+            Ok(told.into_iter().flatten().collect())
+        })
+        .await
+    }
+
+    async fn off_thread<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&[SharedCap]) -> Result<T, SharedCapError> + Send + 'static,
+    ) -> Result<T, SharedCapError> {
+        if self.0.is_empty() {
+            return Ok(T::default());
+        }
+        let caps = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || work(&caps)).await;
+        done.unwrap_or_else(|panic| Err(SharedCapError::Unknown(WHEN_DAY, panic.to_string())))
+    }
+}
+
+/// Gives an issue more, once for each `key`, in all by comments at most `most`. Gives what its spending is then, or what
+/// comments may still give. Blocks.
+pub fn extend_issue(
+    store: &Arc<dyn Store>,
+    (repo, issue): (&RepoName, &IssueKey),
+    (key, extension): (&str, &Extension),
+    most_by_comments: Money,
+) -> Result<Result<Spending, Money>, SharedCapError> {
+    let mut outcome = Err(Money::ZERO);
+    change_issue_spending(store, repo, issue, |spending| {
+        let left = most_by_comments.saturating_sub(spending.given_by_comments());
+        let known = spending.extensions.contains_key(key);
+        if extension.by_comment && !known && extension.amount > left {
+            outcome = Err(left);
+            return Ok(());
+        }
+        spending.extensions.entry(key.to_owned()).or_insert_with(|| extension.clone());
+        outcome = Ok(spending.clone());
+        Ok(())
+    })?;
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use chrono::TimeDelta;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::run_dir::StateDir;
+    use crate::sys::files;
+
+    #[test]
+    fn two_launches_at_once_do_not_both_use_the_rest_of_the_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let cap = cap(dir.path(), 100);
+        let now = DateTime::<Utc>::UNIX_EPOCH;
+        let (one, two) = (cap.reserve(Money::ZERO, now).unwrap(), cap.reserve(Money::ZERO, now).unwrap());
+        let hold = |of: &Reservation, micros| cap.hold(of, Money::from_micros(micros)).unwrap();
+        assert!(hold(&one, 60) && hold(&two, 40));
+        assert!(!hold(&two, 41), "together they are over the cap, and neither is alone");
+        cap.confirm(&two, Money::from_micros(41)).unwrap();
+        assert!(!hold(&one, 60) && hold(&one, 59));
+    }
+
+    fn noon() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_700_000_000, 0).unwrap()
+    }
+
+    fn cap(folder: &Path, micros: u64) -> SharedCap {
+        let state = StateDir::new(folder.to_owned());
+        SharedCap::of_days(Arc::clone(state.store()), Money::from_micros(micros))
+    }
+
+    #[test]
+    fn what_is_set_aside_counts_until_it_is_confirmed_and_a_day_begins_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let cap = cap(folder.path(), 100);
+        let money = Money::from_micros;
+        let first = cap.reserve(money(60), noon()).unwrap();
+        assert_eq!(
+            cap.reserve(money(50), noon()).unwrap_err(),
+            SharedCapError::UsedUp { cap: money(100), of: "a day (UTC)", left: money(40), wanted: money(50) }
+        );
+        cap.confirm(&first, money(10)).unwrap();
+        let dropped = cap.reserve(money(90), noon()).unwrap();
+        drop(dropped);
+        assert_eq!(cap.used(noon()).unwrap(), money(100), "an unconfirmed reservation stays");
+        let tomorrow = noon() + TimeDelta::days(1);
+        drop(cap.reserve(money(100), tomorrow).unwrap());
+        assert_eq!(cap.used(tomorrow).unwrap(), money(100));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_stops_spending() {
+        let folder = tempfile::tempdir().unwrap();
+        let cap = cap(folder.path(), 100);
+        files::create_private_dir(&folder.path().join("spend")).unwrap();
+        files::write_private(&folder.path().join("spend/2023-11-14.json"), b"{").unwrap();
+        let refused = cap.reserve(Money::from_micros(1), noon()).unwrap_err();
+        assert!(
+            matches!(&refused, SharedCapError::Unknown(_, words) if words.contains("2023-11-14")),
+            "{refused}"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Each worker stands for a process: it has its own handle, and only the directory is common.
+        #[test]
+        fn parallel_reservations_never_exceed_the_cap(
+            limit in 50_u64..500,
+            workers in prop::collection::vec(prop::collection::vec((1_u64..60, 0_u64..=100), 1..6), 2..6),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let spent: u64 = std::thread::scope(|scope| {
+                let running: Vec<_> = workers.iter().map(|requests| {
+                    let cap = cap(folder.path(), limit);
+                    scope.spawn(move || {
+                        let mut spent = 0;
+                        for (worst, part) in requests {
+                            let Ok(held) = cap.reserve(Money::from_micros(*worst), noon()) else { continue };
+                            assert!(cap.used(noon()).unwrap() <= Money::from_micros(limit));
+                            let cost = worst * part / 100;
+                            cap.confirm(&held, Money::from_micros(cost)).unwrap();
+                            spent += cost;
+                        }
+                        spent
+                    })
+                }).collect();
+                running.into_iter().map(|worker| worker.join().unwrap()).sum()
+            });
+            prop_assert!(spent <= limit);
+            prop_assert_eq!(cap(folder.path(), limit).used(noon()).unwrap(), Money::from_micros(spent));
+        }
+    }
+}

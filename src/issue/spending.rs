@@ -1,0 +1,171 @@
+//! What an issue has cost: read, extended by people, and carried by its status comment, from which a new state directory
+//! begins.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::issue::IssueKey;
+use crate::domain::money::Money;
+use crate::domain::name::RepoName;
+use crate::domain::refusal::Refusal;
+use crate::domain::run::RunId;
+use crate::domain::stop::StopDetail;
+use crate::engine::shared_cap::{self, SharedCapError};
+use crate::engine::shared_cap_format::{Extension, Spending};
+use crate::record::run_facts;
+use crate::repository::context::RepositoryContext;
+use crate::repository::mapping_format::mapping_of;
+use crate::store::Store;
+
+const BEGIN: &str = "<!-- agentd:spent ";
+const END: &str = " -->";
+/// Under which an issue keeps what people gave it elsewhere.
+const ELSEWHERE: &str = "status-comment";
+
+/// What a status comment says of the issue's money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Carried {
+    /// Spent and set aside.
+    usd: Money,
+    /// Given by people beyond the cap.
+    given: Money,
+}
+
+/// What an issue has cost so far.
+pub async fn of(context: &RepositoryContext, key: &IssueKey) -> Result<Spending, Refusal> {
+    let (store, repo, key) = (context.state.store().clone(), context.repo.clone(), key.clone());
+    let read = tokio::task::spawn_blocking(move || shared_cap::issue_spending(&store, &repo, &key)).await;
+    unreadable(read)
+}
+
+/// Gives an issue more money, once for each `asked`: a comment's name, or anything new. Gives what its spending is then, or
+/// what comments may still give.
+pub async fn extend(
+    context: &RepositoryContext,
+    key: &IssueKey,
+    asked: String,
+    extension: Extension,
+) -> Result<Result<Spending, Money>, Refusal> {
+    let (store, repo, key) = (context.state.store().clone(), context.repo.clone(), key.clone());
+    let most = context.config.max_extension;
+    let work = move || shared_cap::extend_issue(&store, (&repo, &key), (&asked, &extension), most);
+    unreadable(tokio::task::spawn_blocking(work).await)
+}
+
+/// What is spent of an issue's money, and all that may be; no cap where the configuration has none.
+pub fn stands(context: &RepositoryContext, spending: &Spending) -> (Money, Option<Money>) {
+    let cap = context.config.budgets.max_cost_per_issue;
+    (spending.total(), cap.map(|cap| cap + spending.given()))
+}
+
+/// The newest run of an issue, if a cap of money ended it, and what people had given the issue as far as it knew.
+pub async fn ended_by_cost(context: &RepositoryContext, key: &IssueKey) -> Option<(RunId, Money)> {
+    let (state, lease, repo) = (context.state.clone(), context.lease(key), context.repo.clone());
+    let work = tokio::task::spawn_blocking(move || {
+        let record = state.store().look(&lease).and_then(|content| content.record)?;
+        let run_id = mapping_of(&record)?.run_id;
+        let facts = run_facts::read(&state.run(&repo, run_id)).ok()?;
+        let ended = facts.end.is_some_and(|end| end.detail == StopDetail::MaxCost);
+        Some((run_id, facts.started?.issue_given)).filter(|_| ended)
+    });
+    work.await.ok().flatten()
+}
+
+fn unreadable<T>(read: Result<Result<T, SharedCapError>, tokio::task::JoinError>) -> Result<T, Refusal> {
+    let words = match read {
+        Ok(Ok(read)) => return Ok(read),
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => panic.to_string(),
+    };
+    Err(Refusal::new(
+        StopDetail::OutputWriteFailed,
+        format!("The budget of the issue cannot be told: {words}."),
+    ))
+}
+
+/// The line of a status comment that carries what its issue has cost; empty where it has cost nothing. Blocks.
+pub fn line(store: &Arc<dyn Store>, repo: &RepoName, key: &IssueKey) -> String {
+    let Ok(spending) = shared_cap::issue_spending(store, repo, key) else { return String::new() };
+    let carried = Carried { usd: spending.total(), given: spending.given() };
+    if carried.usd == Money::ZERO && carried.given == Money::ZERO {
+        return String::new();
+    }
+    let json = serde_json::to_string(&carried).unwrap_or_default();
+    format!("\n{BEGIN}{json}{END}\n")
+}
+
+/// Takes over what a status comment says beyond what is known here. A comment that says less changes nothing. Blocks.
+pub fn adopt(
+    store: &Arc<dyn Store>,
+    repo: &RepoName,
+    key: &IssueKey,
+    comment: &str,
+) -> Result<(), SharedCapError> {
+    let Some(carried) = carried(comment) else { return Ok(()) };
+    let known = shared_cap::issue_spending(store, repo, key)?;
+    if carried.usd <= known.total() && carried.given <= known.given() {
+        return Ok(());
+    }
+    shared_cap::change_issue_spending(store, repo, key, |spending| {
+        spending.spent += carried.usd.saturating_sub(spending.total());
+        let given = carried.given.saturating_sub(spending.given());
+        if given > Money::ZERO {
+            let before = spending.extensions.get(ELSEWHERE).map_or(Money::ZERO, |before| before.amount);
+            let amount = before + given;
+            let by = "the status comment".to_owned();
+            let extension =
+                Extension { by, amount, at: chrono::DateTime::<Utc>::UNIX_EPOCH, by_comment: true };
+            spending.extensions.insert(ELSEWHERE.to_owned(), extension);
+        }
+        Ok(())
+    })
+}
+
+/// The last such line counts: what a model says cannot contain one, and stands above it.
+fn carried(comment: &str) -> Option<Carried> {
+    let line = comment.lines().rev().find_map(|line| line.trim().strip_prefix(BEGIN)?.strip_suffix(END))?;
+    serde_json::from_str(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::run_dir::StateDir;
+
+    fn store() -> (tempfile::TempDir, Arc<dyn Store>) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::clone(StateDir::new(folder.path().to_owned()).store());
+        (folder, store)
+    }
+
+    #[test]
+    fn a_new_state_directory_begins_from_the_status_comment_and_never_goes_below_what_it_knows() {
+        let (repo, key) = (RepoName::parse("o/n").unwrap(), IssueKey::Number(7));
+        let ((_a, here), (_b, there)) = (store(), store());
+        assert_eq!(line(&here, &repo, &key), "");
+        shared_cap::change_issue_spending(&here, &repo, &key, |spending| {
+            spending.spent = Money::from_micros(1_234_567);
+            let at = chrono::DateTime::<Utc>::UNIX_EPOCH;
+            let given = Extension { by: "ann".into(), amount: Money::from_micros(500), at, by_comment: true };
+            spending.extensions.insert("comment-1".into(), given);
+            Ok(())
+        })
+        .unwrap();
+        let comment = format!("<!-- agentd:issue-7 -->\nWords.\n{}", line(&here, &repo, &key));
+        for _ in 0..2 {
+            adopt(&there, &repo, &key, &comment).unwrap();
+            let known = shared_cap::issue_spending(&there, &repo, &key).unwrap();
+            assert_eq!(
+                (known.total(), known.given()),
+                (Money::from_micros(1_234_567), Money::from_micros(500))
+            );
+        }
+        for less in ["<!-- agentd:spent {\"usd\":1,\"given\":0} -->", "<!-- agentd:spent {} -->", ""] {
+            adopt(&there, &repo, &key, less).unwrap();
+            let known = shared_cap::issue_spending(&there, &repo, &key).unwrap();
+            assert_eq!(known.total(), Money::from_micros(1_234_567), "{less}");
+        }
+    }
+}

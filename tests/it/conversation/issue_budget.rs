@@ -1,0 +1,256 @@
+//! One budget for an issue: over all its runs, over restarts and machines, and given more by people.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use agentd::sim::ReplyFile;
+use serde_json::{Value, json};
+
+use crate::outside::daemons::{Running, slow_model, until, until_or};
+use crate::outside::solo::{calls, reports, solo};
+use crate::outside::world::{World, text};
+
+/// Replies that cost 0.15 USD each and ask for one more.
+fn dear(count: usize) -> Vec<ReplyFile> {
+    (0..count)
+        .map(|n| {
+            let mut reply = calls(&[("search", json!({ "pattern": format!("nothing like this {n}") }))]);
+            reply.usage = serde_json::from_value(json!({ "input": 50_000, "output": 0 })).unwrap();
+            reply
+        })
+        .collect()
+}
+
+async fn world(replies: Vec<ReplyFile>, budgets: &str) -> World {
+    let world = solo(replies, None, &format!("[budgets]\n{budgets}\n")).await;
+    world.configure(&["agent = \"solo\""]);
+    // What `agentd init` wrote of budgets would stand above.
+    let toml = std::fs::read_to_string(world.shop().join(".agent/agentd.toml")).unwrap();
+    let mut written: toml::Table = toml.parse().unwrap();
+    written.remove("budgets");
+    world.write("shop/.agent/agentd.toml", &toml::to_string(&written).unwrap());
+    world
+}
+
+fn cell(world: &World, state: &str) -> PathBuf {
+    world.dir.path().join(state).join("repos/demo/shop/spend/7.json")
+}
+
+fn spending(world: &World) -> Value {
+    let text = std::fs::read(cell(world, "state")).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Spent and set aside.
+fn total(spending: &Value) -> f64 {
+    let reserved = spending["reserved"].as_object().into_iter().flatten();
+    spending["spent"].as_f64().unwrap_or(0.0) + reserved.map(|(_, held)| held.as_f64().unwrap()).sum::<f64>()
+}
+
+fn comments(world: &World) -> Vec<String> {
+    world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+}
+
+fn told(world: &World, what: &str) -> usize {
+    comments(world).iter().filter(|body| body.contains(what)).count()
+}
+
+fn output(done: &Output) -> Value {
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done.stderr)))
+}
+
+async fn why(world: &World) -> (Value, Vec<String>) {
+    let (_, why) = world.json(&["why", "7"]).await;
+    let codes = why["rules"].as_array().unwrap().iter().map(|rule| rule["code"].as_str().unwrap().to_owned());
+    let codes = codes.filter(|code| code != "ok").collect();
+    (why, codes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i56_two_runs_of_an_issue_at_a_time_stay_within_its_budget_and_why_says_that_it_is_used_up() {
+    // The model counts no more than it was sent, or no cap could hold.
+    let mut replies = dear(30);
+    for reply in &mut replies {
+        reply.usage = serde_json::from_value(json!({ "input": 6_000, "output": 0 })).unwrap();
+    }
+    let world = world(replies, "max_cost_per_issue = 1.0\n").await;
+    let overlay = std::fs::read_to_string(world.dir.path().join("overlay.toml")).unwrap();
+    let dearer = overlay.replacen("input = 3.0,", "input = 10.0,", 1).replacen(
+        "cache_write = 3.75",
+        "cache_write = 10.0",
+        1,
+    );
+    world.write("overlay.toml", &dearer);
+    // Slow enough that both work at a time.
+    let slow = json!({ "path": "/model/**", "kind": "delay", "delay_ms": 700, "times": 40 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    // A second clone, with a lease file of its own: the issue comes from a file, so that no comment keeps them apart.
+    let shop = world.shop();
+    let shops = [shop.clone(), world.dir.path().join("other")];
+    world.git(world.dir.path(), &["clone", "-q", shop.to_str().unwrap(), "other"]).await;
+    std::process::Command::new("cp")
+        .args(["-r", "shop/.agent", "other/"])
+        .current_dir(world.dir.path())
+        .status()
+        .unwrap();
+    let mut running = Vec::new();
+    for shop in &shops {
+        let path = shop.join("7.md");
+        agentd::sys::files::write_public(&path, b"# Discount takes off cents\n\nSee tests.\n").unwrap();
+        world.git(shop, &["checkout", "-q", "-B", "develop"]).await;
+        world.git(shop, &["remote", "remove", "origin"]).await;
+        let overlay = world.dir.path().join("overlay.toml").display().to_string();
+        let args = ["--config", &overlay, "--json", "run", "--issue-file", "7.md"];
+        let mut command = world.command(&args);
+        command.current_dir(shop).env_remove("GITHUB_TOKEN");
+        running.push(tokio::task::spawn_blocking(move || command.output().unwrap()));
+    }
+    let mut sum = 0.0;
+    for run in running {
+        let done = run.await.unwrap();
+        let output = output(&done);
+        assert_eq!(output["stop_detail"], "max_cost", "{output:#}\n{}", text(&done.stderr));
+        let said = output["error"]["message"].as_str().unwrap();
+        assert!(said.contains("$1.00 for this issue"), "{said}");
+        assert!(output["totals"]["cost_usd"].as_f64().unwrap() > 0.0, "both spent some: {output:#}");
+        sum += output["totals"]["cost_usd"].as_f64().unwrap();
+    }
+    let kept = spending(&world);
+    assert!(sum <= 1.0 && (total(&kept) - sum).abs() < 1e-9, "{sum}: {kept:#}");
+    assert_eq!(kept["by_run"].as_object().unwrap().len(), 2, "{kept:#}");
+
+    // Nothing starts, neither here nor by the daemon.
+    let asked = world.sim.model_requests().len();
+    let url = world.sim.remote_url("demo", "shop");
+    world.git(&shop, &["remote", "add", "origin", &url]).await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let (why, codes) = why(&world).await;
+    assert!(codes.contains(&"issue_budget_spent".to_owned()), "{why:#}");
+    assert!(why["do"].as_str().unwrap().contains("agentd extend 7 5"), "{why:#}");
+    let (code, refused) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &refused["stop_detail"]), (Some(1), &json!("max_cost")), "{refused:#}");
+    assert_eq!(world.sim.model_requests().len(), asked);
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i57_five_dollars_more_are_given_once_and_the_run_goes_on_where_it_stopped() {
+    let mut replies = dear(4);
+    replies.extend([reports("Done.", json!([])), reports("Done.", json!([]))]);
+    let world = world(replies, "max_cost_per_issue = 0.7\nsoft_ratio = 0.4\n").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_or(
+        "failed",
+        || world.labels().contains(&"agentd:failed".to_owned()),
+        || format!("{:?}", world.labels()),
+    )
+    .await;
+    let instead = || format!("{:#?}", comments(&world));
+    until_or("the comment", || told(&world, "The budget of this issue is used up") == 1, instead).await;
+    let asked = comments(&world).into_iter().find(|body| body.contains("is used up")).unwrap();
+    assert!(asked.contains("`/agentd extend 5`") && asked.contains("feature/issue-7"), "{asked}");
+    let spent = total(&spending(&world));
+    assert!(spent <= 0.7, "{spent}");
+
+    // What is no amount changes nothing.
+    for wrong in ["-5", "1e9", "5,00", "0"] {
+        world.sim.add_comment("demo/shop", 7, "ada", &format!("/agentd extend {wrong}"));
+        until_or(wrong, || told(&world, &format!("`{wrong}` is no amount")) == 1, instead).await;
+    }
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend 30");
+    until_or("a refusal", || told(&world, "comments may give this issue $25.00") == 1, instead).await;
+    assert_eq!(spending(&world)["extensions"], Value::Null);
+
+    // The outcome of the first run is written: the label goes on again by the command alone.
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd extend 5");
+    until_or("an answer", || told(&world, "ada gave this issue $5.00 (USD) more") == 1, instead).await;
+    world.sim.edit_issue("demo/shop", 7, |issue| {
+        let given = issue.comments.iter_mut().find(|comment| comment.body == "/agentd extend 5").unwrap();
+        given.body = "/agentd extend 50".to_owned();
+    });
+    until_or(
+        "done",
+        || world.labels() == ["agentd:done"],
+        || format!("{:?} {:#?}", world.labels(), comments(&world)),
+    )
+    .await;
+    let given = spending(&world)["extensions"].as_object().unwrap().clone();
+    assert_eq!(given.len(), 1, "{given:#?}");
+    assert!(given.values().all(|given| given["amount"] == json!(5.0) && given["by"] == "ada"), "{given:#?}");
+    daemon.stop().await;
+    let (_, runs) = world.json(&["runs", "list"]).await;
+    let runs = runs.as_array().map_or_else(|| runs["runs"].as_array().unwrap().clone(), Clone::clone);
+    assert_eq!(runs.len(), 2, "{runs:#?}");
+    let newest = std::fs::read_to_string(crate::outside::solo::newest(&world).join("events.jsonl")).unwrap();
+    assert!(newest.contains("\"previous_run\""), "a successor, not a new beginning");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_run_had_set_aside_stays_spent_and_a_new_state_directory_begins_from_the_comment() {
+    let mut replies = dear(2);
+    replies.push(reports("Done.", json!([])));
+    replies.push(reports("Done.", json!([])));
+    let world = world(replies, "max_cost_per_issue = 5.0\n").await;
+    // The second request does not end.
+    slow_model(&world, 1, 60_000);
+    let overlay = world.dir.path().join("overlay.toml").display().to_string();
+    let mut child = world.command(&["--config", &overlay, "--json", "run", "--issue", "7"]).spawn().unwrap();
+    until("a reservation beside what is spent", || {
+        let kept = spending(&world);
+        kept["spent"] == json!(0.15) && kept["reserved"].as_object().is_some_and(|held| held.len() == 1)
+    })
+    .await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = total(&spending(&world));
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!(code, Some(0), "{output:#}");
+    let kept = spending(&world);
+    assert_eq!(kept["reserved"].as_object().unwrap().len(), 1, "nobody knows what it cost: {kept:#}");
+    assert!(total(&kept) > left, "{kept:#}");
+
+    // Another machine: the sum is in the status comment.
+    let carried = comments(&world).into_iter().find(|body| body.contains("agentd:spent")).unwrap();
+    assert!(carried.trim_end().ends_with("-->"), "{carried}");
+    let mut command = world.command_in(&["--json", "run", "--issue", "7"]);
+    command.env("AGENTD_STATE_DIR", world.dir.path().join("elsewhere"));
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stdout));
+    let there: Value = serde_json::from_slice(&std::fs::read(cell(&world, "elsewhere")).unwrap()).unwrap();
+    assert!(total(&there) > total(&kept), "{there:#} begins from {kept:#}");
+
+    // A replay costs the issue nothing.
+    let before = spending(&world);
+    let (code, replayed) = world.json(&["runs", "replay", "latest"]).await;
+    assert_eq!(code, Some(0), "{replayed:#}");
+    assert_eq!(spending(&world), before);
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn near_its_budget_an_issue_says_so_once_and_the_machine_s_user_gives_any_sum_to_the_run_that_works() {
+    let mut replies = dear(5);
+    replies.push(reports("Done.", json!([])));
+    let world = world(replies, "max_cost_per_issue = 1.2\nmax_cost = 1.2\nsoft_ratio = 0.2\n").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    slow_model(&world, 3, 6_000);
+    let daemon = Running::start(&world, &[]);
+    let instead = || format!("{:#?}", comments(&world));
+    until_or("the warning", || told(&world, "The budget of this issue is nearly used up") == 1, instead)
+        .await;
+    assert!(world.labels().contains(&"agentd:attention".to_owned()), "{:?}", world.labels());
+    let (code, given) = world.json(&["extend", "7", "100"]).await;
+    assert_eq!((code, &given["budget_usd"]), (Some(0), &json!(101.2)), "{given:#}");
+    until_or("done", || world.labels() == ["agentd:done"], instead).await;
+    assert_eq!(told(&world, "The budget of this issue is nearly used up"), 1);
+    daemon.stop().await;
+    let (_, shown) = world.json(&["runs", "show"]).await;
+    assert_eq!(shown["budgets"]["max_cost_usd"], json!(101.2), "{shown:#}");
+    for wrong in ["0", "-5", "1e9", "5,00"] {
+        let (code, _) = world.json(&["extend", "7", wrong]).await;
+        assert_eq!(code, Some(4), "{wrong}");
+    }
+    world.sim.shutdown().await;
+}
