@@ -10,14 +10,16 @@ use crate::outside::world::World;
 pub const REPO: &str = "demo/shop";
 const ALL: &str = "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
 
-/// The replies of so many runs, each of which changes a file and reports.
+/// The replies of so many runs, each of which changes a file and reports; what it did not say of what it was told it is asked
+/// for, and says nothing again.
 pub fn replies(runs: usize) -> Vec<ReplyFile> {
-    (1..=runs)
-        .flat_map(|run| {
-            let write = json!({ "path": format!("notes/{run}.md"), "content": format!("Note {run}.\n") });
-            [calls(&[("write_file", write)]), reports("Done.", json!([]))]
-        })
-        .collect()
+    let at = |turn: u64, reply: ReplyFile| ReplyFile { when: serde_json::from_value(json!({ "turn": turn })).unwrap(), ..reply };
+    let write = |run: usize| {
+        let write = json!({ "path": format!("notes/{run}.md"), "content": format!("Note {run}.\n") });
+        at(1, calls(&[("write_file", write)]))
+    };
+    let report = |turn| ReplyFile { times: Some(0), ..at(turn, reports("Done.", json!([]))) };
+    (1..=runs).map(write).chain((2..=4).map(report)).collect()
 }
 
 /// A world in which the label leads to a pull request; `more` is configuration.
