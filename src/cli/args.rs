@@ -86,6 +86,21 @@ pub enum Command {
         #[arg(long)]
         exit_status: bool,
     },
+    /// Show the run that works on an issue from its start, and follow it; Ctrl-C leaves it alone.
+    Attach {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+    },
+    /// Tell the run of an issue something: the one that works at its next turn, else the next one.
+    Say {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// What is said.
+        #[arg(value_name = "TEXT")]
+        text: String,
+    },
     /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
     Extend {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.

@@ -15,7 +15,8 @@ table! {
         /// Which failed checks start a follow-up run; the others are still told.
         pub follow: Follow = Follow::Required,
         /// Longest wait, from the first failure, for the checks that still run.
-        pub settle: Span = Span(Duration::from_secs(600)),
+        #[serde(rename = "settle")]
+        pub longest_wait: Span = Span(Duration::from_secs(600)),
         /// Which failed jobs of GitHub Actions are run again, once a head, before a model is asked.
         pub rerun: Rerun = Rerun::Infrastructure,
         /// Most annotations of one check that are told, failures first.

@@ -31,6 +31,9 @@ impl ChecksMemory {
     }
 }
 
+/// Bytes at the end of a log by which one failure is told from another.
+const COMPARED: u64 = 1 << 20;
+
 /// What the checks of a pull request lead to now.
 #[derive(Debug, Default)]
 pub(super) struct Weighed {
@@ -39,7 +42,7 @@ pub(super) struct Weighed {
     /// Whether it is to be looked again although nothing will have changed.
     pub waits: bool,
     /// Why a person has to go on instead: reason code and text.
-    pub halt: Option<(&'static str, String)>,
+    pub asks: Option<(&'static str, String)>,
 }
 
 /// The failed checks of a head, sorted by what they lead to.
@@ -74,7 +77,7 @@ fn sorted(seen: &CheckedHead, follow: Follow) -> Sorted {
 }
 
 /// Whether the checks of a head can be answered: none runs any more, or enough time has gone by since the first failed.
-fn is_settled(
+fn is_at_rest(
     checks: &[HeadCheck],
     failed_at: DateTime<Utc>,
     now: DateTime<Utc>,
@@ -82,8 +85,10 @@ fn is_settled(
 ) -> bool {
     let running = checks.iter().any(|check| check.outcome == CheckOutcome::Running);
     // A clock that was set back does not make it wait for ever.
-    let waited =
-        now.signed_duration_since(failed_at).to_std().map_or(now < failed_at, |past| past >= table.settle.0);
+    let waited = now
+        .signed_duration_since(failed_at)
+        .to_std()
+        .map_or(now < failed_at, |past| past >= table.longest_wait.0);
     !running || waited
 }
 
@@ -102,8 +107,8 @@ impl Daemon {
             Ok(without_failure(&checks, &mut memory, issue, pull))
         } else {
             let failed_at = *memory.failed_at.get_or_insert(now);
-            if is_settled(&checks, failed_at, now, &table) {
-                self.settled(issue, pull, &table, &mut memory).await
+            if is_at_rest(&checks, failed_at, now, &table) {
+                self.weigh_failed(issue, pull, &table, &mut memory).await
             } else {
                 Ok(Weighed { waits: true, ..Weighed::default() })
             }
@@ -122,7 +127,7 @@ impl Daemon {
     }
 
     /// Failed, and nothing more is waited for.
-    async fn settled(
+    async fn weigh_failed(
         &mut self,
         issue: &IssueRef,
         pull: &Pull,
@@ -132,7 +137,7 @@ impl Daemon {
         let client = self.quick_client();
         let seen = client.checked_head(&issue.repo, pull.number, &pull.base).await?;
         let (now, failed_at) = (self.deps.clock.now(), memory.failed_at);
-        if failed_at.is_some_and(|failed_at| !is_settled(&seen.checks, failed_at, now, table)) {
+        if failed_at.is_some_and(|failed_at| !is_at_rest(&seen.checks, failed_at, now, table)) {
             return Ok(Weighed { waits: true, ..Weighed::default() });
         }
         let Sorted { mut own, on_base } = sorted(&seen, table.follow);
@@ -163,7 +168,10 @@ impl Daemon {
             return Ok(Weighed::default());
         }
         let names: Vec<String> = own.iter().map(|check| check.name.clone()).collect();
-        let read = reader.read(own).await.map_err(github)?;
+        // Only whether it is the same as before is asked here; the run reads what it is told.
+        let most = table.log_download_max.min(COMPARED);
+        let table = ChecksTable { log_download_max: most, ..table.clone() };
+        let read = CheckReader { table: &table, ..reader }.read(own).await.map_err(github)?;
         let wrong: BTreeMap<String, String> =
             read.iter().map(|read| (read.check.name.clone(), read.fingerprint())).collect();
         let same = wrong.iter().find(|(name, print)| memory.mended.get(*name) == Some(*print));
@@ -174,7 +182,7 @@ impl Daemon {
                 shown(name),
                 pull.url
             );
-            return Ok(Weighed { halt: Some(("same_failure", text)), ..Weighed::default() });
+            return Ok(Weighed { asks: Some(("same_failure", text)), ..Weighed::default() });
         }
         memory.mended_head.clone_from(&pull.head_sha);
         memory.mended = wrong;
@@ -233,7 +241,7 @@ fn without_failure(
     memory.answered.extend(asks.iter().map(|check| check.name.clone()));
     let names: Vec<String> = asks.iter().map(|check| format!("`{}`", shown(&check.name))).collect();
     let text = format!("Checks of the pull request {} wait for a person: {}.", pull.url, names.join(", "));
-    Weighed { halt: Some(("action_required", text)), ..Weighed::default() }
+    Weighed { asks: Some(("action_required", text)), ..Weighed::default() }
 }
 
 /// The workflow runs whose failed jobs are to be run again, with the checks of those jobs.
@@ -333,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn a_head_settles_when_nothing_runs_or_after_a_while() {
+    fn a_head_is_answered_when_nothing_runs_or_after_a_while() {
         let (table, now) = (ChecksTable::default(), Utc::now());
         let running = [failed("a", true), check("b", CheckOutcome::Running, true)];
-        assert!(is_settled(&running[..1], now, now, &table));
-        assert!(!is_settled(&running, now, now, &table));
-        assert!(!is_settled(&running, now, now + TimeDelta::minutes(9), &table));
-        assert!(is_settled(&running, now, now + TimeDelta::minutes(10), &table));
-        assert!(is_settled(&running, now + TimeDelta::hours(1), now, &table));
+        assert!(is_at_rest(&running[..1], now, now, &table));
+        assert!(!is_at_rest(&running, now, now, &table));
+        assert!(!is_at_rest(&running, now, now + TimeDelta::minutes(9), &table));
+        assert!(is_at_rest(&running, now, now + TimeDelta::minutes(10), &table));
+        assert!(is_at_rest(&running, now + TimeDelta::hours(1), now, &table));
     }
 }

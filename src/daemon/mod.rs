@@ -10,6 +10,7 @@ mod cron;
 mod dependencies;
 mod dispatch;
 mod follow;
+mod heads;
 mod hints;
 mod listen;
 mod loading;

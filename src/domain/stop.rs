@@ -91,6 +91,8 @@ stop_details! {
     ApprovalPending = "approval_pending" => HumanRequested, 1;
     /// The agent asks for guidance (D11).
     GuidanceNeeded = "guidance_needed" => HumanRequested, 1;
+    /// The branch on the remote is not the one that agentd pushed last.
+    BranchMoved = "branch_moved" => HumanRequested, 1;
     /// A provider refused the credentials.
     AuthError = "auth_error" => SystemError, 1;
     /// A provider's quota is used up.

@@ -31,6 +31,8 @@ pub struct HeadState {
     pub head: String,
     /// Its checks.
     pub checks: Vec<HeadCheck>,
+    /// Whether it can be merged; `None` = GitHub does not know yet.
+    pub mergeable: Option<bool>,
 }
 
 /// What is known before a failed check is answered.
@@ -90,7 +92,7 @@ impl Client {
             .collect();
         let text = format!(
             "query($owner: String!, $name: String!) {{ repository(owner: $owner, name: $name) {{ {asked}}} }} \
-             fragment head on PullRequest {{ headRefOid statusCheckRollup {{ contexts(first: 100) {{ {} }} }} }}",
+             fragment head on PullRequest {{ headRefOid mergeable statusCheckRollup {{ contexts(first: 100) {{ {} }} }} }}",
             FIELDS.replace("REQUIRED", "")
         );
         let variables = json!({"owner": repo.owner(), "name": repo.name()});
@@ -104,7 +106,12 @@ impl Client {
             let one = &found[format!("p{number}")];
             let Some(head) = one["headRefOid"].as_str() else { continue };
             let checks = contexts(&one["statusCheckRollup"], &doing)?;
-            heads.insert(*number, HeadState { head: head.to_owned(), checks });
+            let mergeable = match one["mergeable"].as_str() {
+                Some("MERGEABLE") => Some(true),
+                Some("CONFLICTING") => Some(false),
+                _ => None,
+            };
+            heads.insert(*number, HeadState { head: head.to_owned(), checks, mergeable });
         }
         Ok(heads)
     }

@@ -121,6 +121,12 @@ impl Error {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::Gone)
     }
 
+    /// Whether people locked the conversation, so that agentd may not write there.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.kind, ErrorKind::Forbidden { .. })
+            && self.detail.to_ascii_lowercase().contains("locked")
+    }
+
     /// Whether a write may have happened although it failed. Then look before writing again.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Unavailable { .. } | ErrorKind::Malformed)

@@ -1,12 +1,12 @@
 //! Checks and state of a pull request. Reading an unchanged one again costs nothing.
 
-use super::checks::{runs_of, statuses_of};
+use super::checks::{HeadState, runs_of, statuses_of};
 use super::client::Client;
 use super::error::{Error, ErrorKind};
 use super::pulls::Pull;
 use super::request::{Ask, Reply};
 use super::rest_wire::PullWire;
-use crate::domain::head_check::HeadCheck;
+use crate::domain::head_check::{CheckOutcome, HeadCheck};
 use crate::domain::name::RepoName;
 
 /// The state of a pull request, kept with the tags that make reading an unchanged one free.
@@ -30,6 +30,28 @@ impl PullState {
     /// Check runs, then commit statuses, of the head.
     pub fn checks(&self) -> impl Iterator<Item = &HeadCheck> {
         self.checks.value.iter().chain(&self.statuses.value)
+    }
+
+    /// Whether something is expected of its checks.
+    pub fn is_unsettled(&self) -> bool {
+        self.checks().any(|check| check.outcome == CheckOutcome::Running)
+    }
+
+    /// Takes what was read with others. True = it differs.
+    pub fn take(&mut self, found: &HeadState) -> bool {
+        let same = self.head == found.head
+            && self.checks.value == found.checks
+            && self.statuses.value.is_empty()
+            && self.mergeable.value == found.mergeable;
+        if !same {
+            *self = Self {
+                head: found.head.clone(),
+                checks: Tagged { value: found.checks.clone(), ..Tagged::default() },
+                mergeable: Tagged { value: found.mergeable, ..Tagged::default() },
+                ..Self::default()
+            };
+        }
+        !same
     }
 
     /// Whether it can be merged; `None` = GitHub does not know yet.

@@ -2,29 +2,32 @@
 
 use std::sync::Arc;
 
-use super::{Drafting, Source};
 use crate::conversation::checks::{CheckReader, Log, ReadCheck, Unread};
-use crate::domain::briefing::{Block, KeptLog};
+use crate::domain::briefing::KeptLog;
 use crate::domain::head_check::{CheckRead, HeadCheck};
+use crate::domain::redaction::Redactor;
 use crate::domain::refusal::Refusal;
 use crate::domain::stop::StopDetail;
 use crate::github::{Client, ErrorKind, Pull};
 use crate::repository::context::RepositoryContext;
+use crate::store::port::Blobs;
 
-/// What was read of checks, for the record and for tools.
+/// What was read of checks.
 #[derive(Debug, Default)]
 pub struct Checks {
+    /// What is told of each of them.
+    pub told: Vec<String>,
     /// Each failed one.
     pub read: Vec<CheckRead>,
     /// Clean logs by their handles.
     pub logs: Vec<KeptLog>,
 }
 
-/// Tells every failed check of the head, those that start no run as well.
-pub async fn write(
-    draft: &mut Drafting<'_>,
-    source: &Source<'_>,
+/// Reads every failed check of the head, those that start no run as well.
+pub async fn read(
     pull: &Pull,
+    redactor: &Arc<Redactor>,
+    blobs: Option<Arc<dyn Blobs>>,
     (github, context): (&Client, &RepositoryContext),
 ) -> Result<Checks, Refusal> {
     let head = match github.checked_head(&context.repo, pull.number, &pull.base).await {
@@ -43,8 +46,8 @@ pub async fn write(
         github,
         repo: &context.repo,
         table: &context.config.checks,
-        redactor: Some(Arc::clone(&source.redactor)),
-        blobs: source.blobs.clone(),
+        redactor: Some(Arc::clone(redactor)),
+        blobs,
     };
     let read = reader.read(failed).await.map_err(|unread| match unread {
         Unread::GitHub(error) => Refusal::from(error),
@@ -56,11 +59,11 @@ pub async fn write(
     let on_base = |name: &str| head.on_base.iter().any(|base| base.name == name && base.failure().is_some());
     let mut found = Checks::default();
     for one in &read {
-        let mut told = one.told(Some(draft.redactor));
+        let mut told = one.told(Some(redactor));
         if on_base(&one.check.name) {
             told.push_str("\n(It fails on the base branch as well.)");
         }
-        draft.add(Block::FailedChecks, &format!("A check of the pull request failed:\n{told}"));
+        found.told.push(format!("A check of the pull request failed:\n{told}"));
         found.read.push(record(one, &pull.head_sha, on_base(&one.check.name)));
         found.logs.extend(
             one.parts().iter().map(|(handle, file)| KeptLog { handle: handle.clone(), file: file.clone() }),

@@ -191,9 +191,14 @@ async fn on_github(
     let received = received::write(draft, source, heard, context).await;
     links::write(draft, (number, pull), &named, &mut people, context).await?;
     let checks = match &open {
-        Some(pull) => checks_block::write(draft, source, pull, (github, context)).await?,
+        Some(pull) => {
+            checks_block::read(pull, &source.redactor, source.blobs.clone(), (github, context)).await?
+        }
         None => Checks::default(),
     };
+    for told in &checks.told {
+        draft.add(Block::FailedChecks, told);
+    }
     Ok((received, checks))
 }
 

@@ -116,8 +116,9 @@ impl Work {
         }
         self.block.push_str(&line.text);
         self.block.push('\n');
-        let waits = self.block.contains("-----BEGIN") && !self.block.contains("-----END");
-        if self.block.len() >= LONGEST_BLOCK || (self.block.len() >= BLOCK && !waits) {
+        // A key that goes over several lines is searched as a whole.
+        let waits = |block: &str| block.contains("-----BEGIN") && !block.contains("-----END");
+        if self.block.len() >= LONGEST_BLOCK || (self.block.len() >= BLOCK && !waits(&self.block)) {
             self.search();
         }
     }

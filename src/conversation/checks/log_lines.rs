@@ -1,6 +1,7 @@
 //! A job's log as lines that a person would see: without timestamps, escape sequences, overwritten lines, and with its groups
 //! folded. It comes in pieces and is never held whole.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use chrono::{DateTime, Utc};
@@ -154,7 +155,9 @@ impl Line {
         // Of a line that was written over and over, a person sees the last.
         let text = text.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or_default();
         // A second timestamp stands where a program's own progress began anew.
-        let text = visible(timed(text).1);
+        let text = timed(text).1;
+        let plain = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
+        let text = if plain { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) };
         Self { at, text: text.trim_end().to_owned() }
     }
 }

@@ -29,7 +29,7 @@ const LONGEST_MESSAGE: usize = 500;
 /// Pieces of a log that wait between network and disk.
 const WAITING: usize = 8;
 /// Error lines that make one failure the same as another.
-const TELLING: usize = 10;
+const ERROR_LINES: usize = 10;
 
 /// What agents write in annotations when the runner was lost.
 const LOST: [&str; 4] = [
@@ -213,11 +213,11 @@ impl ReadCheck {
     pub fn fingerprint(&self) -> String {
         let mut said: Vec<String> = Vec::new();
         if let Log::Read { errors, .. } = &self.log {
-            said.extend(errors.iter().take(TELLING).map(|line| without_numbers(line)));
+            said.extend(errors.iter().take(ERROR_LINES).map(|line| without_numbers(line)));
         }
         let failures = self.annotations.iter().filter(|one| one.level == "failure");
         said.extend(
-            failures.take(TELLING).map(|one| without_numbers(&format!("{}: {}", one.path, one.message))),
+            failures.take(ERROR_LINES).map(|one| without_numbers(&format!("{}: {}", one.path, one.message))),
         );
         if said.is_empty() {
             said.push(without_numbers(&format!("{}\n{}", self.check.title, self.check.summary)));

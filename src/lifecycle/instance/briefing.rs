@@ -15,6 +15,7 @@ use crate::domain::untrusted::{LONGEST_INCOMING, fence, incoming};
 use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
+use crate::lifecycle::commit::others::OTHERS_COMMITS;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
 use crate::sandbox::run_sandbox::RunSandbox;
@@ -163,6 +164,14 @@ fn facts(run: &Run<'_>, prior_failures: &[FailureRecord]) -> String {
         run.context.config.verify.commands.iter().map(|argv| format!("`{}`", argv.join(" "))).collect();
     if !commands.is_empty() {
         text.push_str(&format!("- Verify commands, run by the host at the end: {}\n", commands.join(", ")));
+    }
+    let facts = run.journal.facts();
+    for warning in facts.warnings.iter().filter(|warning| warning.code == OTHERS_COMMITS) {
+        let told = incoming(&warning.text, LONGEST_INCOMING);
+        text.push_str(&format!(
+            "\nOthers pushed to the branch since agentd did; their commits are in the files:\n\n{}\n",
+            fence("commits of others", &told)
+        ));
     }
     if !prior_failures.is_empty() {
         let lines: Vec<String> = prior_failures

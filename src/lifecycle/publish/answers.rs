@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::config_file::Publish;
 use crate::config::conversation_file::Resolve;
 use crate::conversation::answers;
+use crate::conversation::standing::People;
 use crate::domain::answer::Outcome;
 use crate::domain::briefing::{BriefedThread, Briefing};
 use crate::domain::event::Event;
 use crate::domain::name::CommitId;
-use crate::domain::remark::{Remark, ReviewState, ThreadOutcome};
+use crate::domain::remark::{Remark, ReviewState, Standing, ThreadOutcome};
 use crate::domain::stop::Stop;
 use crate::engine::journal::JournalError;
 use crate::github::{Client, Error, ErrorKind, ReviewThread};
@@ -27,7 +29,7 @@ pub async fn prove(
     (workspace, pushed): (Option<&Workspace>, bool),
     stop: &Stop,
 ) -> Result<(), JournalError> {
-    let Some(briefing) = briefing::recorded(run).await else { return Ok(()) };
+    let Some(briefing) = briefing::recorded(run).await.filter(|_| is_over(run, stop)) else { return Ok(()) };
     let known = outcomes::outcomes(&run.journal.facts());
     for id in answers::wanted(&briefing) {
         let before = known.iter().find(|outcome| outcome.thread == id);
@@ -55,6 +57,12 @@ pub async fn prove(
         run.journal.record(Event::ThreadOutcome(Box::new(outcome)))?;
     }
     run.journal.flush().await
+}
+
+/// Whether this run has the last word. One that is to be continued leaves it to the one that goes on.
+fn is_over(run: &Run<'_>, stop: &Stop) -> bool {
+    let goes_on = ["shutdown", "approval_pending", "question_pending", "plan_pending", "taken"];
+    run.plan.publish != Publish::None && !goes_on.contains(&stop.detail.as_str())
 }
 
 fn not_worked_on(run: &Run<'_>, id: &str, stop: &Stop) -> Outcome {
@@ -94,7 +102,7 @@ pub async fn tell(run: &Run<'_>, stop: &Stop) -> Result<(), JournalError> {
     let (Some(github), Some(briefing)) = (&run.context.github, briefing::recorded(run).await) else {
         return Ok(());
     };
-    let Some(pull) = briefing.pull_request else { return Ok(()) };
+    let Some(pull) = briefing.pull_request.filter(|_| is_over(run, stop)) else { return Ok(()) };
     let outcomes: Vec<Outcome> =
         outcomes::outcomes(&run.journal.facts()).into_iter().filter(|outcome| outcome.proven).collect();
     if outcomes.is_empty() {
@@ -102,10 +110,13 @@ pub async fn tell(run: &Run<'_>, stop: &Stop) -> Result<(), JournalError> {
     }
     let telling = Telling { run, github, pull, briefing: &briefing, outcomes: &outcomes };
     if let Err(error) = telling.all(stop).await {
-        run.journal
-            .warn("not_answered", format!("Not everything could be answered on the pull request: {error}."));
+        warn(run, &error, &format!("Not everything could be answered on the pull request: {error}."));
     }
     Ok(())
+}
+
+fn warn(run: &Run<'_>, error: &Error, text: &str) {
+    run.journal.warn(if error.is_locked() { "locked" } else { "not_answered" }, text);
 }
 
 struct Telling<'a> {
@@ -124,8 +135,7 @@ impl Telling<'_> {
                 continue;
             };
             if let Err(error) = self.reply(&now, thread, outcome).await {
-                let text = format!("The thread {} could not be answered: {error}.", thread.id);
-                self.run.journal.warn("not_answered", text);
+                warn(self.run, &error, &format!("The thread {} could not be answered: {error}.", thread.id));
             }
         }
         self.round().await?;
@@ -281,6 +291,15 @@ impl Telling<'_> {
                 _ => {}
             }
         }
+        // An outsider cannot be asked, and whoever cannot be asked would keep the others from being asked.
+        let mut people = People::new(self.github, self.run.context, self.run.plan.issue.author.as_deref());
+        let mut trusted = Vec::new();
+        for login in wanting {
+            if people.account(Some(&login), false).await.standing == Standing::Trusted {
+                trusted.push(login);
+            }
+        }
+        let wanting = trusted;
         if wanting.is_empty() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ mod answers;
 
 use super::budget_extension;
 use super::closure;
-use super::commit::review;
+use super::commit::{others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
@@ -129,7 +129,7 @@ fn worse(run: &Run<'_>, end: Stop, stop: Stop) -> Stop {
 
 fn reach(run: &Run<'_>, facts: &RunFacts, stop: &Stop) -> Reach {
     let changed = facts.committed.as_ref().is_some_and(|committed| !committed.change.is_empty());
-    if !changed || run.plan.publish == Publish::None {
+    if !changed || run.plan.publish == Publish::None || stop.detail == StopDetail::BranchMoved {
         return Reach::Local;
     }
     let by_reason = match stop.reason() {
@@ -185,6 +185,12 @@ async fn push(run: &Run<'_>, workspace: &Workspace, facts: &RunFacts) -> Result<
         PushOutcome::Pushed | PushOutcome::UpToDate => {
             run.journal.effect_done(Effect::Push, committed.head.as_str())?;
             Ok(())
+        }
+        // Between the last look and the push.
+        PushOutcome::NotFastForward { .. } | PushOutcome::Stale { actual: Some(_) } => {
+            let why = format!("The push to {branch} was refused: {outcome}");
+            let stop = others::displaced(run, &committed.head, &why).await;
+            Err(failed(run, Effect::Push, stop.detail, stop.message))
         }
         refused => {
             let message = format!("The push was refused: {refused}.");

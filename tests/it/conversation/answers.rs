@@ -327,8 +327,10 @@ async fn c_i35_where_agentd_may_not_write_the_work_is_done_and_a_warning_says_so
     let (world, pull) = reviewed("").await;
     let ids = review(&world, pull, &json!([on(1, "A.")]));
     admin(&world, "PATCH", &format!("issues/{pull}"), &json!({ "locked": true }));
-    let fault =
-        json!({ "method": "POST", "path": "**/replies", "kind": "status", "status": 403, "times": 0 });
+    let fault = json!({
+        "method": "POST", "path": "**/replies", "kind": "status", "status": 403, "times": 0,
+        "body": { "message": "Unable to create comment because issue is locked." },
+    });
     world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
     world
         .sim
@@ -337,6 +339,6 @@ async fn c_i35_where_agentd_may_not_write_the_work_is_done_and_a_warning_says_so
     let (code, output) = run(&world).await;
     assert_eq!(code, Some(0), "{output:#}");
     let warnings = output["warnings"].as_array().unwrap();
-    assert!(warnings.iter().any(|warning| warning["code"] == "not_answered"), "{output:#}");
+    assert!(warnings.iter().any(|warning| warning["code"] == "locked"), "{output:#}");
     world.finish().await;
 }

@@ -6,5 +6,9 @@
 
 mod answers;
 mod briefing;
+mod checks;
+mod commands;
 mod demo;
 mod issue_budget;
+mod pull_request;
+mod triggers;
