@@ -47,7 +47,8 @@ impl Rules<'_> {
         let came: Vec<DateTime<Utc>> = counting.iter().map(|heard| came(heard, inbox)).collect();
         let (first, last) = (came.iter().min()?, came.iter().max()?);
         let span = |of: crate::config::Span| TimeDelta::from_std(of.0).unwrap_or(TimeDelta::MAX);
-        let after = |at: &DateTime<Utc>, span| at.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let after =
+            |at: &DateTime<Utc>, span| at.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC);
         let at = after(last, span(self.table.quiet_period)).min(after(first, span(self.table.max_wait)));
         let last = counting.last()?;
         let person = counting.iter().rev().find(|heard| heard.standing == Some(Standing::Trusted));

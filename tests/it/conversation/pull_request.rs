@@ -8,7 +8,8 @@ use crate::outside::solo::{calls, reports, solo};
 use crate::outside::world::World;
 
 pub const REPO: &str = "demo/shop";
-const ALL: &str = "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
+const ALL: &str =
+    "[[rule]]\nid = \"all\"\nkind = \"tool\"\nname = \"*\"\neffect = \"allow\"\nreason = \"everything\"\n";
 
 /// The replies of so many runs, each of which changes a file and reports.
 pub fn replies(runs: usize) -> Vec<ReplyFile> {
@@ -90,7 +91,8 @@ fn finished(world: &World) -> usize {
 pub async fn ended(world: &World, count: usize) {
     let what = format!("the end of run {count}");
     let done = || finished(world) >= count && is_settled(world);
-    until_or(&what, done, || format!("{} runs, {:?}, {:#?}", runs(world), world.labels(), inbox(world))).await;
+    until_or(&what, done, || format!("{} runs, {:?}, {:#?}", runs(world), world.labels(), inbox(world)))
+        .await;
 }
 
 pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
@@ -98,7 +100,14 @@ pub fn admin(world: &World, method: &str, path: &str, body: &Value) -> Value {
 }
 
 /// A review; gives the ids of its comments.
-pub fn review(world: &World, pull: u64, author: &str, state: &str, body: &str, comments: &[&str]) -> Vec<u64> {
+pub fn review(
+    world: &World,
+    pull: u64,
+    author: &str,
+    state: &str,
+    body: &str,
+    comments: &[&str],
+) -> Vec<u64> {
     let comments: Vec<Value> =
         comments.iter().map(|text| json!({ "path": "lib/cart.sh", "line": 3, "body": text })).collect();
     let review = json!({ "author": author, "state": state, "body": body, "comments": comments });

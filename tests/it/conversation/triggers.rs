@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::pull_request::{
-    REPO, admin, asked, comment, delivered, delivered_in, ended, fate, inbox, is_settled, labelled, labelled_with,
-    review, runs, said, status, ticks, told,
+    REPO, admin, asked, comment, delivered, delivered_in, ended, fate, inbox, is_settled, labelled,
+    labelled_with, review, runs, said, status, ticks, told,
 };
 use crate::outside::daemons::{Running, until, until_or};
 use crate::outside::solo::{calls, reports};
@@ -27,7 +27,11 @@ async fn c_i22_a_review_with_twelve_inline_comments_is_one_round_that_is_told_al
     assert!(texts.iter().all(|text| told.contains(text)) && told.contains("Please work on these."), "{told}");
     ticks(&world, 3).await;
     assert_eq!(runs(&world), 2, "one round takes all that waits");
-    assert!(ids.iter().all(|id| fate(&world, &format!("review-comment-{id}")) == "told"), "{:#}", inbox(&world));
+    assert!(
+        ids.iter().all(|id| fate(&world, &format!("review-comment-{id}")) == "told"),
+        "{:#}",
+        inbox(&world)
+    );
     // Each has its sign, once.
     let requests = world.sim.requests();
     let signs = requests.iter().filter(|one| one.method == "POST" && one.target.contains("/pulls/comments/"));
@@ -132,8 +136,12 @@ async fn c_i27_what_is_deleted_or_hidden_within_the_quiet_period_starts_no_run()
     until("it is heard", heard).await;
     admin(&world, "DELETE", &format!("comments/{gone}"), &json!({}));
     admin(&world, "PATCH", &format!("comments/{hidden}"), &json!({ "minimized": "OUTDATED" }));
-    until_or("it is dropped", || fate(&world, &format!("review-comment-{gone}")) == "dropped", || format!("{:#}", inbox(&world)))
-        .await;
+    until_or(
+        "it is dropped",
+        || fate(&world, &format!("review-comment-{gone}")) == "dropped",
+        || format!("{:#}", inbox(&world)),
+    )
+    .await;
     assert_eq!(fate(&world, &format!("comment-{hidden}")), "dropped");
     ticks(&world, 2).await;
     assert_eq!(runs(&world), 1);
@@ -146,15 +154,19 @@ async fn c_i29_many_comments_between_two_ticks_are_all_heard_once_whenever_it_is
     let (world, daemon, pull) = delivered(2, "").await;
     daemon.stop().await;
     let many = json!({ "body": "Remark {n}.", "count": 150, "actor": "ada" });
-    let ids: Vec<u64> =
-        serde_json::from_value(admin(&world, "POST", &format!("issues/{pull}/comments"), &many)["ids"].clone()).unwrap();
+    let ids: Vec<u64> = serde_json::from_value(
+        admin(&world, "POST", &format!("issues/{pull}/comments"), &many)["ids"].clone(),
+    )
+    .unwrap();
     // The second page never comes.
     let fault = json!({ "path": "/**/issues/comments", "kind": "hang", "skip": 1, "times": 1 });
     world.sim.inject(&serde_json::from_value(fault).unwrap()).unwrap();
     let daemon = Running::start(&world, &[]);
-    let heard = || inbox(&world)["remarks"].as_object().map_or(0, |remarks| {
-        remarks.keys().filter(|id| ids.iter().any(|wanted| **id == format!("comment-{wanted}"))).count()
-    });
+    let heard = || {
+        inbox(&world)["remarks"].as_object().map_or(0, |remarks| {
+            remarks.keys().filter(|id| ids.iter().any(|wanted| **id == format!("comment-{wanted}"))).count()
+        })
+    };
     until("the first page", || heard() >= 90).await;
     daemon.kill();
 
@@ -167,7 +179,8 @@ async fn c_i29_many_comments_between_two_ticks_are_all_heard_once_whenever_it_is
     let before = super::pull_request::lists(&world, "/issues/comments?sort=updated");
     ticks(&world, 4).await;
     let requests = world.sim.requests();
-    let read = requests.iter().filter(|one| one.target.contains("/issues/comments?sort=updated")).skip(before);
+    let read =
+        requests.iter().filter(|one| one.target.contains("/issues/comments?sort=updated")).skip(before);
     assert!(read.filter(|one| one.counted).count() <= 3, "read twice, and then unchanged");
     daemon.stop().await;
     world.finish().await;
@@ -235,7 +248,8 @@ async fn what_is_closed_or_goes_to_another_branch_has_no_round() {
     assert_eq!((runs(&world), said(&world, 7, "goes to `main` now").len()), (1, 1));
     assert_eq!(status(&world)["parked"][0]["code"], "base_changed");
     world.sim.close_issue(REPO, pull, "ada");
-    let dropped = || inbox(&world)["remarks"].as_object().unwrap().values().any(|one| one["fate"] == "dropped");
+    let dropped =
+        || inbox(&world)["remarks"].as_object().unwrap().values().any(|one| one["fate"] == "dropped");
     until("what waits is dropped", dropped).await;
     assert_eq!(runs(&world), 1);
     daemon.stop().await;
@@ -288,7 +302,12 @@ async fn what_was_told_and_changed_afterwards_is_named_in_the_next_report() {
     let (world, daemon, pull) = delivered(4, AT_ONCE).await;
     let id = comment(&world, pull, "ada", "@agentd-demo first words");
     ended(&world, 2).await;
-    admin(&world, "PATCH", &format!("comments/{id}"), &json!({ "body": "@agentd-demo other words", "actor": "ada" }));
+    admin(
+        &world,
+        "PATCH",
+        &format!("comments/{id}"),
+        &json!({ "body": "@agentd-demo other words", "actor": "ada" }),
+    );
     until("it is heard", || inbox(&world)["remarks"][format!("comment-{id}")]["changed"] == true).await;
     ticks(&world, 2).await;
     assert_eq!(runs(&world), 2, "an edit starts nothing");
