@@ -56,12 +56,13 @@ pub async fn show(
     Ok(other)
 }
 
-/// Shows the longer time of a lease that is held already.
-pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder) {
+/// Shows a lease that is held already, with its present time and how far the work is.
+pub async fn renew(issue: Tracked<'_>, context: &RepositoryContext, mine: &Holder, progress: &str) {
     let Some((client, number)) = tracked(issue, context) else { return };
     let marker = rendering::marker(issue.key);
-    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text(issue.key, mine)).await {
-        tracing::warn!(%error, "other hosts cannot see that the lease holds for longer");
+    let text = format!("{}{progress}", text(issue.key, mine));
+    if let Err(error) = client.ensure_comment(&context.repo, number, &marker, &text).await {
+        tracing::warn!(%error, "the status comment of a working run could not be written");
     }
 }
 

@@ -9,6 +9,8 @@ pub mod run_observer;
 pub mod stop_request;
 pub mod run;
 mod said;
+mod comment_state;
+mod shown_progress;
 pub mod budget_extension;
 pub mod stage;
 pub mod worktree;
