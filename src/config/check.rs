@@ -506,6 +506,11 @@ impl Checker<'_> {
             self.at_least_one(count as u64, key);
         }
         self.require(
+            table.progress_interval.0 >= std::time::Duration::from_secs(1),
+            "conversation.progress_interval",
+            format!("must be at least 1s, but is {}", table.progress_interval),
+        );
+        self.require(
             table.quiet_period <= table.max_wait,
             "conversation.quiet_period",
             format!("must not be longer than conversation.max_wait ({})", table.max_wait),

@@ -49,6 +49,8 @@ table! {
         pub pull_request_template: String = String::new(),
         /// Which answered threads are resolved.
         pub resolve: Resolve = Resolve::Never,
+        /// Shortest time from one edit of the status comment of a working run to the next.
+        pub progress_interval: Span = Span(Duration::from_secs(60)),
         /// Whether people who asked for changes are asked for another review, once a follow-up run.
         pub rerequest_review: bool = true,
     }

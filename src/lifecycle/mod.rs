@@ -10,6 +10,8 @@ pub mod stop_request;
 pub mod run;
 pub mod issue_budget;
 mod said;
+mod comment_state;
+mod shown_progress;
 pub mod budget_extension;
 pub mod stage;
 pub mod worktree;

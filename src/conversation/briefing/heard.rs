@@ -1,6 +1,6 @@
 //! Reads remarks and decides which of them a run is told, and in which version.
 
-use super::Source;
+use super::source::Source;
 use crate::config::conversation_file::Outsiders;
 use crate::conversation::issue_text::stood_then;
 use crate::conversation::standing::{Judged, People};

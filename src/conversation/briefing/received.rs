@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::drafting::Drafting;
 use super::folding::{self, Told};
 use super::heard::{AllHeard, Heard, HeardThread};
-use super::{Drafting, Source};
+use super::source::{Source, shown as time_shown};
 use crate::conversation::answers;
 use crate::domain::briefing::{Block, BriefedThread, UNTOLD};
 use crate::domain::fold;
@@ -169,7 +170,7 @@ fn over_budget(remarks: &[Told], threads: &[ToldThread], budget: usize, unread: 
     let out = &all[range];
     let people: BTreeSet<_> = out.iter().filter_map(|(heard, _)| heard.remark.login.as_deref()).collect();
     let time = |heard: Option<&(&Heard, usize)>| {
-        heard.map(|(heard, _)| super::shown(heard.remark.created)).unwrap_or_default()
+        heard.map(|(heard, _)| time_shown(heard.remark.created)).unwrap_or_default()
     };
     Folded {
         ids: out.iter().map(|(heard, _)| heard.remark.id).collect(),

@@ -108,8 +108,8 @@ pub async fn tell(run: &Run<'_>, stop: &Stop) -> Result<(), JournalError> {
     if outcomes.is_empty() {
         return Ok(());
     }
-    let telling = Telling { run, github, pull, briefing: &briefing, outcomes: &outcomes };
-    if let Err(error) = telling.all(stop).await {
+    let answering = Answering { run, github, pull, briefing: &briefing, outcomes: &outcomes };
+    if let Err(error) = answering.all(stop).await {
         warn(run, &error, &format!("Not everything could be answered on the pull request: {error}."));
     }
     Ok(())
@@ -119,7 +119,7 @@ fn warn(run: &Run<'_>, error: &Error, text: &str) {
     run.journal.warn(if error.is_locked() { "locked" } else { "not_answered" }, text);
 }
 
-struct Telling<'a> {
+struct Answering<'a> {
     run: &'a Run<'a>,
     github: &'a Client,
     pull: u64,
@@ -127,7 +127,7 @@ struct Telling<'a> {
     outcomes: &'a [Outcome],
 }
 
-impl Telling<'_> {
+impl Answering<'_> {
     async fn all(&self, stop: &Stop) -> Result<(), Error> {
         let mut now = self.threads().await?;
         for thread in &self.briefing.threads {

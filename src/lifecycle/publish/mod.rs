@@ -12,6 +12,7 @@ use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
 use super::run::Run;
+use super::shown_progress;
 use super::stage::{StageError, Worked, Workspace};
 use crate::config::config_file::Publish;
 use crate::conversation::briefing::rules::changed_rules;
@@ -250,8 +251,13 @@ fn failed(run: &Run<'_>, effect: Effect, detail: StopDetail, message: String) ->
 async fn write_back(run: &Run<'_>, stop: &Stop, links: &Links) -> Result<(), JournalError> {
     let (Some(github), Some(number)) = (&run.context.github, run.tracked_issue()) else { return Ok(()) };
     let (output, facts) = run.output(stop);
+    let may_end = shown_progress::may_end(run).await;
     run.journal.plan_effect(Effect::Comment).await?;
-    match comment(run, github, number, &output, &facts, links).await {
+    let written = match may_end {
+        true => comment(run, github, number, &output, &facts, links).await,
+        false => Ok("nothing: people deleted it again".to_owned()),
+    };
+    match written {
         Ok(url) => run.journal.effect_done(Effect::Comment, &url)?,
         Err(message) => run.journal.effect_failed(Effect::Comment, &message)?,
     }

@@ -342,3 +342,31 @@ async fn c_i35_where_agentd_may_not_write_the_work_is_done_and_a_warning_says_so
     assert!(warnings.iter().any(|warning| warning["code"] == "locked"), "{output:#}");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_comment_shows_the_progress_and_is_made_once_more_where_people_delete_it() {
+    let mut replies: Vec<ReplyFile> =
+        (0..4).map(|n| writes("notes.md", &format!("{n}\n"))).chain([reports("Done.", json!([]))]).collect();
+    replies.iter_mut().for_each(|reply| reply.delay_ms = 2_500);
+    let world = solo(replies, Some(READS), "[conversation]\nprogress_interval = \"1s\"\n").await;
+    world.sim.add_comment(REPO, 7, "ada", "Be quick.").unwrap();
+    let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "solo"]);
+    let quiet = std::process::Stdio::null;
+    let mut child = command.stdout(quiet()).stderr(quiet()).spawn().unwrap();
+    let status = || {
+        let comments = world.sim.issue(REPO, 7).unwrap().comments;
+        comments.into_iter().find(|one| one.body.starts_with("<!-- agentd:issue-7 -->"))
+    };
+    for time in 1..=2 {
+        let shows = |words: &str| status().is_some_and(|one| one.body.contains(words));
+        until("progress", || shows("Now: step `initial.issue`, visit 1, turn ")).await;
+        until("counts", || shows("1 remark heard, 0 of them waiting")).await;
+        let id = status().unwrap().id;
+        admin(&world, "DELETE", &format!("comments/{id}"), &json!({}));
+        assert!(status().is_none(), "{time}");
+    }
+    let code = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    assert!(code.success(), "{code:?}");
+    assert!(status().is_none(), "{:?}", status());
+    world.finish().await;
+}
