@@ -7,3 +7,6 @@
 mod answers;
 mod briefing;
 mod checks;
+mod commands;
+mod pull_request;
+mod triggers;

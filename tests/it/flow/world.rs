@@ -9,6 +9,7 @@ use agentd::domain::report::ReportFormat;
 use agentd::domain::run::{RunId, VisitRecord};
 use agentd::domain::stop::StopDetail;
 use agentd::domain::trace::ChecksRun;
+use agentd::engine::task_text::TaskText;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
 use agentd::engine::task_text::TaskText;

@@ -22,7 +22,7 @@ mod crashes;
 pub mod daemons;
 mod first_hour;
 pub mod follow_ups;
-mod front;
+pub mod front;
 mod gate_cases;
 mod habits;
 mod host_paths;
