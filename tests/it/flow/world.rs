@@ -12,7 +12,6 @@ use agentd::domain::trace::ChecksRun;
 use agentd::engine::task_text::TaskText;
 use agentd::engine::flow::{FlowEnd, FlowRun, Progress};
 use agentd::engine::model::ModelRequest;
-use agentd::engine::task_text::TaskText;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::sys::clock::Clock;
