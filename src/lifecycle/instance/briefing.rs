@@ -95,7 +95,8 @@ async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
         origin: &mapping.origin,
         branch: &mapping.branch,
         head,
-        worked_on: plan.lease_record.is_some(),
+        // A follow-up run has a pull request, also on a machine that knows nothing of an earlier run.
+        worked_on: plan.lease_record.is_some() || plan.request.follow_up.is_some(),
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
         answer: None,

@@ -309,3 +309,53 @@ async fn only_required_checks_start_a_run_where_any_is_required_and_a_check_that
     daemon.stop().await;
     world.finish().await;
 }
+
+/// The pull requests that one question about heads names.
+fn heads_asked(world: &World) -> Vec<usize> {
+    let requests = world.sim.requests();
+    let texts = requests.iter().filter_map(|asked| asked.body["query"].as_str().map(str::to_owned));
+    texts
+        .filter(|text| text.contains("fragment head on PullRequest"))
+        .map(|text| text.matches("...head").count())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checks_of_many_pull_requests_are_asked_for_fifty_at_a_time_and_seldom_while_nothing_changes() {
+    let world = World::of(1, |scenario| {
+        let repository = &mut scenario.repositories[0];
+        for number in 100..160 {
+            let made = |body: Value| serde_json::from_value(body).unwrap();
+            let issue = json!({"number": number, "title": "One of many", "labels": ["agentd:done"]});
+            repository.issues.push(serde_json::from_value(issue).unwrap());
+            let branch = format!("feature/issue-{number}");
+            repository
+                .commits
+                .push(made(json!({"branch": branch, "files": {"many.txt": format!("{number}\n")}})));
+            let body = format!("<!-- agentd:issue-{number} -->\nText.");
+            let pull = json!({"number": number + 100, "title": "One of many", "head": branch, "body": body});
+            repository.pulls.push(serde_json::from_value(pull).unwrap());
+        }
+    })
+    .await;
+    let daemon = Running::start(&world, &[]);
+    until("three looks at all of them", || heads_asked(&world).len() >= 6).await;
+    let sizes = heads_asked(&world);
+    assert_eq!(sizes[..2], [50, 10], "{sizes:?}");
+    let ticks = || {
+        let requests = world.sim.requests();
+        requests.iter().filter(|asked| asked.target.contains("/pulls?state=open")).count()
+    };
+    let (before, seen) = (ticks(), heads_asked(&world).len());
+    until("twelve more ticks", || ticks() >= before + 12).await;
+    let looks = (heads_asked(&world).len() - seen) / 2;
+    assert!((1..=3).contains(&looks), "with growing pauses: {looks} looks in twelve ticks");
+    let single = world.sim.requests().iter().any(|asked| asked.target.contains("/check-runs?"));
+    assert!(!single, "none is asked for by itself");
+    let failed = json!({"on": head(&world, "feature/issue-123"), "name": "build", "kind": "run", "outcome": "failure"});
+    admin(&world, "checks", &failed);
+    until("a run for the one that failed", || asked(&world) > 0).await;
+    assert!(told(&world, 0).contains("check: build"), "{}", told(&world, 0));
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
