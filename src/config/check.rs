@@ -6,7 +6,9 @@ use std::str::FromStr as _;
 
 use uuid::Uuid;
 
-use super::config_file::{ConfigFile, ConversationTable, RepositoryTable, SessionTable, SweepSelect};
+use super::config_file::{
+    ConfigFile, ConversationTable, QuestionsTable, RepositoryTable, SessionTable, SweepSelect,
+};
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
 use super::settings::is_http;
@@ -61,6 +63,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.paths(file);
     checker.texts(file);
     checker.conversation(&file.conversation);
+    checker.questions(&file.questions);
     ConfigError::all(checker.found)
 }
 
@@ -480,6 +483,11 @@ impl Checker<'_> {
         if let Err(error) = Globs::paths(&commit.secrets_allowed) {
             self.require(false, "commit.secrets_allowed", error.to_string());
         }
+    }
+
+    fn questions(&mut self, table: &QuestionsTable) {
+        self.positive(table.remind, "questions.remind");
+        self.positive(table.timeout, "questions.timeout");
     }
 
     fn conversation(&mut self, table: &ConversationTable) {

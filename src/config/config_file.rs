@@ -11,6 +11,7 @@ pub use super::commit_file::CommitTable;
 pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
 use super::program_file::ProgramTable;
+pub use super::questions_file::QuestionsTable;
 use super::sandbox_file::SandboxTable;
 use super::table_file::table;
 use super::tools_file::{McpTable, RestTable};
@@ -67,6 +68,8 @@ table! {
         pub chat: ChatTable = ChatTable::default(),
         /// Whose words count, and what a run is told of them.
         pub conversation: ConversationTable = ConversationTable::default(),
+        /// What becomes of an agent's questions.
+        pub questions: QuestionsTable = QuestionsTable::default(),
     }
 }
 

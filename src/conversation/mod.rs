@@ -2,5 +2,6 @@
 
 pub mod standing;
 pub mod inbox;
+pub mod parked;
 pub mod briefing;
 pub mod issue_text;

@@ -5,3 +5,4 @@
 )]
 
 mod issue_budget;
+mod questions;
