@@ -101,6 +101,15 @@ pub enum Command {
         #[arg(value_name = "TEXT")]
         text: String,
     },
+    /// Answer the question that an issue's agent asked; the work goes on where it stopped.
+    Answer {
+        /// The issue: 42, '#42', OWNER/NAME#42 or its address.
+        #[arg(value_name = "ISSUE", value_parser = issue)]
+        issue: IssueArg,
+        /// The answer, or the number of an option.
+        #[arg(value_name = "TEXT", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+        text: Vec<String>,
+    },
     /// Give an issue more money, beyond its budget: its runs may cost so much more, all together.
     Extend {
         /// The issue: 42, '#42', OWNER/NAME#42 or its address.

@@ -431,6 +431,7 @@ pub(super) async fn parts_of(
         abandon: abandons(&sites),
         approve: approves(&sites),
         approved: approved(&sites),
+        questions: config.questions.clone(),
         extend: extends(&sites),
         listen: None,
         reload: None,

@@ -5,6 +5,7 @@ pub mod error;
 pub mod output;
 
 mod agents_command;
+mod answer_command;
 mod approvals_command;
 mod approvals_text;
 mod chat_command;
@@ -157,6 +158,7 @@ fn run(cli: Cli, env: Env, output: Output) -> Result<u8, CommandError> {
         Command::Daemon(args) => return daemon_command::daemon(&context, args.once),
         Command::Sweep(args) => return sweep_command::sweep(&context, args),
         Command::Status => daemon_command::status(&context),
+        Command::Answer { issue, text } => answer_command::answer(&context, issue, &text.join(" ")),
         Command::Extend { issue, usd } => extend_command::extend(&context, issue, *usd),
         Command::Why { issue, exit_status } => return why_command::why(&context, issue, *exit_status),
         Command::Attach { issue } => return steering::attach(&context, issue),

@@ -83,7 +83,10 @@ impl State {
         };
         match self {
             Self::Running => false,
-            Self::Waiting => matches!(stop.detail, StopDetail::ApprovalPending | StopDetail::GuidanceNeeded),
+            Self::Waiting => {
+                stop.parks()
+                    || matches!(stop.detail, StopDetail::ApprovalPending | StopDetail::GuidanceNeeded)
+            }
             Self::Achieved => stop.success(),
             Self::Failed => !stop.success(),
             Self::Reason(reason) => stop.reason() == reason,

@@ -245,6 +245,14 @@ impl Transcript {
                 self.cap = Some(budgets.max_cost);
                 self.said(format!("  ! {by} raised the budgets: {}", budgets.all_shown()))
             }
+            Event::QuestionAsked(asked) => self.said(format!("  ? {}", one_line(&asked.question, 300))),
+            Event::QuestionAnswered(answered) => {
+                self.said(format!("  > {} answered: {}", answered.by, one_line(&answered.text, 300)))
+            }
+            Event::Parked { code, url } => {
+                self.said(format!("parked ({code}) {}", url.as_deref().unwrap_or_default()))
+            }
+            Event::Resumed { run_id, by } => self.said(format!("goes on with {run_id}, by {by}")),
             Event::IssueBudget(news) => self.once(format!("  ! {}", summary_text::issue_budget(news))),
             Event::RemarkTold { id, text: Some(text), .. } => {
                 let mut told = format!("  > {id} is told");

@@ -8,8 +8,11 @@ use super::daemon_command::{
 use super::error::CommandError;
 use super::issue_arg::IssueArg;
 use super::repositories::{self, OpenOptions};
+use crate::conversation::parked::ParkedCell;
 use crate::daemon::status_format::RunningStatus;
-use crate::daemon::{Holder, Outlook, Presence, Surroundings, Verdict, explain, gather, outlook};
+use crate::daemon::{
+    Holder, Outlook, Presence, Surroundings, Verdict, WaitsForPerson, explain, gather, outlook,
+};
 use crate::domain::facts::RunFacts;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
@@ -54,6 +57,7 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             labels: config.github.labels.clone(),
             min_permission: config.github.min_permission,
             holder,
+            waits_for: waits_for(&site, number).await,
             money_used_up: money_used_up(&site, number).await,
             now,
         };
@@ -104,6 +108,15 @@ pub fn why(context: &Context, issue: &IssueArg, exit_status: bool) -> Result<u8,
             .collect();
         context.output.table(&["RULE", "CODE", "ANSWER"], &rows).map(|()| code)
     })?
+}
+
+/// For what an issue waits that a person has to do.
+async fn waits_for(site: &RepositoryContext, number: u64) -> Option<WaitsForPerson> {
+    let cell = ParkedCell::new(&site.state, &site.repo, &IssueKey::Number(number));
+    let issue = cell.read().await.ok()?;
+    let parked = issue.now().filter(|parked| parked.answer.is_none())?;
+    let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
+    Some(WaitsForPerson { what: parked.waits_for.told(), url })
 }
 
 /// What is spent of an issue's budget and how much that is, where it is used up.

@@ -7,7 +7,7 @@ use std::str::FromStr as _;
 use uuid::Uuid;
 
 use super::config_file::{
-    ChecksTable, ConfigFile, ConversationTable, RepositoryTable, SessionTable, SweepSelect,
+    ChecksTable, ConfigFile, ConversationTable, QuestionsTable, RepositoryTable, SessionTable, SweepSelect,
 };
 use super::error::ConfigError;
 use super::session::DEFAULT_QUEUE;
@@ -64,6 +64,7 @@ pub(super) fn check(file: &ConfigFile, tree: &Tree) -> Result<(), ConfigError> {
     checker.texts(file);
     checker.conversation(&file.conversation);
     checker.checks(&file.checks);
+    checker.questions(&file.questions);
     ConfigError::all(checker.found)
 }
 
@@ -483,6 +484,11 @@ impl Checker<'_> {
         if let Err(error) = Globs::paths(&commit.secrets_allowed) {
             self.require(false, "commit.secrets_allowed", error.to_string());
         }
+    }
+
+    fn questions(&mut self, table: &QuestionsTable) {
+        self.positive(table.remind, "questions.remind");
+        self.positive(table.timeout, "questions.timeout");
     }
 
     fn conversation(&mut self, table: &ConversationTable) {

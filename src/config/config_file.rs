@@ -12,6 +12,7 @@ pub use super::commit_file::CommitTable;
 pub use super::conversation_file::ConversationTable;
 use super::duration::Span;
 use super::program_file::ProgramTable;
+pub use super::questions_file::QuestionsTable;
 use super::sandbox_file::SandboxTable;
 use super::table_file::table;
 use super::tools_file::{McpTable, RestTable};
@@ -70,6 +71,8 @@ table! {
         pub conversation: ConversationTable = ConversationTable::default(),
         /// Failed checks of a pull request.
         pub checks: ChecksTable = ChecksTable::default(),
+        /// What becomes of an agent's questions.
+        pub questions: QuestionsTable = QuestionsTable::default(),
     }
 }
 

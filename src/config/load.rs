@@ -131,6 +131,7 @@ impl Config {
             chat: file.chat.clone(),
             conversation: file.conversation.clone(),
             checks: file.checks.clone(),
+            questions: file.questions.clone(),
             mcp_servers: file
                 .mcp
                 .servers

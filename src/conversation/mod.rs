@@ -4,5 +4,6 @@ pub mod checks;
 pub mod standing;
 pub mod inbox;
 pub mod answers;
+pub mod parked;
 pub mod briefing;
 pub mod issue_text;

@@ -226,9 +226,8 @@ impl Daemon {
             ),
             Command::Stop => self.stop_for(issue, &by.login).await,
             Command::Approve(proposal) => self.approve_for(issue, proposal, by).await,
-            Command::Reject(_) | Command::Answer(_) => {
-                "Nothing waits for an answer on this issue.".to_owned()
-            }
+            Command::Answer(text) => self.answer_for(issue, &text).await,
+            Command::Reject(_) => "Nothing waits for an approval on this issue.".to_owned(),
             Command::Say(text) => self.say_for(issue, id, text).await,
             Command::Take | Command::GiveBack(_) => "Nothing works on this issue.".to_owned(),
             Command::Unknown(word) => format!("`{}` is no command. {KNOWN}.", word.replace('`', "'")),

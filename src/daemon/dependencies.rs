@@ -12,6 +12,7 @@ use super::snapshot::Limits;
 use super::supervise::{Abandon, Approve, Approved, CleanUp, Extend, Start, UnfinishedRun};
 use crate::config::checks_file::ChecksTable;
 use crate::config::conversation_file::ConversationTable;
+use crate::config::questions_file::QuestionsTable;
 use crate::config::settings::{Repository, Sweep};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
@@ -92,6 +93,8 @@ pub struct Dependencies {
     pub abandon: Abandon,
     /// How a proposal is approved that a comment names.
     pub approve: Approve,
+    /// What becomes of questions.
+    pub questions: QuestionsTable,
     /// How an issue is given more money.
     pub extend: Extend,
     /// Whether a person approved what an issue waits for.

@@ -318,6 +318,7 @@ impl Daemon {
         self.attend(&looked).await;
         self.heed_approvals().await;
         self.heed_money().await;
+        self.heed_parked().await;
         self.unqueue().await;
         self.start_due_sweeps(now).await;
         self.gone = self.find_gone(&looked).await;

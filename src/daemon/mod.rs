@@ -17,6 +17,7 @@ mod loading;
 mod main_loop;
 mod money;
 mod outbox;
+mod parked;
 mod outbox_writer;
 mod outcome;
 mod poll;
@@ -47,7 +48,9 @@ pub use main_loop::{Daemon, DaemonError, DaemonReport};
 pub use outcome::{Afterwards, RunSummary, afterwards};
 pub use run_progress::Progress;
 pub use schedule::{Action, schedule};
-pub use snapshot::{Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot};
+pub use snapshot::{
+    Asked, Facts, Holder, IssueRef, Limits, Poll, Running, Seen, Selection, Snapshot, WaitsForPerson,
+};
 pub use start_rules::{Outlook, Presence, Reason, Verdict, explain, outlook, refusal};
 pub use supervise::{Abandon, CleanUp, Extend, Gift, Given, RunHandle, Start, StartRequest, UnfinishedRun};
 pub use sweep::Previewed;

@@ -112,7 +112,7 @@ impl Daemon {
         let Some(watch) = self.watch_of(&issue.repo) else { return };
         let labelled = watch.admission(issue.number).and_then(|admission| admission.labelled);
         let memory = watch.state.issues.entry(issue.number).or_default();
-        if state == IssueState::Attention {
+        if matches!(state, IssueState::Attention | IssueState::NeedsInput) {
             let text = refusal.clone().unwrap_or_default();
             memory.parked = Some(Parked { code: code.to_owned(), text, at: now, requester: None });
         }

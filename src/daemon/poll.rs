@@ -10,9 +10,10 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::dependencies::Watched;
 use super::pulls::Pulls;
-use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, priority_of};
+use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson, priority_of};
 use super::state_format::{AskedBy, RepositoryState};
 
+use crate::conversation::parked::parked_format::Parked as ParkedNow;
 use crate::domain::issue::IssueKey;
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
@@ -47,6 +48,8 @@ pub(super) struct Watch {
     pub hinted: bool,
     /// When it was last looked at because of a delivery.
     pub looked_at: Option<Instant>,
+    /// Issues that wait for a person.
+    pub parked: BTreeMap<u64, ParkedNow>,
     /// Issues whose budget is used up: spent, and the budget.
     pub money_used_up: BTreeMap<u64, (Money, Money)>,
     /// Requests for lists that the last look made.
@@ -141,6 +144,7 @@ impl Watch {
             pulls: Pulls::default(),
             hinted: false,
             looked_at: None,
+            parked: BTreeMap::new(),
             money_used_up: BTreeMap::new(),
             requests: 0,
             seen_at: None,
@@ -313,6 +317,7 @@ impl Watch {
                 dependencies: known.map_or(Asked::NotYet, |known| known.dependencies.clone()),
                 back_off: memory.back_off,
                 parked: memory.parked,
+                waits_for: self.parked.get(&number).map(waits_for),
                 is_round: self.pulls.wanted.contains_key(&number),
                 money_used_up: self.money_used_up.get(&number).copied(),
                 disk,
@@ -439,6 +444,12 @@ pub(super) fn seen(snapshot: &IssueSnapshot) -> Seen {
 }
 
 /// Puts an issue into a list, once and without its body.
+/// For what a parked issue waits, for its facts.
+pub(super) fn waits_for(parked: &ParkedNow) -> WaitsForPerson {
+    let url = parked.comment.as_ref().and_then(|comment| comment.url.clone());
+    WaitsForPerson { what: parked.waits_for.told(), url }
+}
+
 fn list(issues: &mut Vec<IssueSnapshot>, mut issue: IssueSnapshot) {
     issue.issue.body = String::new();
     issues.retain(|other| other.id != issue.id);

@@ -124,6 +124,7 @@ mod tests {
             dependencies: Asked::Known(vec![]),
             back_off: None,
             parked: None,
+            waits_for: None,
             is_round: false,
             money_used_up: None,
             disk: None,

@@ -125,6 +125,15 @@ pub enum Holder {
     Elsewhere(String),
 }
 
+/// For what a parked issue waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitsForPerson {
+    /// In words.
+    pub what: String,
+    /// Where people were told.
+    pub url: Option<String>,
+}
+
 /// All that is known of one issue when it is asked whether to start it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
@@ -152,6 +161,8 @@ pub struct Facts {
     pub back_off: Option<BackOff>,
     /// What a person had to look at last.
     pub parked: Option<Parked>,
+    /// What a person has to do before anything goes on.
+    pub waits_for: Option<WaitsForPerson>,
     /// Whether its pull request asks for the run.
     pub is_round: bool,
     /// What is spent of the issue's budget and how much that is, where it is used up.

@@ -1,6 +1,6 @@
 //! The rules by which an issue is started or not. `why` asks them all; the scheduler asks the same ones and stops at the first no (I51).
 
-use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection};
+use super::snapshot::{Asked, Facts, Holder, Poll, Seen, Selection, WaitsForPerson};
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
 
@@ -62,6 +62,13 @@ pub enum Reason {
         /// Starts that failed.
         attempts: u32,
     },
+    /// A person has to do something first.
+    WaitsForAnswer {
+        /// What, in words.
+        what: String,
+        /// Where people were told.
+        url: Option<String>,
+    },
     /// All that the issue's runs may cost together is spent.
     IssueBudgetSpent {
         /// Spent and set aside.
@@ -108,6 +115,7 @@ impl Reason {
             Self::Blocked(_) => "blocked_by_open",
             Self::SubIssuesOpen(_) => "sub_issues_open",
             Self::BackingOff { .. } => "backing_off",
+            Self::WaitsForAnswer { .. } => "waits_for_answer",
             Self::IssueBudgetSpent { .. } => "issue_budget_spent",
             Self::DiskFull { .. } => "disk_full",
             Self::Stopping => "stopping",
@@ -135,6 +143,10 @@ impl Reason {
             Self::AlreadyHandled(_) => format!("for another run, {}", label()),
             Self::PermissionTooLow { needs, .. } => {
                 format!("somebody with the permission \"{}\" puts the label on", needs.as_str())
+            }
+            Self::WaitsForAnswer { url, .. } => {
+                let place = url.as_ref().map_or_else(String::new, |url| format!(", or answer at {url}"));
+                format!("agentd answer {number} TEXT{place}")
             }
             Self::IssueBudgetSpent { .. } => {
                 format!("agentd extend {number} 5, or the comment `/agentd extend 5` on the issue (USD)")
@@ -212,6 +224,7 @@ impl std::fmt::Display for Reason {
             Self::BackingOff { why, until, attempts } => {
                 write!(f, "{attempts} start(s) failed, next try at {until}: {why}")
             }
+            Self::WaitsForAnswer { what, .. } => f.write_str(what),
             Self::IssueBudgetSpent { spent, cap } => {
                 write!(f, "the issue's budget is used up: {spent} of {cap} is spent by all of its runs")
             }
@@ -278,6 +291,7 @@ const RULES: &[Rule] = &[
     ("is_settled", nothing_pending),
     ("is_not_running", not_running),
     ("start_not_failed_lately", not_backing_off),
+    ("is_answered", answered),
     ("issue_has_money", has_money),
     ("actor_may_trigger", admitted),
     ("waits_for_nothing", free_of_dependencies),
@@ -447,6 +461,15 @@ fn not_backing_off(facts: &Facts, _: Slots) -> Result<String, Reason> {
         }),
         Some(pause) => Ok(format!("the pause after {} failed start(s) is over", pause.attempts)),
         None => Ok("no start of it has failed".to_owned()),
+    }
+}
+
+fn answered(facts: &Facts, _: Slots) -> Result<String, Reason> {
+    match &facts.waits_for {
+        Some(WaitsForPerson { what, url }) => {
+            Err(Reason::WaitsForAnswer { what: what.clone(), url: url.clone() })
+        }
+        None => Ok("nobody is waited for".to_owned()),
     }
 }
 

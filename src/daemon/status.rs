@@ -5,8 +5,20 @@ use super::main_loop::Daemon;
 use super::snapshot::IssueRef;
 use super::start_rules::Reason;
 use super::status_format::{
-    BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
+    AskedStatus, BudgetStatus, IssueStatus, LimitsStatus, RepositoryStatus, RunningStatus, SCHEMA, Status,
 };
+use crate::conversation::parked::parked_format::{Parked, WaitsFor};
+
+fn asked(parked: &Parked) -> Option<AskedStatus> {
+    let WaitsFor::Answer { question, .. } = &parked.waits_for else { return None };
+    Some(AskedStatus {
+        question: question.question.clone(),
+        options: question.options.clone(),
+        url: parked.comment.as_ref().and_then(|comment| comment.url.clone()),
+        since: parked.since,
+        deadline: parked.deadline,
+    })
+}
 
 impl Daemon {
     /// What runs, waits and is parked, with the reason code of each; polling and limits.
@@ -45,6 +57,7 @@ impl Daemon {
             issue: issue.number,
             code: code.to_owned(),
             text,
+            asked: None,
         };
         let waiting = self
             .waiting
@@ -54,6 +67,11 @@ impl Daemon {
         let parked = self.watches.iter().flat_map(|watch| {
             watch.state.issues.iter().filter_map(|(number, memory)| {
                 let issue = IssueRef { repo: watch.watched.name.clone(), number: *number };
+                let known = watch.parked.get(number);
+                if let Some(parked) = known {
+                    let told = row(&issue, parked.waits_for.code(), parked.waits_for.told());
+                    return Some(IssueStatus { asked: asked(parked), ..told });
+                }
                 let parked = memory.parked.as_ref()?;
                 Some(row(&issue, &parked.code, parked.text.clone()))
             })

@@ -132,6 +132,26 @@ pub struct IssueStatus {
     pub code: String,
     /// In words.
     pub text: String,
+    /// What a person is asked; absent = nothing is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<AskedStatus>,
+}
+
+/// What a person is asked on an issue that waits for them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AskedStatus {
+    /// The question.
+    pub question: String,
+    /// Answers to choose from.
+    pub options: Vec<String>,
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Since when it is waited for.
+    pub since: DateTime<Utc>,
+    /// Until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
 }
 
 /// See [`Status::limits`].

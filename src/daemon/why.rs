@@ -6,7 +6,7 @@ use super::admission::Admission;
 use super::dependencies::Watched;
 use super::loading::{DaemonFiles, StateError};
 use super::poll::{HEADROOM, asking_label, seen};
-use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection};
+use super::snapshot::{Asked, Facts, Holder, IssueRef, Poll, Seen, Selection, WaitsForPerson};
 use crate::domain::issue_state::LabelsTable;
 use crate::domain::money::Money;
 use crate::domain::policy::ActorPermission;
@@ -24,6 +24,8 @@ pub struct Surroundings {
     pub min_permission: ActorPermission,
     /// Who holds the issue's lease, if somebody does.
     pub holder: Option<Holder>,
+    /// What a person has to do before anything goes on.
+    pub waits_for: Option<WaitsForPerson>,
     /// What is spent of the issue's budget and how much that is, where it is used up.
     pub money_used_up: Option<(Money, Money)>,
     /// The time.
@@ -61,6 +63,7 @@ pub async fn gather(
         dependencies: Asked::NotYet,
         back_off: memory.back_off,
         parked: memory.parked,
+        waits_for: around.waits_for,
         is_round: false,
         money_used_up: around.money_used_up,
         disk: around

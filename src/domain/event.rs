@@ -18,6 +18,7 @@ use super::money::Money;
 use super::name::{BranchName, CommitId};
 use super::origin::Origin;
 use super::policy::PolicyDecision;
+use super::question::{Answered, Question};
 use super::remark::RemarkId;
 use super::run::{ForcedFinal, Principal, RunId, VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
@@ -290,6 +291,25 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The agent asks people something, and the visit ends.
+    QuestionAsked(Question),
+    /// The run has the answer to a question of the run that it goes on with.
+    QuestionAnswered(Answered),
+    /// The issue waits for a person.
+    Parked {
+        /// For what: `question_pending`, `plan_pending` or `taken`.
+        code: String,
+        /// Where people were told; absent = nowhere but in the state directory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        url: Option<String>,
+    },
+    /// The run goes on with a parked one.
+    Resumed {
+        /// Which.
+        run_id: RunId,
+        /// Who let it: a login, `local:UID`, or `agentd`.
+        by: String,
+    },
     /// Stage instance: the sandbox of the run's programs.
     SandboxChosen(SandboxFacts),
     /// What programs asked for on the network, through agentd's proxy, since the last such event.
@@ -413,6 +433,10 @@ impl Event {
             Self::RemarkHeard { .. } => &[],
             Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
+            Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
+            Self::QuestionAnswered(..) => &[Facts, Progress],
+            Self::Parked { .. } => &[Progress, DaemonProgress],
+            Self::Resumed { .. } => &[Progress],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
             Self::Warned(..) => &[Facts, Progress, DaemonProgress, HostLog],
@@ -547,6 +571,9 @@ pub struct RunStarted {
     /// What people had given the issue beyond its budget.
     #[serde(default, skip_serializing_if = "super::budget::is_nothing")]
     pub issue_given: Money,
+    /// Whether its agent may ask people.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_ask: bool,
     /// `--meta`.
     pub metadata: serde_json::Map<String, serde_json::Value>,
     /// Longest text that stands inline in the record, in bytes.

@@ -5,6 +5,7 @@ use super::budget::{BudgetKind, Budgets, IssueBudget, IssueBudgetState};
 use super::event::{Change, Effect, Event, LeaseTaken, RunStarted, VerifyCommand, WorktreeState};
 use super::ledger_entry::{AccountingEntry, INTERRUPTED, LedgerTotals};
 use super::name::CommitId;
+use super::question::{Answered, Question};
 use super::run::{VisitRecord, Warning};
 use super::sandbox::SandboxFacts;
 use super::stop::{Stop, StopDetail};
@@ -47,6 +48,10 @@ pub struct RunFacts {
     pub extensions: Vec<(String, Budgets)>,
     /// What it heard of the budget that all runs of the issue share.
     pub issue_budget: Vec<IssueBudget>,
+    /// What the agent asked people.
+    pub question: Option<Question>,
+    /// What somebody answered to the run that this one goes on with.
+    pub answered: Option<Answered>,
     /// The flow's end.
     pub flow_end: Option<FlowEnd>,
     /// The state of the branch after the commit stage.
@@ -168,6 +173,8 @@ impl RunFacts {
                 }
                 self.extensions.push((by, budgets));
             }
+            Event::QuestionAsked(question) => self.question = Some(question),
+            Event::QuestionAnswered(answered) => self.answered = Some(answered),
             Event::IssueBudget(news) => {
                 if let Some(started) = &mut self.started
                     && news.state == IssueBudgetState::Extended

@@ -83,6 +83,8 @@ issue_states! {
     Queued queued: "agentd:queued", "c5def5", "agentd will start when a slot is free", end: false;
     /// A run works on it.
     Running running: "agentd:running", "fbca04", "agentd is working on it", end: false;
+    /// A person is asked, and the work goes on when they have answered.
+    NeedsInput needs_input: "agentd:needs-input", "d4c5f9", "agentd waits for a person's answer; the comment says for what", end: false;
     /// The last run succeeded.
     Done done: "agentd:done", "0e8a16", "agentd finished", end: true;
     /// The last run failed.
@@ -99,6 +101,9 @@ impl IssueState {
     pub fn after(stop: StopDetail) -> Option<Self> {
         if stop == StopDetail::Shutdown {
             return None;
+        }
+        if stop.parks() {
+            return Some(Self::NeedsInput);
         }
         Some(match stop.reason() {
             StopReason::ObjectiveAchieved => Self::Done,

@@ -28,6 +28,7 @@ mod secret_forms;
 mod secret_shapes;
 pub mod secret_scan;
 mod disguise;
+pub mod question;
 pub mod redaction;
 pub mod egress;
 pub mod sandbox;

@@ -10,7 +10,8 @@ use super::run::{Principal, PrincipalSource};
 use super::words::words;
 
 /// Tools without effect outside the session. They are always allowed; no policy is asked (C-03).
-pub const PROTOCOL_TOOLS: [&str; 3] = ["agent__final_report", "agent__task_status", "tool_output"];
+pub const PROTOCOL_TOOLS: [&str; 4] =
+    ["agent__final_report", "agent__task_status", "agent__ask", "tool_output"];
 
 /// What the model and people read when a denial has no public reason (P-021).
 pub const FALLBACK_PUBLIC_REASON: &str = "Action not allowed.";

@@ -52,6 +52,13 @@ macro_rules! stop_details {
     };
 }
 
+impl StopDetail {
+    /// Whether a run that ends so leaves its issue parked.
+    pub fn parks(self) -> bool {
+        matches!(self, Self::QuestionPending | Self::PlanPending | Self::Taken)
+    }
+}
+
 stop_details! {
     /// The flow completed.
     Completed = "completed" => ObjectiveAchieved, 0;
@@ -89,10 +96,16 @@ stop_details! {
     LabelRemoved = "label_removed" => HumanRequested, 1;
     /// A proposal waits for an approval.
     ApprovalPending = "approval_pending" => HumanRequested, 1;
-    /// The agent asks for guidance (D11).
-    GuidanceNeeded = "guidance_needed" => HumanRequested, 1;
+    /// The agent asked a question; the issue is parked until somebody answers.
+    QuestionPending = "question_pending" => HumanRequested, 1;
+    /// A plan waits for somebody's approval; the issue is parked until then.
+    PlanPending = "plan_pending" => HumanRequested, 1;
+    /// A person took the work over; the issue is parked until they give it back.
+    Taken = "taken" => HumanRequested, 1;
     /// The branch on the remote is not the one that agentd pushed last.
     BranchMoved = "branch_moved" => HumanRequested, 1;
+    /// The agent asks for guidance (D11).
+    GuidanceNeeded = "guidance_needed" => HumanRequested, 1;
     /// A provider refused the credentials.
     AuthError = "auth_error" => SystemError, 1;
     /// A provider's quota is used up.
@@ -177,6 +190,11 @@ impl Stop {
     /// The reason.
     pub fn reason(&self) -> StopReason {
         self.detail.reason()
+    }
+
+    /// Whether the issue is parked: it waits for a person, who decides when a successor goes on.
+    pub fn parks(&self) -> bool {
+        self.detail.parks()
     }
 
     /// `success ⇔ OBJECTIVE_ACHIEVED` (C-05).

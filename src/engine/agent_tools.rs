@@ -15,6 +15,7 @@ use super::envelope::{Answer, Refusal};
 use super::execution::Execution;
 use super::gate::{Gate, Permission, Phase, Proposal, ReportCall, Ruling};
 use super::interrupt::{Interrupt, Interrupts};
+use super::question::{self, ASK};
 use super::reply_validation::Rejection;
 use super::report::{FINAL_REPORT, ReportShape};
 use super::session::SessionWorld;
@@ -104,11 +105,12 @@ pub(super) fn catalog(
     tools: &ToolList,
     outputs: &Arc<StoredOutputs>,
     page_lines: u32,
-    shape: &ReportShape,
+    (shape, asks): (&ReportShape, bool),
 ) -> Arc<[ToolSpec]> {
     let reader = ToolOutputReader::new(Arc::clone(outputs), page_lines);
     let all = tools.all().map(|tool| tool.spec().clone());
-    all.chain([reader.spec().clone(), ToolSpec::clone(shape.tool())]).collect()
+    let ask = asks.then(question::spec);
+    all.chain([reader.spec().clone()]).chain(ask).chain([ToolSpec::clone(shape.tool())]).collect()
 }
 
 /// The run's side during one launch.
@@ -223,6 +225,13 @@ impl<'a> ToolHandler<'a> {
                 self.reported = true;
                 self.progress.tell(|said| said.report = Some(arguments));
                 Answer::success("The final report is captured. End now.".to_owned())
+            }
+            Some(Ruling::Protocol) if proposal.call.name == ASK => {
+                let step_id = self.record.ids().step_id.clone();
+                let answer = Answer::success("People are asked. End now.".to_owned());
+                self.record.answer_item(TURN, &proposal.call.id, &answer).await?;
+                let asked = question::read(&arguments, self.visit, &step_id).map_err(Abort::internal)?;
+                return Err(self.record.ask_people(asked)?);
             }
             Some(Ruling::Protocol) => Answer::success("Noted.".to_owned()),
             None => return Err(Abort::internal("a call was left without a ruling")),

@@ -197,7 +197,12 @@ impl AgentVisit<'_> {
 
     fn catalog(&self) -> Arc<[ToolSpec]> {
         let lines = self.plan.settings.read_page_lines;
-        agent_tools::catalog(&self.tools, &self.outputs, lines, &self.shape)
+        agent_tools::catalog(
+            &self.tools,
+            &self.outputs,
+            lines,
+            (&self.shape, self.world.0.tool_catalogs.asks()),
+        )
     }
 
     fn task(&mut self, prompt: String, resume: Option<String>) -> AgentTask {

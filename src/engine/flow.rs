@@ -21,6 +21,7 @@ use crate::domain::event::Event;
 use crate::domain::flow::{OnFailure, Step, StepId, StepKind, ValidationStep};
 use crate::domain::message::Message;
 use crate::domain::policy::EnvelopeStatus;
+use crate::domain::question::Question;
 use crate::domain::routing::{GateError, Interpreted, Next};
 use crate::domain::run::{Carried, Retry, VisitRecord};
 use crate::domain::step_check::StepCheck;
@@ -428,8 +429,7 @@ impl<'a> FlowRun<'a> {
                 Position::Ended(FlowEnd::failed(Stop::new(StopDetail::AgentAborted, message)))
             }
             Next::AskPerson { reason } => {
-                let message = format!("The agent asks for guidance: {reason}");
-                Position::Ended(FlowEnd::failed(Stop::new(StopDetail::GuidanceNeeded, message)))
+                Position::Ended(FlowEnd::failed(self.ask_people(step, visit, &reason)?))
             }
             Next::Complete | Next::Step(_) if done.complete && !turned_down => {
                 Position::Ended(completed(&done.reason, self.forced_final))
@@ -439,6 +439,23 @@ impl<'a> FlowRun<'a> {
         };
         let decided = Decided { verdict, position };
         if decided.completes() { self.checked_after(step, visit, result, decided).await } else { Ok(decided) }
+    }
+
+    /// An agent that does not know how to go on asks people, where it may ask.
+    fn ask_people(&self, step: &Step, visit: u32, reason: &str) -> Result<Stop, JournalError> {
+        if !self.world.0.tool_catalogs.asks() {
+            let message = format!("The agent asks for guidance: {reason}");
+            return Ok(Stop::new(StopDetail::GuidanceNeeded, message));
+        }
+        let question = Question {
+            visit,
+            step_id: step.id.clone(),
+            question: reason.to_owned(),
+            options: Vec::new(),
+            default: None,
+        };
+        self.world.record(Event::QuestionAsked(question))?;
+        Ok(Stop::new(StopDetail::QuestionPending, format!("The agent asks: {reason}")))
     }
 
     /// In a flow without a closing step, a block in the model's text closes the issue, just as `closure_action` in an

@@ -16,6 +16,7 @@ use super::arguments::{self, Scope};
 use super::envelope::{Answer, Refusal};
 use super::loop_guard::{LoopGuard, LoopVerdict};
 use super::policy::{Policy, PolicyVerdict};
+use super::question::{self, ASK};
 use super::queue::Queues;
 use super::report::FINAL_REPORT;
 use super::session_trace::SessionTrace;
@@ -45,6 +46,8 @@ pub struct Gate {
     loop_guard: LoopGuard,
     /// Whether the protocol tools for report and status are offered. They are not in a chat and not for a flow.
     protocol: bool,
+    /// Whether the protocol tool for questions is offered beside them.
+    asks: bool,
     /// An output did not fit the context, so no new tool starts.
     context_spent: bool,
     /// The approvals that were taken for the proposals that are being judged, by call.
@@ -69,7 +72,7 @@ impl Door {
         queues.of(&name, tool.queue())?;
         let validator =
             schemas.validator(tool).map_err(|problem| UnfitTool::Schema { tool: name.clone(), problem })?;
-        if name == FINAL_REPORT || name == TASK_STATUS || doors.contains_key(&name) {
+        if [FINAL_REPORT, TASK_STATUS, ASK].contains(&name.as_str()) || doors.contains_key(&name) {
             return Err(UnfitTool::Name(name));
         }
         doors.insert(name, Self { tool: Arc::clone(tool), validator });
@@ -222,6 +225,7 @@ impl Gate {
             gone: BTreeSet::new(),
             loop_guard: LoopGuard::new(LoopLimits::default()),
             protocol: false,
+            asks: false,
             context_spent: false,
             taken: Mutex::default(),
         })
@@ -237,6 +241,12 @@ impl Gate {
     #[must_use]
     pub fn with_protocol(self) -> Self {
         Self { protocol: true, ..self }
+    }
+
+    /// Lets questions through, where the protocol is.
+    #[must_use]
+    pub fn with_questions(self, asks: bool) -> Self {
+        Self { asks, ..self }
     }
 
     /// From now on these tools stand behind the door. One that cannot is left out, and why is given with its name.
@@ -301,7 +311,8 @@ impl Gate {
             let ruling = match self.first_refusal(proposal, phase, captured, &mut seats) {
                 Some(refusal) => self.refuse(turn, proposal, refusal),
                 None if self.protocol
-                    && [FINAL_REPORT, TASK_STATUS].contains(&proposal.call.name.as_str()) =>
+                    && ([FINAL_REPORT, TASK_STATUS].contains(&proposal.call.name.as_str())
+                        || self.asks && proposal.call.name == ASK) =>
                 {
                     captured |= proposal.report == ReportCall::Captured;
                     let arguments = parsed.unwrap_or(Value::Null);
@@ -387,6 +398,11 @@ impl Gate {
         let name = proposal.call.name.as_str();
         if self.protocol && name == TASK_STATUS {
             let problem = proposal.arguments.as_ref().ok().and_then(task_status::problem);
+            return problem.map(Refusal::InvalidArguments);
+        }
+        if self.protocol && self.asks && name == ASK {
+            let arguments = proposal.arguments.as_ref().ok();
+            let problem = arguments.and_then(|arguments| question::read(arguments, 0, "").err());
             return problem.map(Refusal::InvalidArguments);
         }
         if *seats == 0 {

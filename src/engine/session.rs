@@ -159,7 +159,8 @@ impl SessionWorld {
         scope: Scope,
         tools: &[Arc<dyn Tool>],
     ) -> Result<Gate, UnfitTool> {
-        Gate::new(Arc::clone(&self.policy), record, scope, tools, &self.queues, &self.schemas)
+        let gate = Gate::new(Arc::clone(&self.policy), record, scope, tools, &self.queues, &self.schemas)?;
+        Ok(gate.with_questions(self.tool_catalogs.asks()))
     }
 }
 

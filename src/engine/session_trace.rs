@@ -15,14 +15,17 @@ use super::envelope::Answer;
 use super::journal::Journal;
 use super::redaction_program::RedactionProgram;
 use crate::domain::artifact::Artifact;
+use crate::domain::call_text::one_line;
 use crate::domain::canonical::sha256_hex;
 use crate::domain::event::Event;
 use crate::domain::ledger_entry::{AccountingEntry, AccountingKind, AccountingStatus};
 use crate::domain::message::{Message, ToolCall};
 use crate::domain::policy::ToolResultEnvelope;
+use crate::domain::question::Question;
 use crate::domain::redaction::Redactor;
 use crate::domain::report::{FinalReport, ProposedClaim};
 use crate::domain::run::{RunId, Warning};
+use crate::domain::stop::{Stop, StopDetail};
 use crate::domain::trace::{Item, ItemRole, LONGEST_INLINE, Pointer, RecordText};
 
 /// Replaces a text that could not be redacted. The text is dropped and not kept raw (P-032).
@@ -125,6 +128,19 @@ impl SessionTrace {
     /// Waits for the disk.
     pub async fn flush(&self) -> Result<(), Abort> {
         Ok(self.journal.flush().await?)
+    }
+
+    /// Records what people are asked, and gives the end that comes of it.
+    pub fn ask_people(&self, asked: Question) -> Result<Abort, Abort> {
+        let question = Question {
+            question: self.redact(&asked.question),
+            options: asked.options.iter().map(|option| self.redact(option)).collect(),
+            default: asked.default.as_deref().map(|default| self.redact(default)),
+            ..asked
+        };
+        let message = format!("The agent asks: {}", one_line(&question.question, 300));
+        self.note(Event::QuestionAsked(question))?;
+        Ok(Stop::new(StopDetail::QuestionPending, message).into())
     }
 
     /// A note for people.

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::abort::Abort;
+use super::question;
 use super::task_status;
 use super::token_estimate::ToolSizes;
 use super::tool::Tool;
@@ -62,7 +63,10 @@ impl SessionTools {
 
 /// What sessions have offered so far. The next session with the same tools offers the same.
 #[derive(Clone, Default)]
-pub struct ToolCatalogs(Arc<Mutex<Vec<Kept>>>);
+pub struct ToolCatalogs {
+    kept: Arc<Mutex<Vec<Kept>>>,
+    asks: bool,
+}
 
 struct Kept {
     /// Their addresses are not reused as long as these are kept.
@@ -91,6 +95,16 @@ impl Kept {
 }
 
 impl ToolCatalogs {
+    /// Nothing was offered yet. `asks` = sessions that report may ask people as well.
+    pub fn asking(asks: bool) -> Self {
+        Self { kept: Arc::default(), asks }
+    }
+
+    /// Whether sessions may ask people.
+    pub fn asks(&self) -> bool {
+        self.asks
+    }
+
     /// The lists of a session with these tools. `report` is the tool for its report, `None` in a chat. `page_lines` is
     /// the length of a page that is read back (D77). The protocol tools come after the others, and tools that were added
     /// later come after these.
@@ -100,7 +114,7 @@ impl ToolCatalogs {
         report: Option<&Arc<ToolSpec>>,
         page_lines: u32,
     ) -> Result<SessionTools, NotCanonical> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) =
             kept.iter().find(|kept| kept.page_lines == page_lines && kept.is_of(tools, report))
         {
@@ -108,7 +122,10 @@ impl ToolCatalogs {
         }
         let reader = Arc::new(tool_output::spec(page_lines));
         let own = tools.first.iter().map(|tool| tool.spec().clone()).chain([ToolSpec::clone(&reader)]);
-        let protocol = report.iter().flat_map(|report| [task_status::spec(), ToolSpec::clone(report)]);
+        let ask = self.asks.then(question::spec).into_iter();
+        let protocol = report.iter().flat_map(|report| {
+            [task_status::spec()].into_iter().chain(ask.clone()).chain([ToolSpec::clone(report)])
+        });
         let later = tools.later.iter().map(|tool| tool.spec().clone());
         let offered = SessionTools {
             open: Arc::new(ToolCatalog::new(own.chain(protocol).chain(later).collect())?),

@@ -11,6 +11,7 @@ use super::gate::{Phase, ReportCall, Ruling};
 use super::interrupt::Interrupt;
 use super::model::{ModelError, ModelErrorClass, ModelReply, ModelRequest, ReplyStop};
 use super::pacing::Refusals;
+use super::question::{self, ASK};
 use super::reply_validation::{Rejection, ValidReply};
 use super::session::Session;
 use super::task_status::{self, TASK_STATUS};
@@ -20,6 +21,7 @@ use crate::domain::event::Event;
 use crate::domain::evidence::short_quote;
 use crate::domain::message::Message;
 use crate::domain::model_target::OnFatalError;
+use crate::domain::policy::EnvelopeStatus;
 use crate::domain::run::ForcedFinal;
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::ItemRole;
@@ -283,6 +285,7 @@ impl Session<'_> {
             }
             return Ok(TurnEnd::Reported(Box::new(report)));
         }
+        self.end_with_question(&valid, &answers)?;
         self.messages.extend(valid.proposals.iter().zip(&answers).map(|(proposal, answer)| Message::Tool {
             tool_call_id: proposal.call.id.clone(),
             content: answer.text().to_owned(),
@@ -299,6 +302,20 @@ impl Session<'_> {
             self.force(ForcedFinal::TaskStatus, self.turn + 1)?;
         }
         Ok(TurnEnd::Next)
+    }
+
+    /// A question to people ends the session.
+    fn end_with_question(&self, valid: &ValidReply, answers: &[Answer]) -> Result<(), Abort> {
+        let asked = valid.proposals.iter().zip(answers).find(|(proposal, answer)| {
+            proposal.call.name == ASK && answer.envelope().status == EnvelopeStatus::Ok
+        });
+        let Some((proposal, _)) = asked else { return Ok(()) };
+        let Ok(arguments) = &proposal.arguments else { return Ok(()) };
+        let ids = &self.request.ids;
+        match question::read(arguments, ids.visit, &ids.step_id) {
+            Ok(question) => Err(self.record.ask_people(question)?),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Runs what may run; answers in reply order.

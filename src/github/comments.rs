@@ -186,6 +186,14 @@ impl Client {
         }
     }
 
+    /// Assigns somebody to an issue; who is assigned already stays.
+    pub async fn assign(&self, repo: &RepoName, number: u64, login: &str) -> Result<(), Error> {
+        let doing = format!("assigning {login} to issue {number} of {repo}");
+        let path = format!("/repos/{repo}/issues/{number}/assignees");
+        let body = json!({ "assignees": [login] });
+        self.write(Method::POST, &path, Some(body), &doing, NEEDS).await.map(drop)
+    }
+
     /// Takes a comment away; one that is gone is no error.
     pub async fn delete_comment(&self, repo: &RepoName, id: u64) -> Result<(), Error> {
         let doing = format!("deleting a comment in {repo}");

@@ -5,6 +5,7 @@
 //! lease.
 
 use super::{spending, status_comment};
+use crate::domain::canonical::sha256_hex;
 use crate::domain::issue::IssueKey;
 use crate::domain::mapping::{InstanceId, branch_of};
 use crate::domain::run::RunId;
@@ -12,9 +13,11 @@ use crate::github::{self, Change, Client, Comment};
 use crate::record::rendering;
 use crate::repository::context::RepositoryContext;
 use crate::sys::holder_format::Holder;
+use crate::sys::host::Host;
 
 const BEGIN: &str = "<!-- agentd:lease ";
 const END: &str = " -->";
+const PARKED: &str = "<!-- agentd:parked ";
 
 /// An issue, and its number where it is in the tracker.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +72,31 @@ async fn adopt_spending(key: &IssueKey, context: &RepositoryContext, comment: &C
     if let Ok(Err(error)) = adopted {
         tracing::warn!(%error, "what the issue has cost elsewhere could not be taken over");
     }
+}
+
+/// The line of a status comment that says that this state directory waits for a person on the issue.
+pub fn parked_line(context: &RepositoryContext) -> String {
+    format!("\n{PARKED}{}{END}\n", own_state(context))
+}
+
+/// Whether an agentd with another state directory waits for a person on the issue: it goes on with it, and nobody else.
+pub async fn is_parked_elsewhere(
+    issue: Tracked<'_>,
+    context: &RepositoryContext,
+) -> Result<bool, github::Error> {
+    let Some((client, number)) = tracked(issue, context) else { return Ok(false) };
+    let found = client.find_comment(&context.repo, number, &rendering::marker(issue.key)).await?;
+    let parked = found.as_ref().and_then(|comment| {
+        let lines = comment.body.lines().rev();
+        lines.into_iter().find_map(|line| line.trim().strip_prefix(PARKED)?.strip_suffix(END))
+    });
+    Ok(parked.is_some_and(|state| state != own_state(context)))
+}
+
+/// A name of this machine's state directory that tells nobody where it is.
+fn own_state(context: &RepositoryContext) -> String {
+    let place = format!("{}:{}", Host::current().name, context.state.path().display());
+    sha256_hex(place.as_bytes()).chars().take(16).collect()
 }
 
 /// Shows a lease that is held already, with its present time and how far the work is.
@@ -145,7 +173,6 @@ fn holder_of(body: &str) -> Option<Holder> {
 mod tests {
     use super::*;
     use crate::sys::clock::Clock;
-    use crate::sys::host::Host;
 
     #[test]
     fn d75_the_second_line_of_a_status_comment_names_the_holder_and_a_report_names_nobody() {

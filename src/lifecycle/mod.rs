@@ -9,6 +9,7 @@ pub mod run_observer;
 pub mod stop_request;
 pub mod run;
 pub mod issue_budget;
+pub mod parked;
 mod said;
 mod comment_state;
 mod shown_progress;

@@ -203,6 +203,7 @@ fn usual_headline(run: &RunOutput, facts: &RunFacts) -> (&'static str, String) {
         StopReason::ObjectiveAchieved => ("Done.", format!("{}.", change_line(change))),
         StopReason::BudgetExceeded => ("Stopped at a limit.", message),
         StopReason::NoEvidence => ("Ended without enough evidence.", message),
+        StopReason::HumanRequested if run.stop_detail.parks() => ("Parked: it waits for a person.", message),
         StopReason::HumanRequested => ("Stopped on request.", message),
         StopReason::SystemError => ("Failed.", message),
     }

@@ -84,7 +84,10 @@ pub fn interventions(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
         told.push(format!("{} raised the budgets: {}.", plain(by), budgets.all_shown()));
     }
     if run.stop_reason == StopReason::HumanRequested
-        && !matches!(run.stop_detail, StopDetail::ApprovalPending | StopDetail::GuidanceNeeded)
+        && !matches!(
+            run.stop_detail,
+            StopDetail::ApprovalPending | StopDetail::GuidanceNeeded | StopDetail::QuestionPending
+        )
         && let Some(error) = &run.error
     {
         told.push(error.message.clone());
@@ -213,6 +216,10 @@ pub fn next_steps(run: &RunOutput, facts: &RunFacts) -> Vec<String> {
             }
             return steps;
         }
+        StopDetail::QuestionPending => format!(
+            "Answer the agent's question on the issue, or `agentd answer N TEXT` on agentd's machine. A daemon that made this run \
+             goes on by itself then; else {resume}."
+        ),
         StopDetail::GuidanceNeeded => format!("Answer on the issue, then run again: {again}."),
         StopDetail::VerifyFailed => after_red(run, facts),
         StopDetail::ClaimsRejected | StopDetail::RequiredClaimMissing => format!(

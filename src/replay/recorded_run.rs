@@ -62,6 +62,7 @@ pub struct RecordedRun {
     offered: Option<OfferedTools>,
     changed: Vec<RecordedChange>,
     budgets: Option<Budgets>,
+    may_ask: bool,
     /// What people said while it worked: visit, turn, remark.
     said: Vec<(u32, u32, Said)>,
     briefing: Option<Briefing>,
@@ -155,6 +156,7 @@ impl RecordedRun {
             verified: facts.verification.clone(),
             offered: offered(dir)?,
             changed: changed(dir, facts)?,
+            may_ask: facts.started.as_ref().is_some_and(|started| started.may_ask),
             budgets: facts.started.as_ref().map(|started| started.budgets.clone()),
             said: said(facts),
             briefing: briefing(dir)?,
@@ -223,6 +225,11 @@ impl RecordedRun {
     /// The caps that the run had, whatever an issue or a configuration says now.
     pub fn budgets(&self) -> Option<&Budgets> {
         self.budgets.as_ref()
+    }
+
+    /// Whether its agent could ask people.
+    pub fn may_ask(&self) -> bool {
+        self.may_ask
     }
 
     /// Whether a model can be asked at all: a strict replay needs no key.

@@ -114,6 +114,13 @@ pub enum Cell {
         /// The issue.
         number: u64,
     },
+    /// For what an issue waits that a person has to do.
+    Parked {
+        /// The repository.
+        repo: RepoName,
+        /// The issue.
+        issue: IssueKey,
+    },
     /// What the daemon keeps over a restart.
     Daemon,
     /// What the daemon last said of itself.

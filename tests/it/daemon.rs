@@ -125,6 +125,7 @@ impl Yard {
             abandon: Arc::new(|_| std::future::ready(true).boxed()),
             approve: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             approved: Arc::new(|_| std::future::ready(false).boxed()),
+            questions: Default::default(),
             extend: Arc::new(|_, _| std::future::ready(Err("not here".to_owned())).boxed()),
             progress: agentd::daemon::Progress::default(),
             listen: None,
@@ -158,6 +159,7 @@ impl Yard {
             labels: LabelsTable::default(),
             min_permission: ActorPermission::Write,
             holder: None,
+            waits_for: None,
             money_used_up: None,
             now: self.clock.now(),
         };

@@ -8,6 +8,7 @@ use crate::domain::artifact::Artifact;
 use crate::domain::briefing::{BRIEFING_FILE, Block, Briefing, BriefingFrozen, Fate, UNTOLD};
 use crate::domain::event::Event;
 use crate::domain::name::CommitId;
+use crate::domain::question::Answered;
 use crate::domain::remark::RemarkId;
 use crate::domain::run_output::FailureRecord;
 use crate::domain::stop::{Stop, StopDetail};
@@ -16,6 +17,7 @@ use crate::engine::journal::Journal as _;
 use crate::engine::nearest_rules::Background;
 use crate::engine::task_text::TaskText;
 use crate::lifecycle::commit::others::OTHERS_COMMITS;
+use crate::lifecycle::parked;
 use crate::lifecycle::run::Run;
 use crate::lifecycle::stage::StageError;
 use crate::sandbox::run_sandbox::RunSandbox;
@@ -35,11 +37,15 @@ pub struct Briefed {
 }
 
 /// Freezes the briefing and records it. A replay has the recorded one.
-pub async fn freeze(run: &Run<'_>, first_visit: u32) -> Result<Briefed, StageError> {
+pub async fn freeze(
+    run: &Run<'_>,
+    first_visit: u32,
+    answered: Option<&Answered>,
+) -> Result<Briefed, StageError> {
     let recorded = run.context.replay.as_ref().and_then(|recorded_run| recorded_run.briefing().cloned());
     let briefing = match recorded {
         Some(recorded) => recorded,
-        None => read(run).await?,
+        None => read(run, parked::told(answered)).await?,
     };
     let bytes = serde_json::to_vec_pretty(&briefing).map_err(|error| {
         Stop::new(StopDetail::Internal, format!("The briefing cannot be written: {error}."))
@@ -81,7 +87,7 @@ fn record(run: &Run<'_>, briefing: &Briefing, file: Artifact, visit: u32) -> Res
     Ok(())
 }
 
-async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
+async fn read(run: &Run<'_>, answer: Option<String>) -> Result<Briefing, StageError> {
     let (plan, mapping) = (run.plan, &run.lease.mapping);
     let about: Vec<RemarkId> = plan.request.new_remarks.iter().map(|remark| remark.id).collect();
     let head: Option<CommitId> = run.journal.facts().first_head.clone();
@@ -99,9 +105,9 @@ async fn read(run: &Run<'_>) -> Result<Briefing, StageError> {
         worked_on: plan.lease_record.is_some() || plan.request.follow_up.is_some(),
         failed_checks: plan.request.follow_up.as_deref(),
         about: &about,
-        answer: None,
         redactor: Arc::clone(&plan.redactor),
         blobs: Some(run.journal.dir().store().blobs(run.journal.dir())),
+        answer: answer.as_deref(),
     };
     briefing::freeze(source, run.context, &plan.redactor).await.map_err(|refusal| refusal.stop.into())
 }

@@ -22,7 +22,7 @@ use super::run::Run;
 use super::said;
 use super::stage::{Stage, StageError, Worked, Workspace};
 use super::worktree::Prepared;
-use super::{budget_extension, issue_budget};
+use super::{budget_extension, issue_budget, parked};
 use crate::config::source_format::Source;
 use crate::conversation::briefing::LONGEST_TITLE;
 use crate::domain::briefing::{Block, Briefing};
@@ -99,9 +99,11 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         Stop::new(StopDetail::GitError, format!("The worktree cannot be opened: {error}."))
     })?;
     let policy = plan.policy.clone().in_worktree(root.clone()).approved_by(approvals(run.context));
-    let Begun { inherited, finished, prior_failures, given } = begin(run).await?;
+    let Begun { inherited, finished, prior_failures, given, may_ask } = begin(run).await?;
+    let answered = parked::take_up(run).await?;
     let first_visit = u32::try_from(finished.len()).unwrap_or(u32::MAX).saturating_add(1);
-    let Briefed { briefing, background } = Box::pin(briefing::freeze(run, first_visit)).await?;
+    let Briefed { briefing, background } =
+        Box::pin(briefing::freeze(run, first_visit, answered.as_ref())).await?;
     let caps = budget_extension::caps(run, &given)?;
     let meter = Meter::new(plan.budgets.clone(), inherited, run.clock).raised(caps);
     let sandbox = open_sandbox(run, &workspace.worktree).await?;
@@ -140,7 +142,7 @@ async fn put_together(run: &Run<'_>, workspace: &mut Workspace) -> Result<Togeth
         queues: Arc::new(resources::queues(&run.context.config)),
         said: said::since(run),
         schemas: ArgumentSchemas::default(),
-        tool_catalogs: ToolCatalogs::default(),
+        tool_catalogs: ToolCatalogs::asking(may_ask),
         backoff: backoff(run),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         claims: Some(claim_check::in_turn(run, worktree)),
@@ -195,6 +197,8 @@ pub struct Begun {
     prior_failures: Vec<FailureRecord>,
     /// What people have given the issue beyond its budget.
     given: Given,
+    /// Whether the agent may ask people.
+    may_ask: bool,
 }
 
 /// Records that the run begins, under which rules, and what it takes over.
@@ -203,6 +207,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     let inherited = run.lease.predecessor.as_ref().map(Predecessor::spent).unwrap_or_default();
     let prior_failures = prior_failures(run).await;
     let given = issue_budget::given(run).await?;
+    let may_ask = parked::may_ask(run).await;
     run.journal.record(Event::RunStarted(Box::new(RunStarted {
         agent: plan.loaded.definition.name.clone(),
         definition_sha256: plan.loaded.sha256.clone(),
@@ -211,6 +216,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
         budgets: plan.budgets.clone(),
         inherited,
         issue_given: given.in_all,
+        may_ask,
         metadata: plan.request.metadata.clone(),
         longest_inline: run.context.config.longest_inline(),
         asked: asked(plan, run.context),
@@ -221,7 +227,7 @@ pub async fn begin(run: &Run<'_>) -> Result<Begun, JournalError> {
     for visit in &finished {
         run.journal.record(Event::VisitImported(Box::new(visit.clone())))?;
     }
-    Ok(Begun { inherited, finished, prior_failures, given })
+    Ok(Begun { inherited, finished, prior_failures, given, may_ask })
 }
 
 /// A replay waits for nobody.

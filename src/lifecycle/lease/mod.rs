@@ -180,6 +180,19 @@ fn tracked(plan: &Plan) -> Tracked<'_> {
 
 /// This process has the lock. The status comment says whether another clone of the repository has the issue (D75).
 async fn held_elsewhere(plan: &Plan, context: &RepositoryContext, held: &dyn Held) -> Option<Refusal> {
+    match shown_lease::is_parked_elsewhere(tracked(plan), context).await {
+        Ok(false) => {}
+        Ok(true) => {
+            let key = &plan.issue.key;
+            let message = format!(
+                "Issue {key} is parked: agentd elsewhere waits for a person on it, and goes on then."
+            );
+            let hint =
+                "answer there; if that agentd is gone for good, delete its status comment on the issue";
+            return Some(Refusal::new(StopDetail::BranchBusy, message).hint(hint));
+        }
+        Err(error) => return Some(error.into()),
+    }
     match shown_lease::show(tracked(plan), context, held.holder()?).await {
         Ok(other) => other.map(|holder| busy(NotTaken::Busy(Some(Box::new(holder))), plan)),
         Err(error) => Some(error.into()),

@@ -11,6 +11,7 @@ use super::commit::{others, review};
 use super::instance::briefing;
 use super::issue_budget;
 use super::judge::{self, Judged};
+use super::parked;
 use super::run::Run;
 use super::shown_progress;
 use super::stage::{StageError, Worked, Workspace};
@@ -27,7 +28,7 @@ use crate::domain::stop::{Stop, StopDetail, StopReason};
 use crate::engine::journal::JournalError;
 use crate::git::push::PushOutcome;
 use crate::github::{self, ErrorKind, PullSpec};
-use crate::issue::status_comment;
+use crate::issue::{shown_lease, status_comment};
 use crate::record::rendering::{self, Links};
 use crate::record::summary_text;
 use crate::repository::context::RepositoryContext;
@@ -98,6 +99,7 @@ async fn publish_all(worked: &Worked<'_>) -> Result<Stop, JournalError> {
     {
         end = worse(run, end, error.stop()?);
     }
+    let end = parked::park(run, &end).await?;
     write_back(run, &end, &links).await?;
     Ok(end)
 }
@@ -297,7 +299,10 @@ async fn comment(
     links: &Links,
 ) -> Result<String, String> {
     let text = rendering::status_comment(output, facts, links).map_err(|error| error.to_string())?;
-    let text = run.without_secrets(&text);
+    let mut text = run.without_secrets(&text);
+    if output.stop_detail.parks() {
+        text.push_str(&shown_lease::parked_line(run.context));
+    }
     let of = (&run.context.repo, number);
     let (comment, _) = status_comment::ensure(github, run.context.state.store(), of, &text)
         .await

@@ -151,6 +151,7 @@ impl Cells for FileStore {
                 self.repo(repo).join("spend").join(name_of(&issue.to_string()))
             }
             Cell::Stop { repo, run_id } => self.repo(repo).join("stops").join(run_id.to_string()),
+            Cell::Parked { repo, issue } => self.repo(repo).join("parked").join(name_of(&issue.to_string())),
             Cell::Inbox { repo, number } => self.repo(repo).join("inbox").join(format!("{number}.json")),
             Cell::Daemon => self.root.join("daemon/state.json"),
             Cell::Status => self.root.join("daemon/status.json"),

@@ -240,7 +240,7 @@ async fn near_its_budget_an_issue_says_so_once_and_the_machine_s_user_gives_any_
     let instead = || format!("{:#?}", comments(&world));
     until_or("the warning", || told(&world, "The budget of this issue is nearly used up") == 1, instead)
         .await;
-    assert!(world.labels().contains(&"agentd:attention".to_owned()), "{:?}", world.labels());
+    until_or("the label", || world.labels().contains(&"agentd:attention".to_owned()), instead).await;
     let (code, given) = world.json(&["extend", "7", "100"]).await;
     assert_eq!((code, &given["budget_usd"]), (Some(0), &json!(101.2)), "{given:#}");
     until_or("done", || world.labels() == ["agentd:done"], instead).await;

@@ -11,4 +11,5 @@ mod commands;
 mod demo;
 mod issue_budget;
 mod pull_request;
+mod questions;
 mod triggers;

@@ -1,0 +1,145 @@
+//! Parked issues: a run has ended because a person has to do something, and a successor goes on at the same step when they
+//! have. Nothing else is held meanwhile: no process, no slot, no lease.
+//!
+//! One mechanism for all that people are waited for. The run that ends writes for what it waits and tells people; the daemon,
+//! or a command on this machine, writes what lets it go on; the successor takes that up.
+
+pub mod parked_format;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use self::parked_format::{Answer, Parked, ParkedIssue, SCHEMA, WaitsFor};
+use crate::config::questions_file::{OnTimeout, QuestionsTable};
+use crate::domain::issue::IssueKey;
+use crate::domain::name::RepoName;
+use crate::domain::outgoing::defused;
+use crate::domain::question::Question;
+use crate::store::port::{Cell, Store, StoreError};
+use crate::store::run_dir::StateDir;
+
+/// What is kept of one issue.
+#[derive(Debug, Clone)]
+pub struct ParkedCell {
+    store: Arc<dyn Store>,
+    cell: Cell,
+}
+
+impl ParkedCell {
+    /// Reads nothing yet.
+    pub fn new(state: &StateDir, repo: &RepoName, issue: &IssueKey) -> Self {
+        Self {
+            store: Arc::clone(state.store()),
+            cell: Cell::Parked { repo: repo.clone(), issue: issue.clone() },
+        }
+    }
+
+    /// What it says; one that is not there says that nothing is waited for. Blocks.
+    pub fn read_now(&self) -> Result<ParkedIssue, StoreError> {
+        self.parsed(self.store.get(&self.cell)?.1)
+    }
+
+    /// [`ParkedCell::read_now`] off the runtime's threads.
+    pub async fn read(&self) -> Result<ParkedIssue, StoreError> {
+        let cell = self.clone();
+        self.joined(tokio::task::spawn_blocking(move || cell.read_now()).await)
+    }
+
+    /// Changes it, whoever else does, and gives it as it is then with what `change` gave.
+    pub async fn update<T: Send + 'static>(
+        &self,
+        mut change: impl FnMut(&mut ParkedIssue) -> T + Send + 'static,
+    ) -> Result<(ParkedIssue, T), StoreError> {
+        let of = self.clone();
+        let work = move || {
+            let mut made = None;
+            of.store.update(&of.cell, |value| {
+                let mut issue = of.parsed(value)?;
+                let given = change(&mut issue);
+                let text =
+                    serde_json::to_string_pretty(&issue).map_err(|error| of.failed("write", &error))?;
+                made = Some((issue, given));
+                Ok::<_, StoreError>(Some(text))
+            })?;
+            made.ok_or_else(|| of.failed("write", &"nothing was made"))
+        };
+        self.joined(tokio::task::spawn_blocking(work).await)
+    }
+
+    fn parsed(&self, text: Option<String>) -> Result<ParkedIssue, StoreError> {
+        let Some(text) = text else { return Ok(ParkedIssue::default()) };
+        let issue: ParkedIssue = serde_json::from_str(&text).map_err(|error| self.failed("read", &error))?;
+        match issue.schema_version == SCHEMA {
+            true => Ok(issue),
+            false => Err(self.failed("read", &format!("another agentd wrote it ({})", issue.schema_version))),
+        }
+    }
+
+    fn joined<T>(
+        &self,
+        done: Result<Result<T, StoreError>, tokio::task::JoinError>,
+    ) -> Result<T, StoreError> {
+        done.unwrap_or_else(|panic| Err(self.failed("change", &panic)))
+    }
+
+    fn failed(&self, action: &'static str, words: &dyn std::fmt::Display) -> StoreError {
+        let place = self.store.place(&self.cell).display().to_string();
+        StoreError::Failed { action, place, words: words.to_string() }
+    }
+}
+
+/// A mention that GitHub reads; nothing else of a model's words becomes one.
+fn mention(asked: Option<&str>) -> String {
+    asked.map_or_else(String::new, |login| format!("@{login} "))
+}
+
+/// What people are told when a question is asked, without its marker.
+pub fn question_text(parked: &Parked, table: &QuestionsTable, issue: &IssueKey) -> String {
+    let WaitsFor::Answer { question, .. } = &parked.waits_for else { return String::new() };
+    let own = issue.number();
+    let said = |text: &str| defused(text, own);
+    let mut text =
+        format!("**{}The agent asks:**\n\n{}\n", mention(parked.asked.as_deref()), said(&question.question));
+    for (place, option) in question.options.iter().enumerate() {
+        let _infallible = write!(text, "\n{}. {}", place + 1, said(option));
+    }
+    if !question.options.is_empty() {
+        text.push('\n');
+    }
+    text.push_str("\nTo answer, comment `/agentd answer TEXT`");
+    if !question.options.is_empty() {
+        text.push_str(" or an option's number");
+    }
+    if let Some(login) = &parked.asked {
+        let _infallible = write!(text, "; any comment of {login} counts as well");
+    }
+    let _infallible = write!(
+        text,
+        ". On agentd's machine: `agentd answer {issue} TEXT`. The first answer counts, after a short while in which it may \
+         be edited; the work goes on where it stopped, and nothing is spent until then."
+    );
+    if let Some(deadline) = parked.deadline {
+        let until = deadline.format("%Y-%m-%d %H:%M");
+        let then = match (&question.default, table.on_timeout) {
+            (Some(default), OnTimeout::Default) => format!("the agent goes on with \"{}\"", said(default)),
+            _ => "the issue is yours again".to_owned(),
+        };
+        let _infallible = write!(text, " If nobody answers until {until} UTC, {then}.");
+    }
+    if let (Some(default), OnTimeout::End) = (&question.default, table.on_timeout) {
+        let _infallible = write!(text, " (The agent would take \"{}\".)", said(default));
+    }
+    text.push('\n');
+    text
+}
+
+/// The same once it was answered.
+pub fn answered_text(question: &Question, answer: &Answer, issue: &IssueKey) -> String {
+    let said = |text: &str| defused(text, issue.number());
+    let who = match answer.by.as_str() {
+        "agentd" => "Nobody answered in time; the agent goes on with its own default".to_owned(),
+        by => format!("{by} answered"),
+    };
+    let quoted: Vec<String> = said(&answer.text).lines().map(|line| format!("> {line}")).collect();
+    format!("**The agent asked:**\n\n{}\n\n**{who}:**\n\n{}\n", said(&question.question), quoted.join("\n"))
+}

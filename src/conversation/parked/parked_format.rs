@@ -1,0 +1,142 @@
+//! For what an issue waits, as it is kept: `repos/OWNER/NAME/parked/ISSUE.json`.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::domain::call_text::one_line;
+use crate::domain::policy::ActorPermission;
+use crate::domain::question::Question;
+use crate::domain::run::RunId;
+
+/// Version of the file.
+pub const SCHEMA: &str = "agentd.parked.v1";
+
+/// What is kept of one issue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParkedIssue {
+    /// [`SCHEMA`].
+    pub schema_version: String,
+    /// Questions that its runs have asked so far.
+    #[serde(default)]
+    pub questions: u32,
+    /// For what it waits, or waited last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
+}
+
+impl Default for ParkedIssue {
+    fn default() -> Self {
+        Self { schema_version: SCHEMA.to_owned(), questions: 0, parked: None }
+    }
+}
+
+/// A run that ended because a person has to do something, and how it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// The run; its successor goes on at the step that it stopped in.
+    pub run_id: RunId,
+    /// For what it waits.
+    pub waits_for: WaitsFor,
+    /// Since when.
+    pub since: DateTime<Utc>,
+    /// How long it is waited for; absent = for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
+    /// Who is asked: whoever asked for the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
+    /// Where people were told: the comment's id and address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<Told>,
+    /// Whether people were told, as far as there is a place for that. Before, the run still works at it.
+    #[serde(default)]
+    pub is_posted: bool,
+    /// Whether people were reminded.
+    #[serde(default)]
+    pub reminded: bool,
+    /// What lets it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+    /// The run that went on with it, or that this is over without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Over>,
+}
+
+/// For what an issue waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    /// The answer to a question: the question, and which one of the issue's it is.
+    Answer {
+        /// What is asked.
+        question: Question,
+        /// 1-based.
+        number: u32,
+    },
+    /// A person who works on the branch gives it back.
+    GiveBack {
+        /// Who: a login, or `local:UID`.
+        by: String,
+    },
+}
+
+impl WaitsFor {
+    /// In words, on one line.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Answer { question, .. } => format!("the agent asks: {}", one_line(&question.question, 300)),
+            Self::GiveBack { by } => format!("{by} works on it"),
+        }
+    }
+
+    /// The stop detail of the run that ended for it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Answer { .. } => "question_pending",
+            Self::GiveBack { .. } => "taken",
+        }
+    }
+}
+
+/// A comment that tells people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Its id.
+    pub id: u64,
+    /// Its web address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// When it was written, by GitHub's clock.
+    pub at: DateTime<Utc>,
+}
+
+/// What lets a parked issue go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What the successor is told.
+    pub text: String,
+    /// Who: a login, `local:UID`, or `agentd` where nobody answered in time.
+    pub by: String,
+    /// What they may do in the repository; absent = it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission: Option<ActorPermission>,
+    /// When they said it.
+    pub at: DateTime<Utc>,
+}
+
+/// How a parked issue ended to be one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Over {
+    /// A run goes on with it.
+    TakenUp(RunId),
+    /// Nothing goes on: the code says why.
+    Ended(String),
+}
+
+impl ParkedIssue {
+    /// For what the issue waits now.
+    pub fn now(&self) -> Option<&Parked> {
+        self.parked.as_ref().filter(|parked| parked.is_posted && parked.over.is_none())
+    }
+}

@@ -1,0 +1,292 @@
+//! Parked issues: the first answer of somebody who may lets the work go on; reminders, time that is over, and issues that nobody
+//! wants any more.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::main_loop::Daemon;
+use super::snapshot::IssueRef;
+use crate::config::questions_file::OnTimeout;
+use crate::conversation::inbox::inbox_format::{Fate, Heard, Inbox};
+use crate::conversation::parked::ParkedCell;
+use crate::conversation::parked::parked_format::{Answer, Over, Parked, ParkedIssue, Told, WaitsFor};
+use crate::conversation::standing::People;
+use crate::domain::command::Command;
+use crate::domain::issue::IssueKey;
+use crate::domain::issue_state::IssueState;
+use crate::domain::question::Question;
+use crate::domain::remark::{Remark, Standing};
+use crate::github::Error;
+use crate::record::rendering;
+use crate::store::port::StoreError;
+
+/// Why a parked issue could not be looked after now.
+#[derive(Debug, thiserror::Error)]
+enum NotHeeded {
+    /// GitHub.
+    #[error(transparent)]
+    GitHub(#[from] Error),
+    /// The disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Daemon {
+    /// What is kept of a parked issue.
+    pub(super) fn parked_cell(&self, issue: &IssueRef) -> ParkedCell {
+        ParkedCell::new(&self.deps.state, &issue.repo, &IssueKey::Number(issue.number))
+    }
+
+    /// Looks after every issue that waits for a person: those that are asked for, and those that this daemon parked.
+    pub(super) async fn heed_parked(&mut self) {
+        let mut numbers: Vec<IssueRef> = Vec::new();
+        for watch in &self.watches {
+            let repo = &watch.watched.name;
+            let known = watch.state.issues.iter().filter(|(_, memory)| {
+                memory.parked.as_ref().is_some_and(super::state_format::Parked::waits_for_person)
+            });
+            let asked = watch.candidates().filter_map(|(issue, _)| issue.issue.key.number());
+            let of = known.map(|(number, _)| *number).chain(asked);
+            numbers.extend(of.map(|number| IssueRef { repo: repo.clone(), number }));
+        }
+        numbers.sort();
+        numbers.dedup();
+        for watch in &mut self.watches {
+            watch.parked.clear();
+        }
+        for issue in numbers {
+            if self.supervisor.get(&issue).is_some() {
+                continue;
+            }
+            if let Err(error) = self.look_after(&issue).await {
+                tracing::warn!(%issue, %error, "a parked issue could not be looked after; it is tried again");
+            }
+        }
+    }
+
+    async fn look_after(&mut self, issue: &IssueRef) -> Result<(), NotHeeded> {
+        let cell = self.parked_cell(issue);
+        let Some(mut parked) = cell.read().await?.now().cloned() else { return Ok(()) };
+        let waits = matches!(parked.waits_for, WaitsFor::Answer { .. });
+        if waits && self.is_unwanted(issue, &cell).await? {
+            return Ok(());
+        }
+        if parked.answer.is_none() && waits {
+            let now = self.deps.client.now().unwrap_or_else(|| self.deps.clock.now());
+            let answer = match self.heard_answer(issue, &parked, now).await? {
+                Some(answer) => Some(answer),
+                None => self.after_time(issue, &mut parked, now, &cell).await?,
+            };
+            if let Some(answer) = answer {
+                tracing::info!(%issue, by = answer.by, "a question is answered");
+                parked.answer = Some(answer.clone());
+                cell.update(move |issue| settle(issue, &answer)).await?;
+            }
+        }
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
+        if parked.answer.is_some() {
+            let memory = watch.state.issues.entry(issue.number).or_default();
+            memory.resume = Some(parked.run_id);
+            memory.back_off = None;
+        } else if parked.over.is_none() {
+            watch.parked.insert(issue.number, parked);
+        }
+        Ok(())
+    }
+
+    /// Whether the issue was closed, or its trigger label taken off: then nothing is waited for any more.
+    async fn is_unwanted(&mut self, issue: &IssueRef, cell: &ParkedCell) -> Result<bool, NotHeeded> {
+        let Some(watch) = self.watch_of(&issue.repo) else { return Ok(false) };
+        if watch.candidate(issue.number).is_some() || !watch.is_fresh() {
+            return Ok(false);
+        }
+        let client = self.quick_client();
+        let labels = self.deps.labels.clone();
+        let why = match client.issue(&issue.repo, issue.number).await {
+            Ok(fresh) if !fresh.issue.open => "issue_closed",
+            Ok(fresh) if !fresh.has_label(&labels.trigger) => "label_removed",
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_absent() => "issue_closed",
+            Err(error) => return Err(error.into()),
+        };
+        match client.remove_label(&issue.repo, issue.number, &labels.needs_input).await {
+            Err(error) if !error.is_absent() => return Err(error.into()),
+            _ => {}
+        }
+        tracing::info!(%issue, why, "nothing is waited for any more");
+        cell.update(move |issue| end(issue, why)).await?;
+        if let Some(memory) =
+            self.watch_of(&issue.repo).and_then(|watch| watch.state.issues.get_mut(&issue.number))
+        {
+            memory.parked = None;
+        }
+        Ok(true)
+    }
+
+    /// The first answer of somebody who may, once it holds: nobody may edit it any more then.
+    async fn heard_answer(
+        &self,
+        issue: &IssueRef,
+        parked: &Parked,
+        now: DateTime<Utc>,
+    ) -> Result<Option<Answer>, NotHeeded> {
+        let (WaitsFor::Answer { question, .. }, Some(told)) = (&parked.waits_for, &parked.comment) else {
+            return Ok(None);
+        };
+        let inbox = self.inbox(issue).read().await?;
+        let quiet = TimeDelta::from_std(self.deps.conversation.quiet_period.0).unwrap_or(TimeDelta::MAX);
+        let client = self.quick_client();
+        let rules = (&self.deps.conversation, self.deps.conversation.trusted_from(self.deps.min_permission));
+        let mut people = People::under(&client, &issue.repo, rules, None);
+        for heard in written_since(&inbox, told) {
+            let remark = &heard.remark;
+            if answer_in(&remark.text, heard, question, parked.asked.as_deref()).is_none() {
+                continue;
+            }
+            if remark.created + quiet > now {
+                return Ok(None);
+            }
+            // As it is now: edited, hidden or deleted meanwhile.
+            let remark = match &remark.node_id {
+                None => remark.clone(),
+                Some(node) => {
+                    let found = client.remarks_now(std::slice::from_ref(node)).await?;
+                    let Some(present) = found.get(node).filter(|present| !present.minimized) else {
+                        continue;
+                    };
+                    Remark {
+                        text: present.text.clone(),
+                        edited: present.edited,
+                        editor: present.editor.clone(),
+                        edited_by_bot: present.edited_by_bot,
+                        ..remark.clone()
+                    }
+                }
+            };
+            let judged = people.remark(&remark).await;
+            let Some(text) = answer_in(&remark.text, heard, question, parked.asked.as_deref()) else {
+                continue;
+            };
+            if judged.standing != Standing::Trusted {
+                continue;
+            }
+            let by = remark.login.clone().unwrap_or_default();
+            return Ok(Some(Answer { text, by, permission: judged.permission, at: remark.created }));
+        }
+        Ok(None)
+    }
+
+    /// Reminds people once; when the time is over, the agent's default is taken, or the issue is a person's again.
+    async fn after_time(
+        &mut self,
+        issue: &IssueRef,
+        parked: &mut Parked,
+        now: DateTime<Utc>,
+        cell: &ParkedCell,
+    ) -> Result<Option<Answer>, NotHeeded> {
+        let WaitsFor::Answer { question, number } = parked.waits_for.clone() else { return Ok(None) };
+        let table = self.deps.questions.clone();
+        let remind = TimeDelta::from_std(table.remind.0).unwrap_or(TimeDelta::MAX);
+        let over = parked.deadline.is_some_and(|deadline| now >= deadline);
+        if !over && !parked.reminded && now.signed_duration_since(parked.since) >= remind {
+            let marker =
+                rendering::request_marker(&IssueKey::Number(issue.number), &format!("reminder-{number}"));
+            let text = reminder(parked);
+            self.quick_client().ensure_comment(&issue.repo, issue.number, &marker, &text).await?;
+            cell.update(|issue| issue.parked.iter_mut().for_each(|parked| parked.reminded = true)).await?;
+        }
+        if !over {
+            return Ok(None);
+        }
+        if let (OnTimeout::Default, Some(default)) = (table.on_timeout, question.default) {
+            return Ok(Some(Answer { text: default, by: "agentd".to_owned(), permission: None, at: now }));
+        }
+        let text = "Nobody answered the agent's question in time; it is not waited for any more.";
+        let trigger = self.deps.labels.trigger.clone();
+        let marker =
+            rendering::request_marker(&IssueKey::Number(issue.number), &format!("unanswered-{number}"));
+        let told =
+            format!("**{text}** For another run on the same branch, put the label `{trigger}` on again.\n");
+        self.quick_client().ensure_comment(&issue.repo, issue.number, &marker, &told).await?;
+        cell.update(|issue| end(issue, "guidance_needed")).await?;
+        parked.over = Some(Over::Ended("guidance_needed".to_owned()));
+        self.plan_outcome(issue, IssueState::Attention, "guidance_needed", None);
+        Ok(None)
+    }
+
+    /// `/agentd answer TEXT`: the answer is read where it stands, as every other one. Gives what people are told.
+    pub(super) async fn answer_for(&self, issue: &IssueRef, text: &str) -> String {
+        if text.trim().is_empty() {
+            return "There is no answer in it: write `/agentd answer TEXT`.".to_owned();
+        }
+        match self.parked_cell(issue).read().await {
+            Ok(known)
+                if known.now().is_some_and(|parked| matches!(parked.waits_for, WaitsFor::Answer { .. })) =>
+            {
+                let quiet = self.deps.conversation.quiet_period;
+                format!(
+                    "Taken as an answer: the first one counts, {quiet} after it was written; until then it may be edited."
+                )
+            }
+            Ok(_) => "Nothing waits for an answer on this issue.".to_owned(),
+            Err(error) => format!("It cannot be told whether something waits for an answer: {error}."),
+        }
+    }
+}
+
+fn settle(issue: &mut ParkedIssue, answer: &Answer) {
+    if let Some(parked) =
+        issue.parked.as_mut().filter(|parked| parked.over.is_none() && parked.answer.is_none())
+    {
+        parked.answer = Some(answer.clone());
+    }
+}
+
+fn end(issue: &mut ParkedIssue, why: &str) {
+    if let Some(parked) = issue.parked.as_mut().filter(|parked| parked.over.is_none()) {
+        parked.over = Some(Over::Ended(why.to_owned()));
+    }
+}
+
+/// What trusted people wrote since people were told, in the order of writing.
+fn written_since<'a>(inbox: &'a Inbox, told: &Told) -> Vec<&'a Heard> {
+    let open = |heard: &&Heard| matches!(heard.fate, Fate::Waiting | Fate::Command);
+    let mut since: Vec<&Heard> = inbox
+        .remarks
+        .values()
+        .filter(open)
+        .filter(|heard| heard.remark.created >= told.at && heard.standing == Some(Standing::Trusted))
+        .collect();
+    since.sort_by_key(|heard| (heard.remark.created, heard.remark.id));
+    since
+}
+
+/// The answer that a text gives: by the command, by an option, or as any words of whoever was asked.
+fn answer_in(text: &str, heard: &Heard, question: &Question, asked: Option<&str>) -> Option<String> {
+    let chosen = |said: &str| match question.chosen(said) {
+        // The number alone says nothing to a model.
+        Some(option) if said.trim().eq_ignore_ascii_case(option) => option.to_owned(),
+        Some(option) => format!("{option}\n\n({})", said.trim()),
+        None => said.trim().to_owned(),
+    };
+    match Command::of(text) {
+        Some(Command::Answer(said)) if heard.fate == Fate::Command && !said.is_empty() => {
+            return Some(chosen(&said));
+        }
+        Some(_) => return None,
+        None => {}
+    }
+    let is_asked = asked.is_some()
+        && heard.remark.login.as_deref().map(str::to_lowercase) == asked.map(str::to_lowercase);
+    let counts = question.chosen(text).is_some() || (is_asked && !text.trim().is_empty());
+    counts.then(|| chosen(text))
+}
+
+fn reminder(parked: &Parked) -> String {
+    let asked = parked.asked.as_ref().map_or_else(String::new, |login| format!("@{login} "));
+    let place = parked.comment.as_ref().and_then(|comment| comment.url.clone());
+    let link = place.map_or_else(String::new, |url| format!(": {url}"));
+    let until = parked.deadline.map_or_else(String::new, |deadline| {
+        format!(" An answer is waited for until {} UTC.", deadline.format("%Y-%m-%d %H:%M"))
+    });
+    format!("**{asked}The agent still waits for an answer**{link}.{until}\n")
+}

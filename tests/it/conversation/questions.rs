@@ -1,0 +1,210 @@
+//! An agent's questions: asked once, waited for without a process, and gone on with where it stopped.
+
+use agentd::sim::{ReplyFile, Scenario};
+use serde_json::{Value, json};
+
+use crate::outside::daemons::{Running, until, until_or};
+use crate::outside::solo::{asked, calls, newest, reports, solo_of};
+use crate::outside::world::World;
+
+fn question() -> ReplyFile {
+    let arguments = json!({
+        "question": "In which unit is the discount?", "options": ["cents", "dollars"], "default": "cents",
+    });
+    calls(&[("agent__ask", arguments)])
+}
+
+fn people(scenario: &mut Scenario) {
+    scenario.users.push(serde_json::from_value(json!({ "login": "max" })).unwrap());
+    let may = serde_json::from_value(json!("write")).unwrap();
+    scenario.repositories[0].collaborators.insert("max".to_owned(), may);
+}
+
+async fn world(replies: Vec<ReplyFile>, more: &str) -> World {
+    let more = format!("[conversation]\nquiet_period = \"1s\"\n{more}\n");
+    let world = solo_of(replies, None, &more, people).await;
+    world.configure(&["agent = \"solo\""]);
+    world
+}
+
+fn comments(world: &World) -> Vec<String> {
+    world.sim.issue("demo/shop", 7).unwrap().comments.into_iter().map(|comment| comment.body).collect()
+}
+
+fn told(world: &World, what: &str) -> usize {
+    comments(world).iter().filter(|body| body.contains(what)).count()
+}
+
+fn labels(world: &World) -> Vec<String> {
+    let mut labels = world.labels();
+    labels.sort();
+    labels
+}
+
+async fn until_parked(world: &World) {
+    let parked =
+        || labels(world) == ["agentd", "agentd:needs-input"] && told(world, "issue-7:question-1 ") == 1;
+    until_or("parked", parked, || format!("{:?} {:#?}", labels(world), comments(world))).await;
+}
+
+async fn until_labels(world: &World, wanted: &[&str]) {
+    until_or(
+        "the labels",
+        || labels(world) == wanted,
+        || format!("{:?} {:#?}", labels(world), comments(world)),
+    )
+    .await;
+}
+
+fn events(world: &World) -> Vec<Value> {
+    let text = std::fs::read_to_string(newest(world).join("events.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i52_a_question_waits_over_a_restart_without_a_process_and_its_step_goes_on_with_the_answer() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    let asks = comments(&world).into_iter().find(|body| body.contains("issue-7:question-1 ")).unwrap();
+    for part in ["@ada", "1. cents", "2. dollars", "`/agentd answer TEXT`", "agentd answer 7 TEXT"] {
+        assert!(asks.contains(part), "{part}: {asks}");
+    }
+    let assigned = format!("{:?}", world.sim.issue("demo/shop", 7).unwrap());
+    assert!(assigned.contains("ada"), "{assigned}");
+    daemon.stop().await;
+    let first = newest(&world);
+    let result: Value = serde_json::from_slice(&std::fs::read(first.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["stop_detail"], "question_pending", "{result:#}");
+    let spent = std::fs::read(world.dir.path().join("state/repos/demo/shop/spend/7.json")).unwrap();
+
+    let daemon = Running::start(&world, &[]);
+    let shown = || {
+        let text = std::fs::read(world.dir.path().join("state/daemon/status.json")).unwrap_or_default();
+        serde_json::from_slice::<Value>(&text).unwrap_or_default()["parked"][0].clone()
+    };
+    until_or(
+        "the queue shows it",
+        || shown()["asked"]["options"] == json!(["cents", "dollars"]),
+        || shown().to_string(),
+    )
+    .await;
+    assert_eq!(shown()["code"], "question_pending");
+    assert!(shown()["asked"]["url"].is_string() && shown()["asked"]["deadline"].is_string(), "{:#}", shown());
+    let (_, why) = world.json(&["why", "7"]).await;
+    let codes: Vec<&str> = why["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|rule| rule["code"].as_str())
+        .filter(|code| *code != "ok")
+        .collect();
+    assert_eq!(codes, ["waits_for_answer"], "{why:#}");
+    assert_eq!(world.sim.model_requests().len(), 1, "nothing is spent meanwhile");
+    let now = std::fs::read(world.dir.path().join("state/repos/demo/shop/spend/7.json")).unwrap();
+    assert_eq!(spent, now);
+
+    world.sim.add_comment("demo/shop", 7, "ada", "2");
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    let requests = asked(&world);
+    assert_eq!(requests.len(), 2);
+    assert!(
+        requests[1].contains("The answer to your question") && requests[1].contains("dollars"),
+        "{}",
+        requests[1]
+    );
+    assert_eq!(told(&world, "The agent asked:"), 1);
+    assert_eq!(told(&world, "ada answered"), 1, "{:#?}", comments(&world));
+    let events = events(&world);
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["kind"].as_str()).collect();
+    assert!(kinds.contains(&"resumed") && kinds.contains(&"question_answered"), "{kinds:?}");
+    let visited = events.iter().find(|event| event["kind"] == "visit_started").unwrap();
+    assert_eq!(visited["data"]["step_id"], "initial.issue");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i53_an_outsider_s_answer_is_none_and_of_two_collaborators_the_first_one_s_counts() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    world.sim.add_comment("demo/shop", 7, "mallory", "1");
+    world.sim.add_comment("demo/shop", 7, "max", "I would look at the tests first.");
+    world.sim.add_comment("demo/shop", 7, "max", "dollars, as everywhere");
+    world.sim.add_comment("demo/shop", 7, "ada", "/agentd answer cents");
+    until_labels(&world, &["agentd:done"]).await;
+    daemon.stop().await;
+    let answered = events(&world).into_iter().find(|event| event["kind"] == "question_answered").unwrap();
+    assert_eq!(answered["data"]["by"], "max", "{answered:#}");
+    assert!(answered["data"]["text"].as_str().unwrap().starts_with("dollars"), "{answered:#}");
+    assert_eq!(answered["data"]["permission"], "write");
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_i54_nobody_answers_and_after_one_reminder_the_rule_decides() {
+    for (rule, wanted) in [("end", &["agentd:attention"][..]), ("default", &["agentd:done"][..])] {
+        let more = format!(
+            "[questions]\nremind = \"1s\"\ntimeout = \"6s\"\non_timeout = \"{rule}\"\nassign = false\n"
+        );
+        let world = world(vec![question(), reports("Done.", json!([]))], &more).await;
+        world.sim.add_label("demo/shop", 7, "agentd", "ada");
+        let daemon = Running::start(&world, &[]);
+        until_parked(&world).await;
+        let instead = || format!("{:#?}", comments(&world));
+        until_or("a reminder", || told(&world, "The agent still waits for an answer") == 1, instead).await;
+        until_labels(&world, wanted).await;
+        assert_eq!(told(&world, "The agent still waits for an answer"), 1);
+        assert!(!world.sim.requests().iter().any(|asked| asked.target.ends_with("/assignees")));
+        daemon.stop().await;
+        if rule == "default" {
+            assert_eq!(told(&world, "the agent goes on with its own default"), 1, "{:#?}", comments(&world));
+        }
+        world.sim.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_posted_once_also_where_the_process_is_killed_while_it_asks() {
+    let world = world(vec![question(), question(), reports("Done.", json!([]))], "").await;
+    // It is on GitHub, and the process does not get further.
+    let slow = json!({ "method": "POST", "path": "/**/issues/7/assignees", "kind": "delay", "delay_ms": 60_000, "times": 1 });
+    world.sim.inject(&serde_json::from_value(slow).unwrap()).unwrap();
+    world.sim.add_label("demo/shop", 7, "agentd", "ada");
+    let daemon = Running::start(&world, &[]);
+    until("the question", || told(&world, "issue-7:question-1 ") == 1).await;
+    until("the next request", || {
+        world.sim.requests().iter().any(|asked| asked.target.ends_with("/assignees"))
+    })
+    .await;
+    daemon.kill();
+    let daemon = Running::start(&world, &[]);
+    until_parked(&world).await;
+    assert_eq!(world.sim.model_requests().len(), 1, "the agent is not asked again");
+    // Taken off, the label ends it.
+    world.sim.remove_label("demo/shop", 7, "agentd", "ada");
+    until_labels(&world, &[]).await;
+    assert_eq!(told(&world, "issue-7:question-1 "), 1);
+    daemon.stop().await;
+    world.sim.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machine_s_user_answers_a_run_of_the_foreground_and_goes_on_with_it() {
+    let world = world(vec![question(), reports("Done.", json!([]))], "").await;
+    let (code, output) = world.json(&["run", "--issue", "7"]).await;
+    assert_eq!((code, &output["stop_detail"]), (Some(1), &json!("question_pending")), "{output:#}");
+    let (code, _) = world.json(&["answer", "8", "2"]).await;
+    assert_eq!(code, Some(4));
+    let (code, answered) = world.json(&["answer", "7", "2"]).await;
+    assert_eq!((code, &answered["goes_on"]), (Some(0), &json!(false)), "{answered:#}");
+    let (code, _) = world.json(&["answer", "7", "1"]).await;
+    assert_eq!(code, Some(4), "it is answered");
+    let (code, resumed) = world.json(&["runs", "resume", answered["run_id"].as_str().unwrap()]).await;
+    assert_eq!(code, Some(0), "{resumed:#}");
+    assert!(asked(&world)[1].contains("dollars"));
+    world.sim.shutdown().await;
+}
