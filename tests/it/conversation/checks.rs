@@ -314,7 +314,10 @@ async fn only_required_checks_start_a_run_where_any_is_required_and_a_check_that
 fn heads_asked(world: &World) -> Vec<usize> {
     let requests = world.sim.requests();
     let texts = requests.iter().filter_map(|asked| asked.body["query"].as_str().map(str::to_owned));
-    texts.filter(|text| text.contains("fragment head on PullRequest")).map(|text| text.matches("...head").count()).collect()
+    texts
+        .filter(|text| text.contains("fragment head on PullRequest"))
+        .map(|text| text.matches("...head").count())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,7 +329,9 @@ async fn the_checks_of_many_pull_requests_are_asked_for_fifty_at_a_time_and_seld
             let issue = json!({"number": number, "title": "One of many", "labels": ["agentd:done"]});
             repository.issues.push(serde_json::from_value(issue).unwrap());
             let branch = format!("feature/issue-{number}");
-            repository.commits.push(made(json!({"branch": branch, "files": {"many.txt": format!("{number}\n")}})));
+            repository
+                .commits
+                .push(made(json!({"branch": branch, "files": {"many.txt": format!("{number}\n")}})));
             let body = format!("<!-- agentd:issue-{number} -->\nText.");
             let pull = json!({"number": number + 100, "title": "One of many", "head": branch, "body": body});
             repository.pulls.push(serde_json::from_value(pull).unwrap());
