@@ -30,6 +30,7 @@ use agentd::domain::report::ReportFormat;
 use agentd::engine::flow::{FlowRun, Progress};
 use agentd::engine::journal::Journal;
 use agentd::engine::model::{ModelReply, ModelRequest};
+use agentd::engine::task_text::TaskText;
 use agentd::engine::visit::{FlowPlan, FlowWorld, Shapes};
 use agentd::engine::workplace::Workplace;
 use agentd::prompt::template::Values;
