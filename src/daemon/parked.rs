@@ -79,7 +79,7 @@ impl Daemon {
             if let Some(answer) = answer {
                 tracing::info!(%issue, by = answer.by, "a question is answered");
                 parked.answer = Some(answer.clone());
-                cell.update(move |issue| settle(issue, &answer)).await?;
+                cell.update(move |issue| take_answer(issue, &answer)).await?;
             }
         }
         let Some(watch) = self.watch_of(&issue.repo) else { return Ok(()) };
@@ -233,7 +233,7 @@ impl Daemon {
     }
 }
 
-fn settle(issue: &mut ParkedIssue, answer: &Answer) {
+fn take_answer(issue: &mut ParkedIssue, answer: &Answer) {
     if let Some(parked) =
         issue.parked.as_mut().filter(|parked| parked.over.is_none() && parked.answer.is_none())
     {

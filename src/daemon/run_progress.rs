@@ -178,7 +178,7 @@ fn fold(run: &mut RunProgress, event: &Event) -> Option<String> {
         Event::BudgetExtended { by, budgets } => format!("{by} raised the budgets: {}", budgets.all_shown()),
         Event::QuestionAsked(asked) => format!("asks: {}", asked.question),
         Event::Parked { code, .. } => format!("parked: {code}"),
-        Event::IssueBudget(news) => summary_text::issue_budget(&news),
+        Event::IssueBudget(news) => summary_text::issue_budget(news),
         Event::RemarkTold { id, text: Some(_), .. } => format!("{id} is told"),
         Event::Committed { head, .. } => format!("committed {}", head.short()),
         Event::Verified(command) => {

@@ -17,7 +17,7 @@ use super::agent_task::{AgentBackend, AgentTask};
 use super::agent_tools::{self, AgentTools, Launched, Request, TURN, ToolHandler};
 use super::not_done::NotDone;
 use super::report::{self, ModelReport, ReportProblem, ReportShape, SessionFacts};
-use super::session::{PromptIdentity, SessionOutcome};
+use super::session::{PromptIdentity, SessionOutcome, SessionWorld};
 use super::session_trace::{LedgerLine, SessionTrace, prompt_mark};
 use super::shared_cap::{Reservations, SharedCapError};
 use super::single_call::{SingleCall, call_tool};
@@ -341,15 +341,7 @@ impl AgentVisit<'_> {
                         let model = self.agent.model.as_deref();
                         let used = heard.borrow_and_update().used(&self.plan.settings, model);
                         let cost: Money = used.iter().filter_map(|used| used.cost).sum();
-                        // Others spend of the same money meanwhile.
-                        let held = world.caps.hold(&shared, cost, world.clock.now()).await;
-                        world.heed_caps().await?;
-                        let covered = match held {
-                            Err(error @ SharedCapError::Unknown(..)) => return Err(error.into()),
-                            Err(used_up) => Err(Abort::from(used_up)),
-                            Ok(()) => Ok(()),
-                        };
-                        if let Err(abort) = world.meter.check_with(cost).map_err(Abort::from).and(covered) {
+                        if let Some(abort) = used_up(world, &shared, cost).await? {
                             over = Some(abort);
                             task.cancel.cancel();
                         }
@@ -596,6 +588,25 @@ impl AgentVisit<'_> {
             tools_run: self.launches,
             last_errors: vec![failure.error_name.clone()],
         }
+    }
+}
+
+/// Why a program has to end that has cost so much so far: its run's money does not cover it, or what others spend of the same
+/// money meanwhile.
+async fn used_up(
+    world: &SessionWorld,
+    shared: &Arc<Reservations>,
+    cost: Money,
+) -> Result<Option<Abort>, Abort> {
+    let held = world.caps.hold(shared, cost, world.clock.now()).await;
+    world.heed_caps().await?;
+    if let Err(stop) = world.meter.check_with(cost) {
+        return Ok(Some(stop.into()));
+    }
+    match held {
+        Err(error @ SharedCapError::Unknown(..)) => Err(error.into()),
+        Err(used_up) => Ok(Some(used_up.into())),
+        Ok(()) => Ok(None),
     }
 }
 

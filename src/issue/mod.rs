@@ -2,6 +2,7 @@
 
 pub mod reference;
 pub mod file;
+mod carried_format;
 pub mod spending;
 pub mod status_comment;
 pub mod shown_lease;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use chrono::Utc;
-use serde::{Deserialize, Serialize};
 
+use super::carried_format::Carried;
 use crate::domain::issue::IssueKey;
 use crate::domain::money::Money;
 use crate::domain::name::RepoName;
@@ -23,15 +23,6 @@ const BEGIN: &str = "<!-- agentd:spent ";
 const END: &str = " -->";
 /// Under which an issue keeps what people gave it elsewhere.
 const ELSEWHERE: &str = "status-comment";
-
-/// What a status comment says of the issue's money.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Carried {
-    /// Spent and set aside.
-    usd: Money,
-    /// Given by people beyond the cap.
-    given: Money,
-}
 
 /// What an issue has cost so far.
 pub async fn of(context: &RepositoryContext, key: &IssueKey) -> Result<Spending, Refusal> {

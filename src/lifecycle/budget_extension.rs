@@ -22,7 +22,7 @@ pub(super) fn caps(run: &Run<'_>, given: &Given) -> Result<Budgets, JournalError
     let before = run.lease.predecessor.as_ref();
     let extended = before.and_then(|before| before.facts.extensions.last());
     let mut budgets = extended.map_or_else(|| planned.clone(), |(_, budgets)| planned.at_least(budgets));
-    budgets.max_cost = budgets.max_cost + given.since;
+    budgets.max_cost += given.since;
     let by = given.by.as_ref().filter(|_| given.since > Money::ZERO);
     if let Some(by) = by.or(extended.map(|(by, _)| by)) {
         run.journal.record(Event::BudgetExtended { by: by.clone(), budgets: budgets.clone() })?;

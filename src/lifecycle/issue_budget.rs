@@ -166,10 +166,10 @@ fn comment(run: &Run<'_>, facts: &RunFacts, news: &IssueBudget, spending: &Spend
         text.push_str("\n\nThe run goes on until the budget is used up.");
     }
     let left = run.context.config.max_extension.saturating_sub(spending.given_by_comments());
-    let _infallible = write!(
+    let _infallible = writeln!(
         text,
         " To give it 5 USD more, comment `/agentd extend 5` (comments may give {left} more in all), or on agentd's machine \
-         `agentd extend {key} 5`. The work goes on where it stopped.\n"
+         `agentd extend {key} 5`. The work goes on where it stopped."
     );
     text
 }
