@@ -407,7 +407,7 @@ impl Event {
             Self::BudgetSoftLimit { .. } => &[Facts, Progress, DaemonProgress, HostLog],
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
             Self::RemarkHeard { .. } => &[],
-            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkTold { .. } => &[Record, RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
             Self::SandboxChosen(..) => &[Facts],
             Self::NetworkAsked { .. } => &[],
