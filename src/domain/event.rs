@@ -431,7 +431,7 @@ impl Event {
             Self::BudgetExtended { .. } => &[Facts, Progress, DaemonProgress],
             Self::IssueBudget(..) => &[Facts, Progress, DaemonProgress],
             Self::RemarkHeard { .. } => &[],
-            Self::RemarkTold { .. } => &[RecordedRun, Progress, DaemonProgress],
+            Self::RemarkTold { .. } => &[Record, RecordedRun, Progress, DaemonProgress],
             Self::RemarkDropped { .. } => &[],
             Self::QuestionAsked(..) => &[Facts, Progress, DaemonProgress],
             Self::QuestionAnswered(..) => &[Facts, Progress],

@@ -9,6 +9,7 @@ use super::answer::Outcome;
 use super::briefing::BriefingRecord;
 use super::fingerprint::Fingerprint;
 use super::policy::PolicyDecision;
+use super::remark::RemarkId;
 use super::run_output::OutputMapping;
 use super::sandbox::SandboxFacts;
 use super::stop::{StopDetail, StopReason};
@@ -78,6 +79,9 @@ pub struct RunRecord {
     /// What the run was told at its start. Absent when it ended before, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub briefing: Option<BriefingRecord>,
+    /// What people wrote that a model got, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<ToldRemark>,
     /// What came of the threads and remarks that it had to answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<Outcome>,
@@ -147,6 +151,18 @@ pub struct SessionManifest {
     pub inputs: Vec<ManifestInput>,
     /// What was left out.
     pub exclusions: Vec<Exclusion>,
+}
+
+/// A remark that a model got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToldRemark {
+    /// The remark.
+    pub id: RemarkId,
+    /// 1-based visit.
+    pub visit: u32,
+    /// 1-based turn that began with it.
+    pub turn: u32,
 }
 
 /// What the repository came to.

@@ -11,7 +11,7 @@ use crate::domain::ledger_entry::AccountingKind;
 use crate::domain::policy::{DenyMode, ProposalKind};
 use crate::domain::run_output::RunOutput;
 use crate::domain::run_record::{
-    RUN_RECORD_SCHEMA, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus, SessionManifest,
+    RUN_RECORD_SCHEMA, RepoState, RunRecord, RunRecordMetadata, RunRecordStatus, SessionManifest, ToldRemark,
 };
 use crate::domain::stop::StopDetail;
 use crate::domain::trace::RecordText;
@@ -51,6 +51,7 @@ pub fn fold(
         mapping: output.mapping.clone(),
         steps: Vec::new(),
         briefing: None,
+        remarks: Vec::new(),
         threads: Vec::new(),
         repo_state: RepoState {
             base_commit: output.artifacts.base_commit.clone(),
@@ -109,6 +110,9 @@ fn take(record: &mut RunRecord, manifests: &mut BTreeMap<(u32, uuid::Uuid), Sess
                 asked: frozen.asked.clone(),
                 texts: frozen.texts.clone(),
             });
+        }
+        Event::RemarkTold { id, visit, turn, .. } => {
+            record.remarks.push(ToldRemark { id: *id, visit: *visit, turn: *turn });
         }
         Event::ThreadOutcome(outcome) => {
             record.threads.retain(|known| known.thread != outcome.thread);

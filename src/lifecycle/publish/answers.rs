@@ -286,7 +286,7 @@ impl Answering<'_> {
             match review.state {
                 Some(ReviewState::ChangesRequested) if !wanting.contains(&login) => wanting.push(login),
                 Some(ReviewState::Approved | ReviewState::Dismissed) => {
-                    wanting.retain(|other| *other != login)
+                    wanting.retain(|other| *other != login);
                 }
                 _ => {}
             }

@@ -243,9 +243,8 @@ async fn killed_after(k: usize) -> usize {
     let (world, pull) = reviewed("").await;
     let ids = review(&world, pull, &json!([on(1, "A."), on(2, "B."), on(3, "C."), on(4, "D.")]));
     let outcomes: Vec<(&str, &str, &str)> = ids.iter().map(|id| (id.as_str(), "changed", "Done.")).collect();
-    for _ in 0..2 {
-        world.sim.push_replies([writes("notes.md", "1\n2\n3\n4\n"), answers(&outcomes)]).unwrap();
-    }
+    let script = || [writes("notes.md", "1\n2\n3\n4\n"), answers(&outcomes)];
+    world.sim.push_replies(script()).unwrap();
     let first = crate::outside::solo::newest(&world);
     let mut command = world.command_in(&["--json", "run", "--issue", "7", "--agent", "solo"]);
     let quiet = std::process::Stdio::null;
@@ -259,6 +258,9 @@ async fn killed_after(k: usize) -> usize {
     child.wait().unwrap();
     let all = entries(&world, &first);
     if !ended {
+        // A visit that was cut off is made again, from its beginning.
+        world.sim.admin("DELETE", "model/replies", &json!({})).unwrap();
+        world.sim.push_replies(script()).unwrap();
         let (code, output) = run(&world).await;
         assert_eq!(code, Some(0), "killed after {k}: {output:#}");
     }

@@ -72,6 +72,7 @@ async fn c_i01_a_collaborators_comment_is_in_the_first_request_and_the_briefing_
     assert_eq!(briefing["asked"]["how"], "operator");
     let record = left(&world, "run.json");
     assert_eq!(record["briefing"]["texts"], briefing["texts"], "{record:#}");
+    assert_eq!(record["remarks"], json!([{ "id": format!("comment-{id}"), "visit": 1, "turn": 1 }]));
     let journal = std::fs::read_to_string(newest(&world).join("events.jsonl")).unwrap();
     let at = |word: &str| journal.lines().position(|line| line.contains(word)).unwrap();
     assert!(at("briefing_frozen") < at("remark_told"), "{journal}");
